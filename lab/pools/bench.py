@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lab.baselines import baselines
 from lab.pools.tables import LENGTHS, Pool, TableWorld
 from lab.worlds.arrays import ArrayEnvironment
 from ttsgraph.adaptive.cost import Agreement
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.ballots import Ballots
 from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.contest import Contest
+from ttsgraph.contest.mixes import mixed
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.calibration import calibration
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -28,6 +32,8 @@ ROLES = ("assistant", "fuser", "voter")
 TRUTH_SEED = 1_000_001
 CLIMB_SEED = 1_000_002
 CLIMBERS = 8
+DRAWS = 40
+SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Sizes:
     val: int = 48
     truth: int = 4000
     climb: int = 800
-    steps: int = 40
+    steps: int = 400
     calls: int = 1400
 
 
@@ -97,15 +103,11 @@ def best_known(pool: Pool, limit: float, sizes: Sizes) -> tuple[float, Collabora
     listed = Contenders(brief)
     graphs = {**listed.graphs, **adaptive_contenders(listed)}
     draws = {
-        model: np.stack([world.nodes(g)[i].replies for i in range(12)])
+        model: np.stack([world.nodes(graph)[i].replies for i in range(DRAWS)])
         for model in pool.members
-        for g in [topologies.parallel([model] * 12, model, "voter")]
+        for graph in [topologies.parallel([model] * DRAWS, model, "voter")]
     }
-    prices = {model: brief.cost.single(model) for model in pool.members}
-    for voices in Ballots(draws, prices, pool.greedy).found(1.5 * limit, 40, rng):
-        for stop in (topologies.parallel(list(voices), voices[0], "voter"), *_waves(voices)):
-            if brief.budget.fits(stop):
-                graphs.setdefault(stop, "vote")
+    graphs |= mixed(brief, lambda model, count: draws[model][:count], rng)
     known = {graph: world.accuracy(graph) for graph in graphs}
     leading = sorted(known, key=lambda graph: -known[graph])[:CLIMBERS]
     for _ in range(sizes.steps):
@@ -118,16 +120,29 @@ def best_known(pool: Pool, limit: float, sizes: Sizes) -> tuple[float, Collabora
     return judge.accuracy(best), best
 
 
-def _waves(voices: tuple[str, ...]) -> list[CollaborationGraph]:
-    graph = topologies.parallel(list(voices), voices[0], "voter")
-    sink = graph.node(graph.sink)
-    others = tuple(node for node in graph.nodes if node is not sink)
-    waves = (len(voices) // 2 + 1, 1)
-    return [CollaborationGraph((*others, replace(sink, waves=waves)), graph.edges)]
+def free(contest: Contest, judge: TableWorld) -> float:
+    """The best accuracy of what needs no search: each model alone, its largest vote, fan, chain and
+    grid of the best one, and a vote of all models, as far as the budget holds them.
+    """
+    contenders = Contenders(contest.brief)
+    plain = list(baselines(contenders).values())
+    for model in contenders.ranked:
+        make = partial(_fan_of, [model])
+        size = contenders.largest(make, 2, 40)
+        plain += [topologies.single(model), *([make(size)] if size else [])]
+    size = contenders.largest(partial(_fan_of, contenders.ranked), 1, 8)
+    plain += [_fan_of(contenders.ranked, size)] if size else []
+    return max(map(judge.accuracy, plain))
+
+
+def _fan_of(models: list[str], times: int) -> CollaborationGraph:
+    return topologies.parallel(models * times, models[0], "voter")
 
 
 def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[str, Any]:
-    """One search judged on other questions: accuracies in percent, shortfall in points."""
+    """One search judged on other questions: accuracies in percent, shortfall in points. `true
+    covered` is the share of the best standings whose 90 % interval holds what they have there.
+    """
     limit = budgets(pool)[budget]
     began = time.process_time()
     contest, environment = search(pool, limit, seed, sizes)
@@ -135,7 +150,15 @@ def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[s
     judge = TableWorld(pool, sizes.truth, TRUTH_SEED, kept=400)
     top = contest.standings[0]
     accuracy, units = measured(judge, top.graph, contest.brief)
-    listed = max(judge.accuracy(s.graph) for s in contest.standings[:40])
+    true = np.array([judge.accuracy(s.graph) for s in contest.standings[:SHOWN]])
+    value = np.array([s.value for s in contest.standings[:SHOWN]])
+    spread = np.array(
+        [
+            math.hypot(s.spread, contest.predicted(s.graph).sampling)
+            for s in contest.standings[:SHOWN]
+        ]
+    )
+    listed = float(true.max())
     return {
         "budget": budget,
         "seed": seed,
@@ -144,7 +167,16 @@ def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[s
         "shortfall": 100 * (best - accuracy),
         "not listed": 100 * (best - listed),
         "predicted": 100 * top.value,
+        "value": 100 * top.value,
+        "spread": 100 * float(spread[0]),
+        "below free": 100 * (free(contest, judge) - accuracy),
         "covered": _covered(contest),
+        "true covered": float((np.abs(true - value) <= 1.645 * spread).mean()),
+        "forecasts": [astuple(forecast) for forecast in contest.forecasts],
+        "standings": [
+            (s.label, s.units, s.value, s.spread, s.own, s.predicted, s.observed, s.n_scored, right)
+            for s, right in zip(contest.standings, true.tolist(), strict=False)
+        ],
         "units": units,
         "limit": limit,
         "predicted units": top.units,
@@ -156,7 +188,5 @@ def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[s
 
 
 def _covered(contest: Contest) -> float:
-    from ttsgraph.response.calibration import calibration
-
     known = calibration(contest.forecasts)
     return float("nan") if known is None else known.covered

@@ -9,7 +9,7 @@ import numpy as np
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import BestSettings
 from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contenders import contenders
+from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -61,7 +61,7 @@ def best_known(
     rng = np.random.default_rng(CLIMB_SEED)
     scores = {model: world.accuracy(topologies.single(model)) for model in pool}
     brief = Brief(brief.task, brief.budget, scores, brief.roles)
-    known = {graph: world.accuracy(graph) for graph in contenders(brief)}
+    known = {graph: world.accuracy(graph) for graph in Contenders(brief).graphs}
     structured = sorted(known, key=lambda graph: -known[graph])[: settings.confirmed]
     if before is not None:
         known[before] = world.accuracy(before)

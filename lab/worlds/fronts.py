@@ -24,7 +24,7 @@ from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.contenders import Contenders, contenders
+from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.mutations import changed
 from ttsgraph.evaluation.stats import mean_of
 from ttsgraph.graphs import topologies
@@ -64,7 +64,7 @@ class Front:
             brief = replace(self.brief, budget=budget)
             on_mean = replace(self.brief, budget=replace(budget, of="mean"))
             priced = on_average(on_mean, self._classes, self.world.count)
-            static = list(contenders(brief))
+            static = list(Contenders(brief).graphs)
             adaptive = list(adaptive_contenders(Contenders(priced)))
             for family, graphs, terms in (
                 ("static", static, brief),

@@ -15,7 +15,7 @@ import pytest
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.contest.contenders import Contender, Contenders, contenders
+from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
 from ttsgraph.contest.probes import probes
@@ -105,13 +105,13 @@ class TestContenders:
     @pytest.mark.parametrize("budget", [1.5, 8.0, 18.0, 80.0])
     def test_they_keep_the_budget_and_the_roles(self, profile: Profile, budget: float) -> None:
         brief = brief_of(profile, budget)
-        for graph in contenders(brief):
+        for graph in Contenders(brief).graphs:
             check_roles(graph)
             assert brief.cost.graph_cost(graph) <= budget
             assert len(graph.nodes) <= brief.budget.max_nodes
 
     def test_forms_and_mixes_are_all_there(self, profile: Profile) -> None:
-        graphs = contenders(brief_of(profile, 80.0))
+        graphs = Contenders(brief_of(profile, 80.0)).graphs
         assert all(topologies.single(model) in graphs for model in profile.model_pool())
         assert (
             topologies.parallel([LARGE] * 8, LARGE, "voter") in graphs
@@ -123,11 +123,11 @@ class TestContenders:
         assert any(graph.depth == 3 and graph.width > 2 for graph in graphs)
 
     def test_a_role_that_is_not_allowed_is_in_none(self, profile: Profile) -> None:
-        graphs = contenders(brief_of(profile, 80.0, ("assistant",)))
+        graphs = Contenders(brief_of(profile, 80.0, ("assistant",))).graphs
         assert {node.role for graph in graphs for node in graph.nodes} == {"assistant"}
 
     def test_a_greedy_model_does_not_vote_with_itself(self, profile: Profile) -> None:
-        graphs = contenders(brief_of(profile, 80.0, greedy=frozenset({LARGE})))
+        graphs = Contenders(brief_of(profile, 80.0, greedy=frozenset({LARGE}))).graphs
         alone = [
             graph
             for graph in graphs
@@ -193,7 +193,9 @@ class TestResponseModel:
             contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0)
         )
         never = [
-            graph for graph in contenders(contest.brief) if graph not in contest.evidence.graphs
+            graph
+            for graph in Contenders(contest.brief).graphs
+            if graph not in contest.evidence.graphs
         ]
         predicted = np.array([model.predict(graph).accuracy for graph in never])
         true = np.array([environment.world.accuracy(graph) for graph in never])

@@ -16,7 +16,7 @@ from ttsgraph.adaptive.cost import Agreement
 from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import STOPS, cascade, fused_where_contested, on_average, vote
-from ttsgraph.contest.contenders import contenders
+from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
@@ -47,7 +47,7 @@ def brief(profile):
 
 def test_plain_graphs_under_a_worst_case_budget_change_as_they_did_before_there_were_stops(brief):
     rng = np.random.default_rng(5)
-    graph = list(contenders(brief))[40]
+    graph = list(Contenders(brief).graphs)[40]
     digest = hashlib.sha256()
     for _ in range(200):
         found = changed(graph, brief, rng)

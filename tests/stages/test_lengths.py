@@ -3,6 +3,7 @@ little more.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.lengths import measured_lengths, off_the_mark, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import REQUESTS
 
 WORDS = {"small": 5, "large": 40}
 TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
@@ -122,3 +124,30 @@ def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_iden
     assert all(0 <= share <= 1 for share in shares.values())
     assert {spec.accuracy for spec in found.model_pool().values()} == {None}
     assert settings_sha256(found, "math") == settings_sha256(weighing, "math")
+
+
+def test_a_fuser_is_charged_what_it_reads_and_not_what_a_refining_call_adds():
+    """Models here write more where they refine one answer, never where they fuse several."""
+
+    class Refining(Wordy):
+        async def complete(self, request: Request) -> Completion:
+            done = await super().complete(request)
+            refines = REQUESTS["refine"] in request.messages[-1].content
+            return replace(done, completion_tokens=done.completion_tokens * (3 if refines else 1))
+
+    known = profile()
+    settings = known.task("math")
+    asked = Environment(
+        get_task("math"),
+        settings.prompt.prompt(get_task("math"), ()),
+        settings.sampling.sampling(),
+        known.model_pool(),
+        Refining(),
+    )
+    made = asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
+    cost = with_lengths(known, "math", made).cost_model("math")
+    fan = topologies.parallel(["large"] * 6, "large", "fuser")
+    chain = topologies.chain(["large", "large"])
+    for graph, within in ((fan, 0.1), (chain, 0.1)):
+        spent = asyncio.run(asked.evaluate(graph, TRAIN)).usage.dollars / len(TRAIN)
+        assert cost.graph_cost(graph) == pytest.approx(spent, rel=within)

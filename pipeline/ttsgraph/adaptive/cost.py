@@ -14,7 +14,6 @@ from ttsgraph.adaptive.settle import needs
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
@@ -25,20 +24,11 @@ fastest.
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Of one question: the mean cost with its standard error, the cost in the worst case, and the
-    calls of both.
-    """
+    """Of one question: the mean cost with its standard error, and the cost in the worst case."""
 
     mean: float
     error: float
     worst: float
-    calls: float
-    most_calls: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Two standard errors to both sides, within 0 and the worst case."""
-        return max(0.0, self.mean - 2 * self.error), min(self.worst, self.mean + 2 * self.error)
 
 
 class Agreement:
@@ -56,9 +46,8 @@ class Agreement:
         """
         worst = CostModel.branch_cost(cost, graph)
         costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
-        most = sum(get_role(node.role).calls_model for node in graph.nodes)
         if not graph.adaptive:
-            return Expected(worst, 0.0, worst, most, most)
+            return Expected(worst, 0.0, worst)
         wanted = needs(graph, self._classes(graph))
         weights = wanted.weights(costs)
         each = (
@@ -70,9 +59,7 @@ class Agreement:
         samples = len(by_sample)
         spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
         error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
-        return Expected(
-            float(each.mean()), math.hypot(error, spread), worst, float(wanted.count().mean()), most
-        )
+        return Expected(float(each.mean()), math.hypot(error, spread), worst)
 
 
 class MeanCost(CostModel):

@@ -17,7 +17,6 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contenders import MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
@@ -27,7 +26,7 @@ THEN = 2
 more answer at once.
 """
 
-CHEAP_VOTES = (2, 3, 5)
+CHEAP_VOTES = (2, 3, 4, 5)
 OVER = (0.0, 0.34)
 """Gates that open unless all agree, or unless about two thirds do."""
 
@@ -63,16 +62,6 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
     """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
     return _with_sink(topologies.parallel(models, models[0], "voter"), waves=waves, stop=stop)
-
-
-def in_waves(graph: CollaborationGraph) -> CollaborationGraph:
-    """The graph whose last vote begins with a majority and asks one by one then: the same answers
-    for no more calls. Itself where it ends in no such vote.
-    """
-    sink = graph.node(graph.sink)
-    voices = len(graph.predecessors[sink.id])
-    plain = get_role(sink.role).by_majority and not sink.adaptive and voices > 2
-    return _with_sink(graph, waves=(voices // 2 + 1, 1)) if plain else graph
 
 
 def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:

@@ -41,12 +41,14 @@ Voices = tuple[str, ...]
 @dataclass(frozen=True)
 class Ballots:
     """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
-    unreadable; what a call costs; and which models say the same each time.
+    unreadable; what a call costs; which models say the same each time; and how much each question
+    counts, questions running fastest in the columns.
     """
 
     draws: Mapping[str, IntArray]
     prices: Mapping[str, float]
     greedy: frozenset[str] = frozenset()
+    weights: FloatArray | None = None
 
     def found(self, limit: float, most: int, rng: np.random.Generator) -> list[Voices]:
         """Different multisets of at most `most` voices for the whole limit and for parts of it, in
@@ -58,8 +60,11 @@ class Ballots:
         """
         columns = next(iter(self.draws.values())).shape[1]
         samples = []
+        shares = None
+        if self.weights is not None:
+            shares = np.resize(self.weights, columns) / columns
         for _ in range(BAGS):
-            taken = rng.integers(columns, size=min(columns, BAGGED))
+            taken = rng.choice(columns, min(columns, BAGGED), p=shares)
             draws = {model: known[:, taken] for model, known in self.draws.items()}
             samples.append(Ballots(draws, self.prices, self.greedy))
         found = dict[Voices, None]()

@@ -292,13 +292,6 @@ def _pair(
     return topologies.parallel([first] * count + [second] * more, sink, role)
 
 
-def contenders(brief: Brief) -> dict[CollaborationGraph, str]:
-    """The structured graphs of a brief within its budget, and what each is in words. None where the
-    budget holds no call.
-    """
-    return Contenders(brief).graphs
-
-
 def _ends(role: str, sink: str) -> str:
     if role in WORDS:
         return WORDS[role]

@@ -193,7 +193,7 @@ class Contest:
     def _mix(self, learnt: ResponseModel) -> None:
         """Add votes over all subsets of the pool that are expected to gain most."""
         if self.settings.mixes:
-            for graph, label in mixed(self.brief, learnt.drawn, self.rng).items():
+            for graph, label in mixed(self.brief, learnt.drawn, self.rng, learnt.weights).items():
                 self.labels.setdefault(graph, label)
 
     async def _alone(self, environment: Evaluator, publish: Publish) -> None:
@@ -271,32 +271,20 @@ class Contest:
             s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings
         }
         promising = sorted(hopes, key=lambda g: -hopes[g])
-        if number:
-            await self._run_best(
-                promising,
-                hopes,
-                places,
-                settings.picks,
-                WITHIN_REACH,
-                left / (settings.rounds - number),
-                environment,
-                publish,
-            )
-        else:
+        graphs = promising
+        picks = settings.picks
+        reach = WITHIN_REACH
+        allowed = left / max(1, settings.rounds - number)
+        if not number:
             best_of = {form_of(graph): graph for graph in reversed(promising)}
-            forms = sorted(best_of.values(), key=promising.index)
-            await self._run_best(
-                forms,
-                hopes,
-                places,
-                len(forms),
-                FORMS_WITHIN_REACH,
-                left * FORMS_SHARE,
-                environment,
-                publish,
-            )
+            graphs = sorted(best_of.values(), key=promising.index)
+            picks = len(graphs)
+            reach = FORMS_WITHIN_REACH
+            allowed = left * FORMS_SHARE
+        jobs = self._chosen(graphs, hopes, places, picks, reach, allowed)
+        await self._evaluate(jobs, environment, publish)
 
-    async def _run_best(
+    def _chosen(
         self,
         promising: Sequence[CollaborationGraph],
         hopes: Mapping[CollaborationGraph, float],
@@ -304,12 +292,10 @@ class Contest:
         most: int,
         reach: float,
         allowed: float,
-        environment: Evaluator,
-        publish: Publish,
-    ) -> None:
-        """Try at most `most` of these graphs, the best first, as far as the allowed calls go and
-        the hopes are within reach. All are chosen before any of them runs, so that they run side
-        by side, and are the same however many places there are.
+    ) -> list[tuple[CollaborationGraph, IntArray]]:
+        """What to run of at most `most` of these graphs, the best first, as far as the allowed
+        calls go and the hopes are within reach. All are chosen before any of them runs, so that
+        they run side by side, and are the same however many places there are.
         """
         planned: Planned = {}
         jobs: list[tuple[CollaborationGraph, IntArray]] = []
@@ -326,7 +312,7 @@ class Contest:
             jobs.append((graph, places))
             spent += price
             picked += price > 0
-        await self._evaluate(jobs, environment, publish)
+        return jobs
 
     def _tried(self, graph: CollaborationGraph) -> CollaborationGraph:
         """What is run to learn about a graph: it thinned, or itself where predictions don't hold
@@ -344,7 +330,9 @@ class Contest:
             leader = self.standings[0].graph
             places = self.evidence.missing(leader, validation)[: self.settings.final_block]
             left = self.settings.calls - self.calls
-            if not len(places) or self.evidence.new_calls(leader, places) > left:
+            while self.evidence.new_calls(leader, places) > left:
+                places = places[: len(places) // 2]
+            if not len(places):
                 return
             await self._evaluate([(leader, places)], environment, publish)
 
@@ -400,16 +388,17 @@ class Contest:
 
     def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Note what was predicted of a graph that was never run before, and what it had."""
-        scored = len(feedback.results) - feedback.n_unscored
-        if self._predictor is not None and graph not in self.evidence.graphs and scored:
+        places = self.evidence.scored(feedback)
+        if self._predictor is not None and graph not in self.evidence.graphs and len(places):
             predicted = self._predictor.predict(graph)
             self.forecasts.append(
                 Forecast(
-                    predicted.accuracy,
+                    float(predicted.shares[places].mean()),
                     math.hypot(predicted.spread, predicted.own),
                     feedback.accuracy,
-                    scored,
+                    len(places),
                     misfit(self.forecasts),
+                    predicted.varied(places),
                 )
             )
 
@@ -421,7 +410,9 @@ class Contest:
         if self.brief.budget.of == "mean":
             self._price(model)
             self.labels = {
-                graph: label for graph, label in self.labels.items() if self._within(graph)
+                graph: label
+                for graph, label in self.labels.items()
+                if self.brief.budget.fits(graph)
             }
         off = misfit(self.forecasts)
         self.standings = sorted(
@@ -456,9 +447,6 @@ class Contest:
         """
         known = model if isinstance(model, ResponseModel) else self._response()
         self.brief = on_average(self.brief, known.classes, known.total)
-
-    def _within(self, graph: CollaborationGraph) -> bool:
-        return self.brief.budget.fits(graph)
 
     def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         known = valued(graph, model, self.evidence, off)

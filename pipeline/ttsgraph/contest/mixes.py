@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ttsgraph.agent.base import Brief, affordable
-from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.contest.adaptive import OVER, STOPS, gated, vote, words
 from ttsgraph.contest.ballots import Ballots, Voices
 from ttsgraph.contest.contenders import MOST_SOURCES, MOST_VOTES, named
@@ -30,10 +30,14 @@ alone.
 
 
 def mixed(
-    brief: Brief, drawn: Callable[[str, int], IntArray], rng: np.random.Generator
+    brief: Brief,
+    drawn: Callable[[str, int], IntArray],
+    rng: np.random.Generator,
+    weights: FloatArray | None = None,
 ) -> dict[CollaborationGraph, str]:
     """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
-    to questions alone, as many as it is asked for at most.
+    to questions alone, as many as it is asked for at most; `weights` (Q,) say how much a question
+    counts.
     """
     if "voter" not in brief.roles:
         return {}
@@ -49,7 +53,10 @@ def mixed(
         for model, price in prices.items()
     }
     ballots = Ballots(
-        {model: drawn(model, count) for model, count in counts.items()}, prices, brief.greedy
+        {model: drawn(model, count) for model, count in counts.items()},
+        prices,
+        brief.greedy,
+        weights,
     )
     found: dict[CollaborationGraph, str] = {}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -34,13 +34,20 @@ class Lengths:
     """A task's average prompt and generation lengths in tokens (A and B of A.7).
 
     `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was
-    measured, and `more_tokens` what it adds to what the call writes.
+    measured, and `more_tokens` what it adds to what the call writes; `by_role` has both for roles
+    in which they were measured.
     """
 
     prompt_tokens: float
     generated_tokens: float
     read_tokens: float | None = None
     more_tokens: float = 0.0
+    by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def reading(self, role: str) -> Lengths:
+        """The lengths of calls in this role."""
+        read, more = self.by_role.get(role, (self.read_tokens, self.more_tokens))
+        return replace(self, read_tokens=read, more_tokens=more, by_role={})
 
     @property
     def per_answer(self) -> float:
@@ -127,14 +134,24 @@ class CostModel:
         self.metric = metric
         self.models = tuple(pool)
         self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
-        costs = [COEFFICIENTS[metric](spec, self.lengths[name]) for name, spec in pool.items()]
+        coefficients = COEFFICIENTS[metric]
+        costs = [coefficients(spec, self.lengths[name]) for name, spec in pool.items()]
+        self._row = {(name, ""): row for row, name in enumerate(self.models)}
+        for name, spec in pool.items():
+            for role in self.lengths[name].by_role:
+                self._row[name, role] = len(costs)
+                costs.append(coefficients(spec, self.lengths[name].reading(role)))
         self._coefficients = np.array(costs, dtype=np.float64)
-        self._row = {name: row for row, name in enumerate(self.models)}
         self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
         self._single = {
-            name: float(self._coefficients[row, 2] / self.unit) for name, row in self._row.items()
+            name: float(self._coefficients[row, 2] / self.unit)
+            for row, name in enumerate(self.models)
         }
-        self._calls: dict[tuple[str, int], float] = {}
+        self._calls: dict[tuple[str, int, str], float] = {}
+
+    def _row_of(self, model: str, role: str) -> int:
+        name = self.pool[model].name
+        return self._row.get((name, role), self._row[name, ""])
 
     def call_costs(
         self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]
@@ -170,7 +187,7 @@ class CostModel:
         limits = np.array(
             [node.top_k if node.top_k and node.role == "fuser" else n for node in nodes]
         )
-        rows = np.array([self._row[self.pool[node.model].name] for node in nodes])
+        rows = np.array([self._row_of(node.model, node.role) for node in nodes])
         costs = self.call_costs(
             np.broadcast_to(rows[:, None], (n, n)), np.minimum(degrees, limits[:, None])
         )
@@ -183,16 +200,17 @@ class CostModel:
         if not get_role(node.role).calls_model:
             return 0.0
         d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
-        return self.call_cost(node.model, d)
+        return self.call_cost(node.model, d, node.role)
 
-    def call_cost(self, model: str, in_degree: int) -> float:
-        """Budget units of one call of this model that reads so many answers."""
-        known = self._calls.get((model, in_degree))
+    def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
+        """Budget units of one call of this model that reads so many answers, in this role; without
+        one in the role in which answers add most.
+        """
+        known = self._calls.get((model, in_degree, role))
         if known is None:
-            known = float(
-                self.call_costs(np.array(self._row[self.pool[model].name]), np.array(in_degree))
-            )
-            self._calls[model, in_degree] = known
+            row = np.array(self._row_of(model, role))
+            known = float(self.call_costs(row, np.array(in_degree)))
+            self._calls[model, in_degree, role] = known
         return known
 
     def graph_cost(self, graph: CollaborationGraph) -> float:

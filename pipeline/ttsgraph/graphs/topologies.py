@@ -218,7 +218,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
         (after_one[::-1], alone[::-1], models[0]),
     ):
         chained[0] = spread[0]
-        fused = cost.call_cost(last, len(alone) - 1)
+        fused = cost.call_cost(last, len(alone) - 1, "fuser")
         # As in `CostModel.graph_cost`: added along the path, or exactly.
         totals += (
             [sum(chained), max(spread[:-1]) + fused]

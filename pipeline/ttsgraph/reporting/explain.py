@@ -183,7 +183,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     for node in calls:
         degree = len(graph.reads[node.id])
         reads = min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
-        lengths = dollars.lengths[node.model]
+        lengths = dollars.lengths[node.model].reading(node.role)
         asked = graph.asked[node.id]
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
         written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)

@@ -26,9 +26,10 @@ TAILS = 3
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One graph before its first run: predicted accuracy with the model's standard deviation; and
-    what it had on so many questions then. `misfit` is what the model's form was known to be wrong
-    by.
+    """One graph before its first run: predicted accuracy on the questions of that run, with the
+    model's standard deviation; and what it had on so many questions then. `misfit` is what the
+    model's form was known to be wrong by, `varied` by how much a question's outcome varies around
+    what is predicted of it, where that is known.
     """
 
     predicted: float
@@ -36,11 +37,13 @@ class Forecast:
     observed: float
     questions: int
     misfit: float = 0.0
+    varied: float | None = None
 
     @property
     def noise(self) -> float:
         """Standard deviation of the observed accuracy that comes from the few questions alone."""
-        return math.sqrt(max(self.predicted * (1 - self.predicted), 0.01) / self.questions)
+        varied = self.predicted * (1 - self.predicted) if self.varied is None else self.varied
+        return math.sqrt(max(varied, 0.01) / self.questions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,11 @@ class Evidence:
         """(n,) places of questions among all."""
         return np.array([self._places[question.id] for question in questions], dtype=np.intp)
 
+    def scored(self, feedback: Feedback) -> IntArray:
+        """(n,) places of the questions that a graph was graded on."""
+        asked = (r.question_id for r in feedback.results if r.correct is not None)
+        return np.array([self._places[question] for question in asked], dtype=np.intp)
+
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
         """The places of those questions that the graph has not been graded on."""
         seen = self.graphs.get(graph)
@@ -204,7 +209,7 @@ class Evidence:
         results = [result for result in feedback.results if result.correct is not None]
         if not results:
             return
-        places = np.array([self._places[result.question_id] for result in results], dtype=np.intp)
+        places = self.scored(feedback)
         right = np.array([result.correct for result in results], dtype=float)
         self._add_graph(graph, places, right)
         sent = self.sent(graph)[places]

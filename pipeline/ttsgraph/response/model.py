@@ -16,7 +16,7 @@ from ttsgraph.adaptive.settle import answered
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.response.draws import fit_draws, sample_draws, wrong_form
+from ttsgraph.response.draws import fit_draws, question_weights, sample_draws, wrong_form
 from ttsgraph.response.evidence import BLANK, Evidence, call_signatures, revisions
 from ttsgraph.response.reactions import Reactions, fit_reactions
 
@@ -51,6 +51,10 @@ class Prediction:
     def sampling(self) -> float:
         """The standard deviation that so few questions leave of the accuracy on all others."""
         return float(self.shares.std() / math.sqrt(len(self.shares)))
+
+    def varied(self, places: IntArray) -> float:
+        """The variance of outcomes around these questions' own probabilities."""
+        return float((self.shares[places] * (1 - self.shares[places])).mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,12 @@ class ResponseModel:
         self._questions: IntArray = np.tile(np.arange(self.total), samples)
         self._sample: IntArray = np.repeat(np.arange(samples), self.total)
         self.draws = fit_draws(evidence, models)
+        self.weights = question_weights(self.draws)
         self._alone = logit(self.draws.expected)[:, self._questions]
         self._rng = rng
         self._drawn: dict[str, IntArray] = {}
-        self._uniforms = rng.random((UNIFORMS, 3, len(self._questions)))
+        self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
+        self._habits = rng.random((len(models), len(self._questions)))
         roles = {row.role for row in evidence.rows}
         self._reactions: dict[str, Reactions] = {
             role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})
@@ -115,12 +121,13 @@ class ResponseModel:
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """What the graph is expected to score on the questions."""
         right = self._right(graph)
-        by_sample = right.mean(axis=1)
+        by_sample = right @ self.weights / self.total
         return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
         """What the one graph is expected to score above the other, on the same draws."""
-        by_sample = np.subtract(*(self._right(each).mean(axis=1) for each in (graph, other)))
+        first, second = (self._right(each).astype(float) for each in (graph, other))
+        by_sample = (first - second) @ self.weights / self.total
         return Difference(float(by_sample.mean()), float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> BoolArray:
@@ -179,7 +186,9 @@ class ResponseModel:
         reactions = self._reactions.get(node.role) or self._reactions["assistant"]
         model = self._place[node.model]
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
-        first, second, third = self._uniforms[place % UNIFORMS]
+        first, second, third, fourth = self._uniforms[place % UNIFORMS]
+        # Calls of one model on one question are right together more often than by chance.
+        first = np.where(fourth < reactions.habit, self._habits[model], first)
         blank = third < reactions.blank[model]
         failed = np.where(blank, BLANK, self._taken_wrong(inputs, second))
         return np.where(first < expit(odds), 0, failed)

@@ -36,6 +36,12 @@ SHARED = CASES * TERMS + 2
 PRIOR_BLANKS = 10.0
 """Answers that aren't right, as many as what a model does alone counts for."""
 
+ALIKE = 0.35
+PRIOR_PAIRS = 15.0
+"""The correlation of whether two calls of a model that read answers to one question are right,
+beyond what they read, taken for granted as if seen on so many questions.
+"""
+
 FURTHER = -0.6
 """What a further revision is expected to take from the log odds of repairing, before any evidence;
 of keeping, half of it.
@@ -48,12 +54,14 @@ CLOSE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """Coefficients (S, F) of one role: S draws from their posterior around its mode; and (M,) how
-    likely an answer of each model that isn't right can't be read.
+    """Coefficients (S, F) of one role: S draws from their posterior around its mode; (M,) how
+    likely an answer of each model that isn't right can't be read; and how likely a call does as its
+    model always does on the question, where the square of that is the correlation of two calls.
     """
 
     coefficients: FloatArray
     blank: FloatArray
+    habit: float
 
     def log_odds(
         self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray
@@ -93,18 +101,38 @@ def fit_reactions(
     mean, precision = _prior(len(draws.models))
     mode = mean
     hessian = np.diag(precision)
+    alike = ALIKE
     if rows:
         places = {model: k for k, model in enumerate(draws.models)}
         features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
         right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
         mode, hessian = _mode(features, right, mean, precision)
+        alike = _alike(rows, expit(features @ mode), right)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
     noise = np.concatenate(
         [noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))]
     )
-    return Reactions(mode + noise @ root.T, _blanks(rows, draws))
+    return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
+
+
+def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
+    """The correlation of two calls of a model on one question, from how both differ from what is
+    expected of them; each question of a model counts as one.
+    """
+    known = np.maximum(expected * (1 - expected), 0.02)
+    off = (right - expected) / np.sqrt(known)
+    names = np.repeat([row.model for row in rows], [len(row.questions) for row in rows])
+    questions = np.concatenate([row.questions for row in rows])
+    _, which = np.unique(np.stack([names, questions.astype(str)]), axis=1, return_inverse=True)
+    count, total, squares = (
+        np.bincount(which.reshape(-1), weights) for weights in (np.ones(len(off)), off, off**2)
+    )
+    pairs = (count * (count - 1) / 2)[count > 1]
+    products = ((total**2 - squares) / 2)[count > 1] / pairs
+    found = (products.sum() + PRIOR_PAIRS * ALIKE) / (len(pairs) + PRIOR_PAIRS)
+    return float(np.clip(found, 0.0, 0.95))
 
 
 def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:

@@ -135,6 +135,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "generated_tokens": "of an answer, on average",
         "read_tokens": "that each answer read adds to a prompt",
         "more_tokens": "that each answer read adds to the answer",
+        "by_role": "the last two, in each role in which they were measured",
     },
     "BudgetSettings": {
         "metric": (

@@ -21,6 +21,9 @@ class MeasuredLengths(Closed):
     generated_tokens: Annotated[float, Field(ge=0)]
     read_tokens: Annotated[float, Field(ge=0)]
     more_tokens: Annotated[float, Field(ge=0)]
+    by_role: dict[str, tuple[float, float]] = Field(
+        default_factory=dict, exclude_if=lambda by_role: not by_role
+    )
 
 
 class LengthSettings(Closed):

@@ -4,11 +4,13 @@ follow from it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
@@ -48,13 +50,13 @@ async def profiled(
     rows = {
         case.columns["model"]: feedback for case, feedback in zip(alone, feedbacks, strict=True)
     }
-    growth = dict.fromkeys(rows, (math.nan, math.nan))
+    growth: Growth = {name: {} for name in rows}
     if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
         growth = await _growth(
             list(rows), profile.roles, environment, train[:READ_QUESTIONS], publish
         )
     measured = measured_lengths(
-        pd.DataFrame([_row(name, rows[name], *growth[name]) for name in rows])
+        pd.DataFrame([_row(name, rows[name], growth[name]) for name in rows])
     )
     costs = (
         profile
@@ -63,10 +65,8 @@ async def profiled(
     )
     cost = costs.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
-    read, more = zip(*(growth[name] for name in table["model"]), strict=True)
-    return table.assign(
-        mean_read_tokens=np.array(read, dtype=float), mean_more_tokens=np.array(more, dtype=float)
-    )
+    added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
+    return table.join(added)
 
 
 def _others(profile: Profile, task: str, measured: dict[str, Lengths]) -> dict[str, Lengths]:
@@ -85,15 +85,26 @@ def _others(profile: Profile, task: str, measured: dict[str, Lengths]) -> dict[s
     )
 
 
-def _row(name: str, feedback: Feedback, read: float, more: float) -> dict[str, object]:
+Growth = dict[str, dict[str, tuple[float, float]]]
+"""By member and role: prompt and completion tokens that each answer read adds."""
+
+
+def _row(name: str, feedback: Feedback, growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
     usage = feedback.usage
     calls = max(1, feedback.usage.calls)
     return {
         "model": name,
         "mean_prompt_tokens": usage.prompt_tokens / calls,
         "mean_completion_tokens": usage.completion_tokens / calls,
-        "mean_read_tokens": read,
-        "mean_more_tokens": more,
+    } | _added(growth)
+
+
+def _added(growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    """What each answer read adds, in the role where it adds most, and in each role as JSON."""
+    return {
+        "mean_read_tokens": max((read for read, _ in growth.values()), default=math.nan),
+        "mean_more_tokens": max((more for _, more in growth.values()), default=math.nan),
+        "reading_by_role": json.dumps(growth),
     }
 
 
@@ -103,10 +114,8 @@ async def _growth(
     environment: Environment,
     questions: Sequence[Question],
     publish: Publish,
-) -> dict[str, tuple[float, float]]:
-    """By member: prompt and completion tokens that each answer read adds, in the role where it adds
-    most.
-    """
+) -> Growth:
+    """What reading adds, by chains and fusers of each member; never less than nothing."""
     cases = [Case(topologies.single(name), {"model": name}) for name in members]
     cases += [Case(topologies.chain([name] * 2), {"model": name}) for name in members]
     cases += [
@@ -116,7 +125,7 @@ async def _growth(
     ]
     feedbacks = await cases_feedback(cases, environment, questions, publish)
     alone = dict(zip(members, feedbacks, strict=False))
-    found = dict.fromkeys(members, (0.0, 0.0))
+    found: Growth = {name: {} for name in members}
     for case, feedback in list(zip(cases, feedbacks, strict=True))[len(members) :]:
         name = case.columns["model"]
         reads = case.graph.in_degree(case.graph.sink)
@@ -124,14 +133,14 @@ async def _growth(
         calls = max(1, feedback.usage.calls)
         asked = max(1, own.calls)
         nodes = len(case.graph.nodes)
-        added = [
-            nodes * (used / calls - once / asked) / reads
+        read, more = (
+            max(0.0, nodes * (used / calls - once / asked) / reads)
             for used, once in (
                 (feedback.usage.prompt_tokens, own.prompt_tokens),
                 (feedback.usage.completion_tokens, own.completion_tokens),
             )
-        ]
-        found[name] = (max(found[name][0], added[0]), max(found[name][1], added[1]))
+        )
+        found[name][case.graph.node(case.graph.sink).role] = read, more
     return found
 
 
@@ -143,15 +152,21 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
-    longest = float(read.max()) if len(rows) else 0.0
+    # Rows of before it was measured by role say nothing of it.
+    by_role = rows.get("reading_by_role", pd.Series("{}", rows.index)).fillna("{}")
+    growth = [json.loads(each) for each in by_role]
+    longest: dict[str, float] = {}
+    for role, (tokens, _) in chain.from_iterable(each.items() for each in growth):
+        longest[role] = max(longest.get(role, 0.0), tokens)
     return {
         str(row["model"]): Lengths(
             float(row["mean_prompt_tokens"]),
             float(row["mean_completion_tokens"]),
-            longest,
+            float(read.max()),
             0.0 if math.isnan(row["mean_more_tokens"]) else float(row["mean_more_tokens"]),
+            {role: (longest[role], more) for role, (_, more) in each.items()},
         )
-        for row in rows.to_dict("records")
+        for row, each in zip(rows.to_dict("records"), growth, strict=True)
     }
 
 

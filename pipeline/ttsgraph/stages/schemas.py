@@ -106,6 +106,7 @@ class Profiles(Scores):
     mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_read_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_more_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    reading_by_role: Series[str] | None = pa.Field(nullable=True)
 
 
 class GraphScores(Scores):

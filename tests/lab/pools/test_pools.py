@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lab.pools.bench import TRUTH_SEED, Sizes, brief_of, budgets, measured, search
+from lab.pools.drawn import HELD_OUT, drawn
 from lab.pools.tables import POOLS, TableWorld
 from ttsgraph.contest.adaptive import cascade
 from ttsgraph.graphs import topologies
@@ -15,9 +16,13 @@ from ttsgraph.graphs import topologies
 SIZES = replace(Sizes(), train=100, val=32, calls=700)
 
 
-@pytest.mark.parametrize("name", POOLS)
+def test_a_drawn_pool_is_the_same_each_time_and_another_one_for_another_seed() -> None:
+    assert drawn(3).members == drawn(3).members != drawn(4).members
+
+
+@pytest.mark.parametrize("name", POOLS | HELD_OUT)
 def test_a_table_is_the_same_whatever_was_asked_before(name: str) -> None:
-    pool = POOLS[name]
+    pool = (POOLS | HELD_OUT)[name]
     first, second = list(pool.members)[:2]
     other = TableWorld(pool, 50, 3)
     other.run(topologies.parallel([first, second], first, "voter"))
@@ -33,9 +38,7 @@ def test_a_greedy_member_says_the_same_each_time() -> None:
 
 
 def test_where_a_cheap_model_is_sure_the_dear_one_is_seldom_asked() -> None:
-    """Under a budget of means the contest finds the dear model's score for at most 0.7 of a
-    call.
-    """
+    """Under a budget of means the contest finds the dear model's score for less than a call."""
     pool = POOLS["dear-sure"]
     contest, _ = search(pool, budgets(pool)["8 cheap"], 0, SIZES)
     judge = TableWorld(pool, 2000, TRUTH_SEED)
