@@ -36,7 +36,7 @@ SHARED = CASES * TERMS + 2
 PRIOR_BLANKS = 10.0
 """Answers that aren't right, as many as what a model does alone counts for."""
 
-ALIKE = 0.35
+ALIKE = 0.1
 PRIOR_PAIRS = 15.0
 """The correlation of whether two calls of a model that read answers to one question are right,
 beyond what they read, taken for granted as if seen on so many questions.
