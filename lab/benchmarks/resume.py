@@ -18,6 +18,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import lab.rivals  # noqa: F401 (registers them)
 from lab.benchmarks.archive import (
     CANDIDATES,
     TASK,

@@ -23,11 +23,11 @@ import numpy as np
 
 from lab.benchmarks.archive import TASK, MadeUp, environment, problem, project
 from lab.benchmarks.measured import Ratio
+from lab.rivals.bayesian import MOST_POINTS, Bayesian
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher, make_searcher
-from ttsgraph.methods.bayesian import MOST_POINTS, Bayesian
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.stage import load_stage
 

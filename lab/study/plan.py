@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
+import lab.rivals  # noqa: F401 (registers them)
 from lab import code_digest
 from lab.study.paper import OURS, RIVALS
 from ttsgraph.base.errors import SettingsError

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import lab.rivals  # noqa: F401 (registers them)
 from lab.baselines import baselines
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import WorldSettings, WorldsSettings
@@ -115,7 +116,7 @@ class WorldRun:
             found.contender,
         )
         contest_calls = rivals.calls
-        for method in SEARCHERS:
+        for method in sorted(SEARCHERS):
             if method != OURS:
                 self._rival(method, contenders, contest_calls)
         began = time.process_time()

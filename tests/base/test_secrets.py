@@ -147,7 +147,7 @@ def stopped(work):
     except SystemExit as end:
         print("exit code", end.code)
 os.environ["POOL_KEY"] += "\\n x"
-stopped(lambda: search("math", "gptswarm"))
+stopped(lambda: search("math", "textgrad"))
 raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
 """
 

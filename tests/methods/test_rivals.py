@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lab.rivals.gptswarm import GPTSwarm
+from lab.rivals.uniform import decoded, uniform_start
 from tests.methods.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent.base import Brief, legal_counts
@@ -21,9 +23,8 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.gptswarm import Adam, GPTSwarm
+from ttsgraph.methods.joint import Adam
 from ttsgraph.methods.textgrad import maximal_counts
-from ttsgraph.methods.uniform import decoded, uniform_start
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 

@@ -115,10 +115,7 @@ class TestEverySearcher:
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(
         SettingsError,
-        match=(
-            "unknown method 'magic'; known methods: agent_reinforce, bayesian, gptswarm, maao,"
-            " random, textgrad"
-        ),
+        match=r"unknown method 'magic'; known methods: agent_reinforce, .*random, textgrad",
     ):
         make_searcher("magic", problem())
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.support.project import Project
+from tests.support.project import Project, copy_folder
 from tests.support.simulated_project import SimulatedProject
 from tests.support.stub_server import StubServer, serve
 
@@ -162,9 +162,8 @@ class TestTheRecipesWork:
 
     def test_a_method(self, simulated):
         commands = apply("Add a method", simulated.folder)
-        shutil.copytree(
-            ROOT / "tests", simulated.folder / "tests", ignore=shutil.ignore_patterns("__pycache__")
-        )
+        for name in ("lab", "tests"):
+            copy_folder(name, simulated.folder)
         shutil.copy(ROOT / "pyproject.toml", simulated.folder)
         run(simulated, commands)
         found = json.loads((simulated.results / "growing" / "search.json").read_text())

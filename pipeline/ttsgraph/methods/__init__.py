@@ -2,7 +2,7 @@
 import.
 """
 
-from ttsgraph.methods import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
+from ttsgraph.methods import agent_reinforce, random, textgrad  # noqa: F401 (each registers its method)
 from ttsgraph.methods.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
 
 __all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]

@@ -39,7 +39,6 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.agent_reinforce import AgentReinforce
 from ttsgraph.methods.base import Problem, Told
-from ttsgraph.methods.gptswarm import Adam
 from ttsgraph.response.learnt import Leader, Learnt
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.response.valuation import latency_along, valued
@@ -145,6 +144,29 @@ def laid_out(
     )
     distribution.set_edge_probabilities(stray + (KEPT - stray) * edges)
     return distribution
+
+
+class Adam:
+    """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
+
+    def __init__(
+        self, rate: float, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)
+    ) -> None:
+        self.rate = rate
+        self.decay = decay
+        self.steps = 0
+        self.first = np.zeros(shape)
+        self.second = np.zeros(shape)
+
+    def step(self, gradient: FloatArray) -> FloatArray:
+        """What to add to the parameters for this gradient."""
+        self.steps += 1
+        slow, fast = self.decay
+        self.first = slow * self.first + (1 - slow) * gradient
+        self.second = fast * self.second + (1 - fast) * gradient**2
+        mean = self.first / (1 - slow**self.steps)
+        spread = self.second / (1 - fast**self.steps)
+        return np.asarray(self.rate * mean / (np.sqrt(spread) + 1e-8))
 
 
 class JointReinforce(AgentReinforce):

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.base.arrays import FloatArray
+from lab.rivals.uniform import decoded, uniform_start
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import Draws, Gradients, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.base import Problem, Searcher, Told, register
-from ttsgraph.methods.uniform import decoded, uniform_start
+from ttsgraph.methods.joint import Adam
 
 TRIES = 20
 """Batches of draws in which graphs over the budget are rejected, before what is still missing is
@@ -28,29 +28,6 @@ trimmed to the budget.
 
 MEMORY = 0.8
 """Weight of the past in the running mean of utilities that is the baseline."""
-
-
-class Adam:
-    """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
-
-    def __init__(
-        self, rate: float, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)
-    ) -> None:
-        self.rate = rate
-        self.decay = decay
-        self.steps = 0
-        self.first = np.zeros(shape)
-        self.second = np.zeros(shape)
-
-    def step(self, gradient: FloatArray) -> FloatArray:
-        """What to add to the parameters for this gradient."""
-        self.steps += 1
-        slow, fast = self.decay
-        self.first = slow * self.first + (1 - slow) * gradient
-        self.second = fast * self.second + (1 - fast) * gradient**2
-        mean = self.first / (1 - slow**self.steps)
-        spread = self.second / (1 - fast**self.steps)
-        return np.asarray(self.rate * mean / (np.sqrt(spread) + 1e-8))
 
 
 @register("gptswarm")

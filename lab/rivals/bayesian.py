@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.rivals.uniform import decoded, uniform_start, with_affordable_sink
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback
@@ -24,7 +25,6 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.base import Problem, Searcher, Told, register
-from ttsgraph.methods.uniform import decoded, uniform_start, with_affordable_sink
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Exchange
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.agent_reinforce import AgentUpdates
 from ttsgraph.methods.base import Problem, Told, register, without_insights
-from ttsgraph.methods.gptswarm import GPTSwarm
 
 
 @register("maao")
