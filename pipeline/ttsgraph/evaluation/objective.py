@@ -30,12 +30,11 @@ class Objective(Closed):
     """
 
     kind: Literal["accuracy", "joint"] = "accuracy"
-    weight: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.3, description="of latency, for joint"
-    )
-    half_s: PositiveFloat = Field(
-        default=10.0, description="the latency in seconds that scores 1/2, for joint"
-    )
+    """accuracy alone, or accuracy and latency together"""
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """of latency, for joint"""
+    half_s: PositiveFloat = 10.0
+    """the latency in seconds that scores 1/2, for joint"""
 
     @property
     def joint(self) -> bool:

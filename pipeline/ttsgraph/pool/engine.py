@@ -22,30 +22,22 @@ class ServeSettings(Closed):
     effect on the CPU.
     """
 
-    replicas: PositiveInt = Field(default=1, description="servers that share the model's load")
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None, description="the first replica's; free ones if not given"
-    )
-    tensor_parallel: PositiveInt = Field(
-        default=1, description="GPUs that one server spreads the model over"
-    )
-    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="share of each GPU's memory"
-    )
-    max_model_len: PositiveInt | None = Field(
-        default=None, description="where the model's context is shorter than the engine's"
-    )
-    kv_heads: PositiveInt | None = Field(
-        default=None,
-        exclude_if=lambda heads: heads is None,
-        description=(
-            "heads of keys and values, for the cache's size; read from weights that are here"
-        ),
-    )
-    head_dim: PositiveInt | None = Field(
-        default=None, exclude_if=lambda size: size is None, description="size of a head"
-    )
+    replicas: PositiveInt = 1
+    """servers that share the model's load"""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """the first replica's; free ones if not given"""
+    tensor_parallel: PositiveInt = 1
+    """GPUs that one server spreads the model over"""
+    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
+    """share of each GPU's memory"""
+    max_model_len: PositiveInt | None = None
+    """where the model's context is shorter than the engine's"""
+    kv_heads: PositiveInt | None = Field(default=None, exclude_if=lambda heads: heads is None)
+    """heads of keys and values, for the cache's size; read from weights that are here"""
+    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None)
+    """size of a head"""
     extra_args: tuple[str, ...] = ()
+    """more arguments of this model's server, after the engine's"""
 
 
 class Engine(Protocol):
@@ -84,71 +76,49 @@ class EngineSettings(Closed):
     """
 
     kind: str
-    device: Literal["auto", "cpu", "gpu"] = Field(
-        default="auto", description="auto: what the installed vLLM was built for"
-    )
-    python: str = Field(
-        default=".venv-serve/bin/python",
-        description="the Python of the environment that servers run in; its packages are yours",
-    )
+    """servers started here (vllm, transformers), endpoints that run already (external), or no
+    model at all (simulated)"""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """auto: what the installed vLLM was built for"""
+    python: str = ".venv-serve/bin/python"
+    """the Python of the environment that servers run in; its packages are yours"""
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
-        default="auto",
-        exclude_if=lambda dtype: dtype == "auto",
-        description=(
-            "number format of servers on this machine's processor; auto: the faster one there"
-        ),
+        default="auto", exclude_if=lambda dtype: dtype == "auto"
     )
+    """number format of servers on this machine's processor; auto: the faster one there"""
     max_model_len: PositiveInt = 2048
-    concurrency: PositiveInt = Field(
-        default=32, description="requests under way at once, at most, per endpoint"
-    )
-    timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
-    max_retries: int = Field(
-        default=8, ge=0, description="attempts after the first, for what may go better then"
-    )
-    backoff_s: PositiveFloat = Field(
-        default=0.5,
-        description="longest wait before the first retry; doubles each time, up to 30 s",
-    )
-    down_s: PositiveFloat = Field(
-        default=180,
-        description=(
-            "seconds without a success after which a model's endpoints stop the run; servers"
-            " started here have startup_s"
-        ),
-    )
-    max_failed: Probability = Field(
-        default=0.5, description="share of an endpoint's calls failed for good that stops the run"
-    )
+    """tokens of a prompt and its answer together, at most"""
+    concurrency: PositiveInt = 32
+    """requests under way at once, at most, per endpoint"""
+    timeout_s: PositiveFloat = 120
+    """of one attempt"""
+    max_retries: int = Field(default=8, ge=0)
+    """attempts after the first, for what may go better then"""
+    backoff_s: PositiveFloat = 0.5
+    """longest wait before the first retry; doubles each time, up to 30 s"""
+    down_s: PositiveFloat = 180
+    """seconds without a success after which a model's endpoints stop the run; servers started
+    here have startup_s"""
+    max_failed: Probability = 0.5
+    """share of an endpoint's calls failed for good that stops the run"""
     startup_s: PositiveFloat = 300
-    max_restarts: int = Field(
-        default=3, ge=0, description="how often a server that died is started again"
-    )
-    offline: bool = Field(
-        default=False,
-        description="vllm: whether a stage that asks models alone does so without a server",
-    )
-    draws: PositiveInt = Field(
-        default=1,
-        exclude_if=lambda most: most == 1,
-        description=(
-            "alike calls in one request (n), at most; where an endpoint takes one alone is"
-            " found out"
-        ),
-    )
-    seeds: bool = Field(
-        default=False, description="whether external endpoints may be sent a seed with each request"
-    )
-    max_unscored: Probability = Field(
-        default=0.25, description="unscored share above which an evaluation failed"
-    )
-    cache_gib: PositiveFloat = Field(
-        default=16, description="size of the call cache above which calls long unused are dropped"
-    )
-    effective_tflops: PositiveFloat | None = Field(
-        default=None, description="sustained TFLOP/s of all devices, for estimates of time"
-    )
+    """until a server that is started here has to answer"""
+    max_restarts: int = Field(default=3, ge=0)
+    """how often a server that died is started again"""
+    offline: bool = False
+    """vllm: whether a stage that asks models alone does so without a server"""
+    draws: PositiveInt = Field(default=1, exclude_if=lambda most: most == 1)
+    """alike calls in one request (n), at most; where an endpoint takes one alone is found out"""
+    seeds: bool = False
+    """whether external endpoints may be sent a seed with each request"""
+    max_unscored: Probability = 0.25
+    """unscored share above which an evaluation failed"""
+    cache_gib: PositiveFloat = 16
+    """size of the call cache above which calls long unused are dropped"""
+    effective_tflops: PositiveFloat | None = None
+    """sustained TFLOP/s of all devices, for estimates of time"""
     extra_args: tuple[str, ...] = ()
+    """more arguments of the server's command"""
 
     @field_validator("kind")
     @classmethod

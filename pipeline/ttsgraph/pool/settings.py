@@ -51,11 +51,12 @@ def _none(value: Any) -> bool:
 class GgufSettings(Closed):
     """A GGUF as somebody released it: its bytes are checked, then converted once."""
 
-    file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")] = Field(
-        description="its name, in the folder of TTSGRAPH_WEIGHTS or at the hub"
-    )
+    file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")]
+    """its name, in the folder of TTSGRAPH_WEIGHTS or at the hub"""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    hub: str | None = Field(default=None, description="the hub's repository that has it")
+    """of its bytes"""
+    hub: str | None = None
+    """the hub's repository that has it"""
 
 
 class WeightsSettings(Closed):
@@ -64,10 +65,14 @@ class WeightsSettings(Closed):
     """
 
     package: str | None = None
+    """a Python package that ships a GGUF file"""
     hub: str | None = None
+    """an id of the Hugging Face hub"""
     path: Path | None = None
+    """a folder"""
     # Left out where it isn't given, so that models of other kinds stay what their calls know.
     gguf: GgufSettings | None = Field(default=None, exclude_if=_none)
+    """a GGUF as somebody released it, which is converted once"""
 
     @model_validator(mode="after")
     def _one_of(self) -> WeightsSettings:
@@ -99,77 +104,53 @@ class ModelSettings(Closed):
     """
 
     price: PriceSetting
-    family: str | None = Field(
-        default=None,
-        description="models of one family are compared by size; its own name if not given",
-    )
-    total: PositiveFloat | None = Field(
-        default=None, description="parameters; this and the next three are for a FLOPs budget"
-    )
-    non_embedding: PositiveFloat | None = Field(
-        default=None, description="parameters without embeddings"
-    )
+    """$ per million tokens: one number, or prompt and completion (and cached, reasoning) by name"""
+    family: str | None = None
+    """models of one family are compared by size; its own name if not given"""
+    total: PositiveFloat | None = None
+    """parameters; this and the next three are for a FLOPs budget"""
+    non_embedding: PositiveFloat | None = None
+    """parameters without embeddings"""
     layers: PositiveInt | None = None
-    hidden: PositiveInt | None = Field(default=None, description="hidden size")
-    revision: str = Field(
-        default="unpinned",
-        description=(
-            "which weights these are; calls in the cache are told apart by it. Another model behind"
-            " an old name needs another revision"
-        ),
-    )
+    """transformer layers"""
+    hidden: PositiveInt | None = None
+    """hidden size"""
+    revision: str = "unpinned"
+    """which weights these are; calls in the cache are told apart by it. Another model behind an
+    old name needs another revision"""
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
+    """seconds per prompt token and per generated token, for a budget of time"""
     weights: WeightsSettings | None = None
+    """where a server that is started here finds them"""
     serve: ServeSettings = ServeSettings()
-    served_as: str | None = Field(
-        default=None, description="the model's name at the endpoint, if it differs"
-    )
-    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        description=(
-            "its endpoint; several share the load. A model without one is started here. It may"
-            " move: calls are known by name, served_as and revision"
-        ),
-    )
-    api_key_env: str | None = Field(
-        default=None, description="environment variable that holds the endpoint's key"
-    )
+    """how it is served here"""
+    served_as: str | None = None
+    """the model's name at the endpoint, if it differs"""
+    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """its endpoint; several share the load. A model without one is started here. It may move:
+    calls are known by name, served_as and revision"""
+    api_key_env: str | None = None
+    """environment variable that holds the endpoint's key"""
     # What follows is left out of a profile's hash where it is not given: a profile without it has
     # the hash that it always had.
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = Field(
-        default=None,
-        exclude_if=_none,
-        description="the header that carries the key, where it is not Authorization: Bearer",
+        default=None, exclude_if=_none
     )
-    query: dict[str, str] = Field(
-        default_factory=dict,
-        exclude_if=_none,
-        description="added to every URL, such as an api-version",
-    )
-    tokens_key: TokensKey = Field(
-        default="max_tokens",
-        exclude_if=lambda key: key == "max_tokens",
-        description="how requests bound an answer's tokens",
-    )
-    left_out: tuple[Parameter, ...] = Field(
-        default=(),
-        exclude_if=_none,
-        description="parameters that are never sent; refused ones are found out without this",
-    )
-    listed: bool = Field(
-        default=True,
-        exclude_if=bool,
-        description="false: its endpoint serves it under a name that it does not list",
-    )
-    system_role: bool = Field(
-        default=True,
-        exclude_if=bool,
-        description="false: system messages are put into the user's turn; found out without this",
-    )
-    extra_body: dict[str, Any] = Field(
-        default_factory=dict, exclude_if=_none, description="added to every request's body"
-    )
+    """the header that carries the key, where it is not Authorization: Bearer"""
+    query: dict[str, str] = Field(default_factory=dict, exclude_if=_none)
+    """added to every URL, such as an api-version"""
+    tokens_key: TokensKey = Field(default="max_tokens", exclude_if=lambda key: key == "max_tokens")
+    """how requests bound an answer's tokens"""
+    left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
+    """parameters that are never sent; refused ones are found out without this"""
+    listed: bool = Field(default=True, exclude_if=bool)
+    """false: its endpoint serves it under a name that it does not list"""
+    system_role: bool = Field(default=True, exclude_if=bool)
+    """false: system messages are put into the user's turn; found out without this"""
+    extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none)
+    """added to every request's body"""
     variants: Variants = Field(default_factory=dict, exclude_if=_none)
+    """members of the pool that ask the same model in another way, by name"""
 
     @property
     def base_urls(self) -> tuple[str, ...]:

@@ -38,23 +38,23 @@ class VariantSettings(Closed):
     """What a variant asks in another way than the task does; what is left out is the task's."""
 
     temperature: Temperature | None = None
+    """of sampling; 0 is greedy"""
     top_p: TopP | None = None
+    """share of probability that tokens are drawn from"""
     max_tokens: PositiveInt | None = None
+    """of one answer"""
     stop: tuple[str, ...] | None = None
-    reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = Field(
-        default=None,
-        description=(
-            "a request parameter of reasoning models, such as low; sent only where it is set"
-        ),
-    )
-    left_out: tuple[Parameter, ...] | None = Field(
-        default=None, description="parameters that are not sent"
-    )
-    extra_body: dict[str, Any] | None = Field(
-        default=None, description="added to the request's body, such as a way to think less"
-    )
+    """texts that end an answer"""
+    reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = None
+    """a request parameter of reasoning models, such as low; sent only where it is set"""
+    left_out: tuple[Parameter, ...] | None = None
+    """parameters that are not sent"""
+    extra_body: dict[str, Any] | None = None
+    """added to the request's body, such as a way to think less"""
     style: Style | None = None
-    instruction: str | None = Field(default=None, description="in place of the task's own")
+    """how prompts are written"""
+    instruction: str | None = None
+    """in place of the task's own"""
 
     @model_validator(mode="after")
     def _changes_something(self) -> VariantSettings:

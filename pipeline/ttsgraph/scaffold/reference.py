@@ -1,14 +1,18 @@
 """The reference of every setting, and a JSON schema for editors, both from the pydantic models that
-read the files.
+read the files; what a setting means stands below its field.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ttsgraph.base.files import write_text
-from ttsgraph.scaffold.meanings import MEANINGS
 from ttsgraph.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
@@ -61,8 +64,30 @@ def settings_of(file: str) -> list[Setting]:
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """What a field means: its own description, else that of MEANINGS; empty where there is none."""
-    return model.model_fields[name].description or MEANINGS.get(model.__name__, {}).get(name, "")
+    """What a field means, on one line; empty where that is not said.
+
+    Pydantic can take it from there itself, but then whenever a model is made, by parsing its file.
+    """
+    if typing.get_origin(model.model_fields[name].annotation) is typing.Literal and name == "kind":
+        return _meanings(model).get(name, "which of these it is")
+    return _meanings(model).get(name, "")
+
+
+@cache
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """The texts below a model's fields, by name."""
+    source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
+    (body,) = (
+        node.body
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == model.__name__
+    )
+    found = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(said))):
+                found[name] = " ".join(said.split())
+    return found
 
 
 def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
@@ -193,8 +218,8 @@ def schema(file: str) -> dict[str, Any]:
     made = FILES[file].model_json_schema()
     for model in sections(FILES[file]):
         part = made if model is FILES[file] else made["$defs"].get(model.__name__, {})
-        for name, told in part.get("properties", {}).items():
-            told.setdefault("description", meaning(model, name))
+        for name, field in part.get("properties", {}).items():
+            field["description"] = meaning(model, name)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
 
 

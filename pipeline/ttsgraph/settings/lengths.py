@@ -18,12 +18,17 @@ class MeasuredLengths(Closed):
     """
 
     prompt_tokens: Annotated[float, Field(ge=0)]
+    """of a question's prompt, on average"""
     generated_tokens: Annotated[float, Field(ge=0)]
+    """of an answer, on average"""
     read_tokens: Annotated[float, Field(ge=0)]
+    """that each answer read adds to a prompt"""
     more_tokens: Annotated[float, Field(ge=0)]
+    """that each answer read adds to the answer"""
     by_role: dict[str, tuple[float, float]] = Field(
         default_factory=dict, exclude_if=lambda by_role: not by_role
     )
+    """the last two, in each role in which they were measured"""
 
 
 class LengthSettings(Closed):
@@ -32,12 +37,13 @@ class LengthSettings(Closed):
     """
 
     prompt_tokens: PositiveFloat | None = None
+    """of a question's prompt, on average"""
     generated_tokens: PositiveFloat | None = None
+    """of an answer, on average"""
     measured: dict[str, MeasuredLengths] = Field(
-        default_factory=dict,
-        exclude_if=lambda measured: not measured,
-        description="by member of the pool; the stages put it here",
+        default_factory=dict, exclude_if=lambda measured: not measured
     )
+    """by member of the pool; the stages put it here"""
 
     @model_validator(mode="after")
     def _both(self) -> LengthSettings:

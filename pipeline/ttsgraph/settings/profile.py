@@ -53,9 +53,13 @@ class SplitSettings(Closed):
     """Questions per split; `shots` are the worked examples of few-shot prompts."""
 
     shots: int = Field(default=0, ge=0)
+    """worked examples in few-shot prompts"""
     train: PositiveInt
+    """questions that trials and batches are drawn from"""
     val: PositiveInt
+    """questions that choose among candidates"""
     test: PositiveInt
+    """questions that no search sees"""
 
     def sizes(self) -> dict[str, int]:
         """Split -> number of questions, in drawing order."""
@@ -66,10 +70,15 @@ class LayoutSettings(Closed):
     """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
 
     head: str = Layout().head
+    """how a question begins"""
     refine: str = Layout().refine
+    """how an assistant is shown an answer"""
     fuse: str = Layout().fuse
+    """how a fuser is shown an answer"""
     cue: str = Layout().cue
+    """what the answer follows"""
     separator: str = Layout().separator
+    """what stands between worked examples"""
 
 
 class PromptSettings(Closed):
@@ -78,8 +87,11 @@ class PromptSettings(Closed):
     """
 
     style: Style = "chat"
+    """worked examples to go on from, or messages of a chat"""
     instruction: str | None = None
+    """what every prompt begins with; the task's own if not given"""
     layout: LayoutSettings = LayoutSettings()
+    """how few-shot prompts are written"""
 
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
         """The value that roles build messages from."""
@@ -91,9 +103,13 @@ class SamplingSettings(Closed):
     """How completions are drawn."""
 
     temperature: Temperature = 0.9
+    """of sampling; 0 is greedy"""
     top_p: TopP = 1.0
+    """share of probability that tokens are drawn from"""
     max_tokens: PositiveInt = 512
+    """of one answer"""
     stop: tuple[str, ...] = ()
+    """texts that end an answer"""
 
     def sampling(self) -> Sampling:
         """The value that goes into a request."""
@@ -106,23 +122,23 @@ class TaskSettings(Closed):
     """
 
     kind: str
-    grading: dict[str, Any] = Field(
-        default_factory=dict,
-        exclude_if=lambda grading: not grading,
-        description="settings of the kind (docs/own-task.md)",
-    )
+    """how answers are read and graded; `ttsgraph new-task --help` lists the kinds"""
+    grading: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda grading: not grading)
+    """settings of the kind (docs/own-task.md)"""
     source: Source
+    """where the questions come from"""
     splits: SplitSettings
+    """how many questions for what"""
     prompt: PromptSettings
+    """how models are asked"""
     sampling: SamplingSettings
+    """how answers are drawn"""
     accuracies: dict[str, Probability] = Field(
-        default_factory=dict,
-        exclude_if=lambda accuracies: not accuracies,
-        description="by member of the pool, for weighted votes; the stages put it here",
+        default_factory=dict, exclude_if=lambda accuracies: not accuracies
     )
-    lengths: LengthSettings = Field(
-        default=LengthSettings(), description="measured by the profile stage if not given"
-    )
+    """by member of the pool, for weighted votes; the stages put it here"""
+    lengths: LengthSettings = LengthSettings()
+    """measured by the profile stage if not given"""
 
     @model_validator(mode="after")
     def _known_kind(self) -> TaskSettings:
@@ -143,36 +159,33 @@ class TaskSettings(Closed):
 class SandboxSettings(Closed):
     """Programs that models write."""
 
-    accept_weaker: bool = Field(
-        default=False, description="run them with limits alone where they can't be isolated"
-    )
+    accept_weaker: bool = False
+    """run them with limits alone where they can't be isolated"""
 
 
 class SearchSettings(Closed):
     """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
 
-    way: Literal["joint", "paper"] = Field(
-        default="joint",
-        exclude_if=lambda way: way == "joint",
-        description=(
-            "joint: a contest of structured graphs, then the loop from its leaders; paper:"
-            " algorithm 1 of arXiv 2511.00086 and nothing else"
-        ),
-    )
+    way: Literal["joint", "paper"] = Field(default="joint", exclude_if=lambda way: way == "joint")
+    """joint: a contest of structured graphs, then the loop from its leaders; paper: algorithm 1
+    of arXiv 2511.00086 and nothing else"""
     max_iterations: PositiveInt = 30
+    """rounds of the search, at most"""
     patience: PositiveInt = 10
-    candidates: PositiveInt = Field(default=4, description="graphs per iteration")
-    batch: PositiveInt = Field(default=16, description="training questions per candidate")
+    """rounds without a better validation score after which it ends"""
+    candidates: PositiveInt = 4
+    """graphs per iteration"""
+    batch: PositiveInt = 16
+    """training questions per candidate"""
     edge_threshold: Probability = 0.5
+    """probability from which an edge is in the graph that is read off the distribution"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    """how strongly nodes that read many answers lean to fusing them (1: not at all)"""
     racing: RacingSettings = RacingSettings()
-    loop_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.15,
-        description=(
-            "of the calls of init.contest, what is kept for the loop after it, which also has what"
-            " the contest leaves; 0: no loop where there is a contest"
-        ),
-    )
+    """stopping candidates early"""
+    loop_share: Annotated[float, Field(ge=0, lt=1)] = 0.15
+    """of the calls of init.contest, what is kept for the loop after it, which also has what the
+    contest leaves; 0: no loop where there is a contest"""
 
 
 def contest_share(contest: ContestSettings, loop_share: float) -> ContestSettings:
@@ -196,60 +209,52 @@ class AgentSettings(Closed):
     """
 
     kind: Literal["heuristic", "llm"] = "heuristic"
+    """the paper's insights as rules, or a language model"""
     insight_1: bool = True
+    """whether it may use the first insight: which models go together"""
     insight_2: bool = True
+    """whether it may use the second: how many of them"""
     insight_3: bool = True
-    scaling_rules: bool = Field(
-        default=True,
-        description=(
-            "whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never"
-            " get them"
-        ),
-    )
+    """whether it may use the third: how wide and how deep"""
+    scaling_rules: bool = True
+    """whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never get
+    them"""
     roles: bool = True
-    evidence: bool = Field(
-        default=True,
-        description="whether it is told what edges, nodes and roles repaired and spoilt",
-    )
-    proposes: bool = Field(
-        default=True,
-        exclude_if=lambda proposes: proposes,
-        description="whether it may propose a graph to try beside its changes of probabilities",
-    )
+    """whether roles are learnt; without, all nodes are assistants"""
+    evidence: bool = True
+    """whether it is told what edges, nodes and roles repaired and spoilt"""
+    proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
+    """whether it may propose a graph to try beside its changes of probabilities"""
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
-    model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")
+    """how far the heuristic moves a probability at once"""
+    model: str | None = None
+    """its name at the endpoint, or in the pool"""
     base_url: str | None = None
-    api_key_env: str | None = Field(
-        default=None, description="environment variable that holds the endpoint's key"
-    )
+    """the endpoint of its model; a model of the pool is asked where the pool's calls go"""
+    api_key_env: str | None = None
+    """environment variable that holds the endpoint's key"""
     price: PriceSetting | None = None
-    as_of: date | None = Field(
-        default=None,
-        exclude_if=lambda day: day is None,
-        description="the day on which model and price were looked up",
-    )
+    """$ per million tokens of its model"""
+    as_of: date | None = Field(default=None, exclude_if=lambda day: day is None)
+    """the day on which model and price were looked up"""
     revision: str = "unpinned"
-    response_format: Literal["schema", "object", "text"] = Field(
-        default="schema",
-        description=(
-            "how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
-        ),
-    )
-    temperature: Temperature | None = Field(
-        default=None, description="the endpoint's default if not given"
-    )
-    max_tokens: PositiveInt = Field(
-        default=8192, description="of one answer, its reasoning included"
-    )
+    """which weights its model has"""
+    response_format: Literal["schema", "object", "text"] = "schema"
+    """how an answer's form is asked for; an endpoint that refuses gets the next weaker one"""
+    temperature: Temperature | None = None
+    """the endpoint's default if not given"""
+    max_tokens: PositiveInt = 8192
+    """of one answer, its reasoning included"""
     tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    context_tokens: PositiveInt = Field(
-        default=16384, description="of what is sent, as estimated; longer tables are summarised"
-    )
-    reasks: int = Field(
-        default=2, ge=0, le=5, description="times an invalid answer is sent back with the error"
-    )
+    """how requests bound an answer's tokens"""
+    context_tokens: PositiveInt = 16384
+    """of what is sent, as estimated; longer tables are summarised"""
+    reasks: int = Field(default=2, ge=0, le=5)
+    """times an invalid answer is sent back with the error"""
     timeout_s: PositiveFloat = 600
+    """of one attempt"""
     max_retries: int = Field(default=4, ge=0)
+    """attempts after the first"""
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
@@ -269,34 +274,45 @@ class Profile(Closed):
     """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
 
     description: str = ""
+    """what the profile is for"""
     engine: EngineSettings
+    """how models are served and asked"""
     pool: dict[str, ModelSettings]
+    """the models that a graph may use, by name"""
     tasks: dict[str, TaskSettings]
+    """the tasks, by name"""
     roles: tuple[str, ...]
+    """what nodes may do; assistant is always among them"""
     budget: BudgetSettings
+    """what a question may cost"""
     pilot: PilotSettings
+    """the sweeps of plain graphs before the search"""
     init: InitSettings
+    """the trials that the search starts from"""
     search: SearchSettings
+    """the search loop"""
     agent: AgentSettings
+    """who guides the search"""
     objective: Objective = ACCURACY
+    """what the search maximises"""
     limits: LimitSettings = LimitSettings()
+    """what one search may spend"""
     workers: WorkerSettings = WorkerSettings()
+    """where candidates are evaluated"""
     sandbox: SandboxSettings = SandboxSettings()
+    """programs that models write"""
     evaluate: EvaluateSettings = EvaluateSettings()
+    """the test of what was found"""
     deploy: DeploySettings = DeploySettings()
+    """when a graph becomes the champion"""
     research: ResearchSettings = ResearchSettings()
-    newcomers: dict[str, ModelSettings] = Field(
-        default_factory=dict,
-        description="models that join the pool of a re-search once their endpoint lists them",
-    )
-    simulation: Simulation = Field(
-        default=Simulation(), description="for the simulated engine: what its models can do"
-    )
-    plugins: tuple[str, ...] = Field(
-        default=(),
-        exclude_if=lambda names: not names,
-        description="modules with kinds, roles and methods (docs/plugins.md)",
-    )
+    """searching again when the pool changes"""
+    newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
+    """models that join the pool of a re-search once their endpoint lists them"""
+    simulation: Simulation = Simulation()
+    """for the simulated engine: what its models can do"""
+    plugins: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    """modules with kinds, roles and methods (docs/plugins.md)"""
 
     @model_validator(mode="before")
     @classmethod
@@ -560,11 +576,17 @@ class Params(Closed):
     """params.yaml."""
 
     profile: str
+    """the profile that stages and commands use: profiles/<profile>.yaml"""
     tasks: tuple[str, ...] = Field(min_length=1)
+    """which of the profile's tasks to run"""
     methods: tuple[str, ...] = Field(min_length=1)
+    """which search methods to run"""
     seed: int = Field(default=0, ge=0)
+    """of every random choice; the same seed gives the same results"""
     tracking_uri: str = "sqlite:///mlflow.db"
+    """where MLflow keeps runs and versions"""
     service: ServiceSettings = ServiceSettings()
+    """`ttsgraph serve`"""
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:

@@ -14,20 +14,14 @@ from ttsgraph.base.parsing import Closed
 class TraceSettings(Closed):
     """Where the traces of served requests go, and what they show."""
 
-    endpoint: str | None = Field(
-        default=None,
-        description=(
-            "collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces"
-            " of an MLflow server; without one, and without OTEL_EXPORTER_OTLP_ENDPOINT, nothing is"
-            " traced. Headers, sampling and batches are the usual OTEL_* variables"
-        ),
-    )
-    texts: bool = Field(
-        default=False, description="whether traces hold the texts of questions and answers"
-    )
-    redact: tuple[str, ...] = Field(
-        default=(), description="regular expressions of what is hidden in those texts"
-    )
+    endpoint: str | None = None
+    """collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces
+    of an MLflow server; without one, and without OTEL_EXPORTER_OTLP_ENDPOINT, nothing is
+    traced. Headers, sampling and batches are the usual OTEL_* variables"""
+    texts: bool = False
+    """whether traces hold the texts of questions and answers"""
+    redact: tuple[str, ...] = ()
+    """regular expressions of what is hidden in those texts"""
 
     @field_validator("endpoint")
     @classmethod
@@ -52,34 +46,21 @@ class SteadySettings(Closed):
     in its place (ttsgraph/service/steady.py).
     """
 
-    deadline_s: PositiveFloat | None = Field(
-        default=None, description="for a node's call, all its attempts together; none: no limit"
-    )
-    deadlines_s: dict[str, PositiveFloat] = Field(
-        default_factory=dict, description="the same for single models of the pool, by name"
-    )
+    deadline_s: PositiveFloat | None = None
+    """for a node's call, all its attempts together; none: no limit"""
+    deadlines_s: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """the same for single models of the pool, by name"""
     retry_share: Annotated[
         float,
-        Field(
-            ge=0,
-            le=1,
-            description=(
-                "further attempts, of all kinds together, as a share of a version's calls; a few"
-                " are always saved up"
-            ),
-        ),
+        Field(ge=0, le=1),
     ] = 0.2
-    hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = Field(
-        default=None,
-        description=(
-            "a call that takes longer than this share of its model's last ones is made a second"
-            " time, and the first answer counts; none: never"
-        ),
-    )
-    stand_ins: dict[str, str] = Field(
-        default_factory=dict,
-        description="model of the pool -> the one that answers for its nodes where it fails",
-    )
+    """further attempts, of all kinds together, as a share of a version's calls; a few are
+    always saved up"""
+    hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    """a call that takes longer than this share of its model's last ones is made a second time,
+    and the first answer counts; none: never"""
+    stand_ins: dict[str, str] = Field(default_factory=dict)
+    """model of the pool -> the one that answers for its nodes where it fails"""
 
 
 class DriftSettings(Closed):
@@ -87,13 +68,16 @@ class DriftSettings(Closed):
     answers of a version, beyond what chance explains.
     """
 
-    accuracy: Annotated[float, Field(gt=0, le=1, description="points lower, as a share")] = 0.05
-    agreement: Annotated[
-        float, Field(gt=0, le=1, description="how often two nodes agree, higher or lower")
-    ] = 0.1
-    cost: PositiveFloat = Field(default=0.25, description="dollars of an answer, a share more")
-    window: PositiveInt = Field(default=500, description="last answers that are looked at")
-    least: PositiveInt = Field(default=100, description="answers before anything is said of them")
+    accuracy: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """points lower, as a share"""
+    agreement: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """how often two nodes agree, higher or lower"""
+    cost: PositiveFloat = 0.25
+    """dollars of an answer, a share more"""
+    window: PositiveInt = 500
+    """last answers that are looked at"""
+    least: PositiveInt = 100
+    """answers before anything is said of them"""
 
 
 class TrialSettings(Closed):
@@ -101,40 +85,31 @@ class TrialSettings(Closed):
     holds at any time decides (ttsgraph/deployment/duel.py).
     """
 
-    share: Annotated[
-        float, Field(ge=0, le=0.5, description="of requests that the challenger answers; 0: none")
-    ] = 0.0
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95, description="1 - how often an equal may be promoted"
-    )
-    most: PositiveInt = Field(
-        default=2000, description="the challenger's scored answers after which it has lost"
-    )
+    share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """of requests that the challenger answers; 0: none"""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    """1 - how often an equal may be promoted"""
+    most: PositiveInt = 2000
+    """the challenger's scored answers after which it has lost"""
 
 
 class FeedbackSettings(Closed):
     """What is kept of answers, and done with what users say of them."""
 
-    keep: Literal["nothing", "figures", "texts"] = Field(
-        default="nothing",
-        description=(
-            "figures: costs, agreement and scores; texts: also questions and answers, which a next"
-            " search can take"
-        ),
-    )
-    path: Path = Field(
-        default=Path(".ttsgraph/served.db"), description="the table, for its owner alone"
-    )
-    rows: PositiveInt = Field(default=100_000, description="answers kept, the last ones")
-    clients: PositiveInt = Field(
-        default=3,
-        description=(
-            "nobody's scores count for more than one in so many, in a trial and in drift, so that"
-            " at least so many keys (addresses, where there are no keys) have to judge"
-        ),
-    )
-    drift: DriftSettings = Field(default=DriftSettings(), description="when it is an alert")
-    trial: TrialSettings = Field(default=TrialSettings(), description="champion and challenger")
+    keep: Literal["nothing", "figures", "texts"] = "nothing"
+    """figures: costs, agreement and scores; texts: also questions and answers, which a next
+    search can take"""
+    path: Path = Path(".ttsgraph/served.db")
+    """the table, for its owner alone"""
+    rows: PositiveInt = 100_000
+    """answers kept, the last ones"""
+    clients: PositiveInt = 3
+    """nobody's scores count for more than one in so many, in a trial and in drift, so that at
+    least so many keys (addresses, where there are no keys) have to judge"""
+    drift: DriftSettings = DriftSettings()
+    """when it is an alert"""
+    trial: TrialSettings = TrialSettings()
+    """champion and challenger"""
 
     @model_validator(mode="after")
     def _can_judge(self) -> FeedbackSettings:
@@ -154,87 +129,65 @@ class TierSettings(Closed):
     of that tier are told to come back, and those above still have room.
     """
 
-    flex: Annotated[float, Field(gt=0, le=1, description="for work that can wait")] = 0.5
-    default: Annotated[float, Field(gt=0, le=1, description="where a request says nothing")] = 0.9
-    priority: Annotated[float, Field(gt=0, le=1, description="for what should go first")] = 1.0
+    flex: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """for work that can wait"""
+    default: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """where a request says nothing"""
+    priority: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """for what should go first"""
 
 
 class ServiceSettings(Closed):
     """Settings of `ttsgraph serve`."""
 
-    traces: TraceSettings = Field(
-        default=TraceSettings(), description="traces of requests, by OpenTelemetry"
-    )
+    traces: TraceSettings = TraceSettings()
+    """traces of requests, by OpenTelemetry"""
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="0 for a free one")] = 8080
-    workers: PositiveInt = Field(
-        default=1,
-        description=(
-            "processes that share the port; limits on requests and connections are those of each"
-        ),
-    )
-    api_key_env: str = Field(
-        default="TTSGRAPH_API_KEY",
-        description="environment variable that holds a key that clients may send",
-    )
-    keys_file: Path | None = Field(
-        default=None,
-        description=(
-            "more keys: lines of a key's SHA-256 in hex and its name, as sha256sum writes them;"
-            " read again when it changes"
-        ),
-    )
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        default=None, description="/metrics without a key, on a port that only Prometheus reaches"
-    )
-    metrics_host: str = Field(default="127.0.0.1", description="address of that port")
+    """address to listen at"""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """0 for a free one"""
+    workers: PositiveInt = 1
+    """processes that share the port; limits on requests and connections are those of each"""
+    api_key_env: str = "TTSGRAPH_API_KEY"
+    """environment variable that holds a key that clients may send"""
+    keys_file: Path | None = None
+    """more keys: lines of a key's SHA-256 in hex and its name, as sha256sum writes them; read
+    again when it changes"""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """/metrics without a key, on a port that only Prometheus reaches"""
+    metrics_host: str = "127.0.0.1"
+    """address of that port"""
     max_body_bytes: PositiveInt = 2**20
-    max_input_tokens: PositiveInt = Field(
-        default=8192, description="of a request's messages together, as estimated"
-    )
-    concurrency: PositiveInt = Field(
-        default=256, description="requests answered at once; more are told to come back"
-    )
-    max_connections: PositiveInt = Field(
-        default=1024,
-        description="open at once; beyond it, the one without a request for longest is closed",
-    )
-    header_s: PositiveFloat = Field(default=10, description="for a request's headers to arrive")
-    timeout_s: PositiveFloat = Field(default=300, description="for one answer")
-    max_retries: int = Field(
-        default=2,
-        ge=0,
-        description="attempts of a call after the first, for what may go better then",
-    )
-    drain_s: PositiveInt = Field(
-        default=30, description="for requests under way when the server is told to stop"
-    )
-    refresh_s: PositiveFloat = Field(
-        default=10, description="between two looks at what a name stands for"
-    )
-    cache: bool = Field(
-        default=False,
-        description="whether answers may come from the call cache instead of being made anew",
-    )
+    """of a request"""
+    max_input_tokens: PositiveInt = 8192
+    """of a request's messages together, as estimated"""
+    concurrency: PositiveInt = 256
+    """requests answered at once; more are told to come back"""
+    max_connections: PositiveInt = 1024
+    """open at once; beyond it, the one without a request for longest is closed"""
+    header_s: PositiveFloat = 10
+    """for a request's headers to arrive"""
+    timeout_s: PositiveFloat = 300
+    """for one answer"""
+    max_retries: int = Field(default=2, ge=0)
+    """attempts of a call after the first, for what may go better then"""
+    drain_s: PositiveInt = 30
+    """for requests under way when the server is told to stop"""
+    refresh_s: PositiveFloat = 10
+    """between two looks at what a name stands for"""
+    cache: bool = False
+    """whether answers may come from the call cache instead of being made anew"""
     quorum: Annotated[
         float,
-        Field(
-            gt=0, le=1, description="share of a vote's voices that have to answer; others may fail"
-        ),
+        Field(gt=0, le=1),
     ] = 0.5
-    fallback: bool = Field(
-        default=False,
-        description=(
-            "whether a node whose model fails passes on what it was to read, instead of failing the"
-            " request"
-        ),
-    )
-    steady: SteadySettings = Field(
-        default=SteadySettings(), description="single calls: deadlines, second requests, stand-ins"
-    )
-    tiers: TierSettings = Field(
-        default=TierSettings(), description="who is turned away first when places run out"
-    )
-    feedback: FeedbackSettings = Field(
-        default=FeedbackSettings(), description="what is kept of answers, and learnt from them"
-    )
+    """share of a vote's voices that have to answer; others may fail"""
+    fallback: bool = False
+    """whether a node whose model fails passes on what it was to read, instead of failing the
+    request"""
+    steady: SteadySettings = SteadySettings()
+    """single calls: deadlines, second requests, stand-ins"""
+    tiers: TierSettings = TierSettings()
+    """who is turned away first when places run out"""
+    feedback: FeedbackSettings = FeedbackSettings()
+    """what is kept of answers, and learnt from them"""

@@ -18,29 +18,19 @@ class BudgetSettings(Closed):
     """
 
     metric: Metric = "flops"
+    """what is bounded: calls of the cheapest model by their FLOPs, dollars, or seconds"""
     limit: PositiveFloat
+    """for one question: budget units, dollars or seconds, as the metric says"""
     max_nodes: PositiveInt = 24
-    of: BudgetOf | None = Field(
-        default=None,
-        exclude_if=lambda of: of is None,
-        description=(
-            "what is limited: a question's cost in the worst case, or on average over questions;"
-            " without it the mean of dollars and seconds, and the worst of budget units"
-        ),
-    )
-    worst: PositiveFloat | None = Field(
-        default=None,
-        exclude_if=lambda worst: worst is None,
-        description="what any one question may cost, beside a limit on the mean",
-    )
-    wave: tuple[PositiveInt, ...] = Field(
-        default=(),
-        exclude_if=lambda wave: not wave,
-        description=(
-            "how many voices of a vote begin together, the last size as often as needed, where a"
-            " vote says nothing itself; none: all at once"
-        ),
-    )
+    """of a graph, whatever they cost"""
+    of: BudgetOf | None = Field(default=None, exclude_if=lambda of: of is None)
+    """what is limited: a question's cost in the worst case, or on average over questions;
+    without it the mean of dollars and seconds, and the worst of budget units"""
+    worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
+    """what any one question may cost, beside a limit on the mean"""
+    wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=lambda wave: not wave)
+    """how many voices of a vote begin together, the last size as often as needed, where a vote
+    says nothing itself; none: all at once"""
 
     @property
     def limits(self) -> BudgetOf:
@@ -54,12 +44,15 @@ class PilotSettings(Closed):
     """
 
     questions: PositiveInt = 24
+    """training questions that each graph is run on"""
     widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
+    """how many answers side by side are tried"""
     depths: tuple[PositiveInt, ...] = (1, 2, 4)
+    """how many calls in a row are tried"""
     max_nodes: PositiveInt = 24
-    random_graphs: PositiveInt = Field(
-        default=2, description="random graphs for each pair of families, and of each size alone"
-    )
+    """of a graph of the sweeps"""
+    random_graphs: PositiveInt = 2
+    """random graphs for each pair of families, and of each size alone"""
 
 
 class ContestSettings(Closed):
@@ -71,51 +64,35 @@ class ContestSettings(Closed):
     """
 
     enabled: bool = True
-    calls: PositiveInt = Field(
-        default=1900, description="model calls that are not in the cache, at most"
-    )
-    block: PositiveInt = Field(
-        default=40, description="training questions of the probes, and of each round"
-    )
+    """whether there is one"""
+    calls: PositiveInt = 1900
+    """model calls that are not in the cache, at most"""
+    block: PositiveInt = 40
+    """training questions of the probes, and of each round"""
     rounds: PositiveInt = 3
-    picks: PositiveInt = Field(default=4, description="graphs run in a round")
-    variations: int = Field(
-        default=0, ge=0, description="changed copies of the best graphs that a round looks at"
-    )
-    final_block: PositiveInt = Field(
-        default=16, description="validation questions of the leader at a time, in the finals"
-    )
-    search_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.75, description="of the calls, before the finals"
-    )
-    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description=(
-            "accuracy that the best of the others may still be expected to add when the contest"
-            " stops before its calls are spent; 0 spends them"
-        ),
-    )
-    kept: PositiveInt = Field(
-        default=3, description="contenders that stand in every search beside its own results"
-    )
-    samples: Annotated[int, Field(ge=2)] = Field(
-        default=4, description="draws of what the response model leaves open"
-    )
-    mixes: bool = Field(
-        default=True,
-        description="contenders of several models; without them each graph has one model alone",
-    )
-    routes: bool = Field(
-        default=True,
-        description="learn which question goes to which model or graph (docs/routing.md)",
-    )
-    response_model: bool = Field(
-        default=True,
-        description=(
-            "predict contenders from every node's answers; without it each is taken to be one"
-            " call's worth"
-        ),
-    )
+    """of choosing graphs to run by what is known"""
+    picks: PositiveInt = 4
+    """graphs run in a round"""
+    variations: int = Field(default=0, ge=0)
+    """changed copies of the best graphs that a round looks at"""
+    final_block: PositiveInt = 16
+    """validation questions of the leader at a time, in the finals"""
+    search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """of the calls, before the finals"""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """accuracy that the best of the others may still be expected to add when the contest stops
+    before its calls are spent; 0 spends them"""
+    kept: PositiveInt = 3
+    """contenders that stand in every search beside its own results"""
+    samples: Annotated[int, Field(ge=2)] = 4
+    """draws of what the response model leaves open"""
+    mixes: bool = True
+    """contenders of several models; without them each graph has one model alone"""
+    routes: bool = True
+    """learn which question goes to which model or graph (docs/routing.md)"""
+    response_model: bool = True
+    """predict contenders from every node's answers; without it each is taken to be one call's
+    worth"""
 
 
 class InitSettings(Closed):
@@ -124,21 +101,20 @@ class InitSettings(Closed):
     """
 
     questions: PositiveInt = 16
+    """training questions of a trial"""
     candidates: PositiveInt = 6
+    """sets of models that are tried"""
     topologies: PositiveInt = 3
+    """random graphs that each set of models is tried in"""
     contest: ContestSettings = ContestSettings()
+    """the contest of structured graphs"""
 
 
 class EvaluateSettings(Closed):
     """What the evaluate stage does beside the test."""
 
-    ablation: Annotated[int, Field(ge=0)] = Field(
-        default=100,
-        description=(
-            "test questions that the found graph is tried on without each of its nodes; 0: not"
-            " tried"
-        ),
-    )
+    ablation: Annotated[int, Field(ge=0)] = 100
+    """test questions that the found graph is tried on without each of its nodes; 0: not tried"""
 
 
 class LimitSettings(Closed):
@@ -149,8 +125,11 @@ class LimitSettings(Closed):
     """
 
     dollars: PositiveFloat | None = None
-    tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")
+    """that its calls may really cost"""
+    tokens: PositiveInt | None = None
+    """of prompts and answers together"""
     wall_s: PositiveFloat | None = None
+    """that it may take"""
 
 
 class RacingSettings(Closed):
@@ -159,17 +138,13 @@ class RacingSettings(Closed):
     """
 
     enabled: bool = False
-    confidence: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.95,
-        description=(
-            "with which a candidate is beaten before it is stopped, over all looks and rivals of a"
-            " race"
-        ),
-    )
-    first: PositiveInt = Field(default=8, description="questions before the first look")
-    growth: Annotated[float, Field(gt=1)] = Field(
-        default=2.0, description="times as many questions at each further look"
-    )
+    """whether candidates that are clearly beaten are stopped"""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """with which a candidate is beaten before it is stopped, over all looks and rivals of a race"""
+    first: PositiveInt = 8
+    """questions before the first look"""
+    growth: Annotated[float, Field(gt=1)] = 2.0
+    """times as many questions at each further look"""
 
 
 class DeploySettings(Closed):
@@ -178,16 +153,11 @@ class DeploySettings(Closed):
     """
 
     promote: Literal["better", "by_hand"] = "better"
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95, description="of the paired test"
-    )
-    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.01,
-        description=(
-            "share of the test questions that a cheaper graph may be behind and still count as as"
-            " good"
-        ),
-    )
+    """once the paired test shows it better, or by hand alone"""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    """of the paired test"""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """share of the test questions that a cheaper graph may be behind and still count as as good"""
 
 
 class ResearchSettings(Closed):
@@ -195,11 +165,11 @@ class ResearchSettings(Closed):
     newcomers.
     """
 
-    cron: str = Field(
-        default="0 3 * * *", description="when to look for changes, whatever was noticed in between"
-    )
-    watch_s: PositiveInt = Field(
-        default=60, description="seconds between two looks at the profile's pool and the endpoints"
-    )
+    cron: str = "0 3 * * *"
+    """when to look for changes, whatever was noticed in between"""
+    watch_s: PositiveInt = 60
+    """seconds between two looks at the profile's pool and the endpoints"""
     max_iterations: PositiveInt = 8
+    """rounds of a warm search, at most"""
     patience: PositiveInt = 3
+    """rounds without a better validation score after which a warm search ends"""

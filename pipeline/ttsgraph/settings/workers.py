@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
 from ttsgraph.base.parsing import Closed
 
@@ -18,21 +18,13 @@ class WorkerSettings(Closed):
     """
 
     kind: Literal["local", "dask", "ray"] = "local"
-    count: PositiveInt = Field(
-        default=2,
-        description="workers that there are, or that are started where there is no address",
-    )
-    address: str | None = Field(
-        default=None,
-        description="of the cluster's scheduler; without one, workers are started here",
-    )
-    store: Path | None = Field(
-        default=None,
-        description=(
-            "folder that all machines see, for the call cache; without one it is a file for one"
-            " machine"
-        ),
-    )
+    """in this process, or on a Dask or Ray cluster"""
+    count: PositiveInt = 2
+    """workers that there are, or that are started where there is no address"""
+    address: str | None = None
+    """of the cluster's scheduler; without one, workers are started here"""
+    store: Path | None = None
+    """folder that all machines see, for the call cache; without one it is a file for one machine"""
 
     @model_validator(mode="after")
     def _complete(self) -> WorkerSettings:

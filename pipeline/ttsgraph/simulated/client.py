@@ -73,29 +73,48 @@ class TaskTraits(Closed):
     """
 
     skill: dict[str, float]
+    """by model: log-odds of being right on a question of average difficulty"""
     capacity: dict[str, PositiveFloat]
+    """by model: how much it can read before it loses the thread"""
     spread: NonNegativeFloat
+    """how much questions differ in difficulty"""
     favourite: tuple[Share, Share]
+    """between which shares the most frequent wrong answer lies"""
     repair: Share
+    """how well an assistant mends a wrong answer"""
     insight: float
+    """what reading an answer adds to skill when it is mended"""
     corrupt: Share
+    """how often a right answer is made wrong"""
     majority: NonNegativeFloat
+    """how much a fuser follows the number of supporters"""
     discernment: PositiveFloat
+    """odds with which a fuser sees the right answer"""
     mend: Share
+    """how well a fuser mends a wrong answer, against an assistant"""
     blur: NonNegativeFloat
+    """how fast discernment falls with what is read"""
     growth: NonNegativeFloat
+    """load that each earlier revision of an answer adds"""
     carry: NonNegativeFloat
+    """share of those revisions that stays in a fuser's answer"""
     steepness: PositiveFloat
+    """how fast the thread is lost around the capacity"""
     chance: Share
+    """of being right once the thread is lost"""
     own: Share = 0.0
+    """share of a question's difficulty that is a family's own"""
     alike: Share = 0.0
+    """probability that a draw repeats what the model always says"""
     noise: Share = 0.0
+    """share of questions whose key is wrong"""
 
 
 class Simulation(Closed):
     """A profile's `simulation` section: traits per task."""
 
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
+    """how the questions of each task behave"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,13 @@ class HubSource(_Source):
 
     kind: Literal["hf"]
     path: str
+    """the data set's id on the hub"""
     name: str | tuple[str, ...] | None = None
+    """its configuration, or several"""
     split: str = "train"
+    """its split"""
     revision: str | None = None
+    """its commit; the newest if not given"""
 
 
 class LmEvalSource(_Source):
@@ -60,30 +64,32 @@ class LmEvalSource(_Source):
     """
 
     kind: Literal["lm_eval"]
-    task: str = Field(description="such as gsm8k; one whose templates are code can't be read")
-    split: str | None = Field(
-        default=None, description="of its data set; the task's own if not given"
-    )
+    task: str
+    """such as gsm8k; one whose templates are code can't be read"""
+    split: str | None = None
+    """of its data set; the task's own if not given"""
 
 
 class InspectSource(_Source):
     """A task of inspect_ai: the samples of the Task that its function returns."""
 
     kind: Literal["inspect_ai"]
-    task: str = Field(
-        pattern=r"^.+@\w+$",
-        description="file.py@function, or module@function such as inspect_evals/gsm8k@gsm8k",
-    )
-    args: dict[str, Any] = Field(default_factory=dict, description="the function's arguments")
+    task: str = Field(pattern=r"^.+@\w+$")
+    """file.py@function, or module@function such as inspect_evals/gsm8k@gsm8k"""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """the function's arguments"""
 
 
 class MlflowSource(_Source):
     """An evaluation data set of MLflow: its inputs, with the expected response or facts."""
 
     kind: Literal["mlflow"]
-    name: str | None = Field(default=None, description="of the data set; or its id")
-    dataset_id: str | None = Field(default=None, description="where names are not unique")
-    tracking_uri: str | None = Field(default=None, description="MLflow's own default if not given")
+    name: str | None = None
+    """of the data set; or its id"""
+    dataset_id: str | None = None
+    """where names are not unique"""
+    tracking_uri: str | None = None
+    """MLflow's own default if not given"""
 
     @model_validator(mode="after")
     def _one_of(self) -> MlflowSource:
@@ -99,6 +105,7 @@ class JsonlSource(_Source):
 
     kind: Literal["jsonl"]
     path: Path
+    """the file: .jsonl, .jsonl.gz, .csv or .parquet"""
 
 
 class PackageSource(_Source):
@@ -108,8 +115,11 @@ class PackageSource(_Source):
 
     kind: Literal["package"]
     package: str
+    """an installed Python package"""
     file: str
+    """the path inside it"""
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
+    """how the file is written"""
 
 
 class GeneratorSource(_Source):
@@ -123,16 +133,17 @@ class GeneratorSource(_Source):
 
     kind: Literal["generator"]
     dataset: str
+    """the name of a reasoning-gym data set"""
     size: PositiveInt
-    seed: int | None = Field(
-        default=None,
-        ge=0,
-        exclude_if=lambda seed: seed is None,
-        description="of the questions, whatever the run's own is",
-    )
+    """how many questions are generated"""
+    seed: int | None = Field(default=None, ge=0, exclude_if=lambda seed: seed is None)
+    """of the questions, whatever the run's own is"""
     config: dict[str, Any] = Field(default_factory=dict)
+    """the data set's own settings"""
     pattern: str | None = None
+    """a regular expression whose group is what is kept of a question's text"""
     template: str = "{question}"
+    """how a question is written around that text"""
 
     @field_validator("pattern")
     @classmethod
@@ -162,7 +173,9 @@ class SyntheticSource(_Source):
 
     kind: Literal["synthetic"]
     task: synthetic.Kind
+    """whose questions are made up"""
     size: PositiveInt
+    """how many"""
 
 
 OneSource = (
@@ -185,6 +198,7 @@ class MixtureSource(_Source):
 
     kind: Literal["mixture"]
     parts: Annotated[tuple[SourcePart, ...], Field(min_length=1)]
+    """the sources, each with its kind"""
 
 
 Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
