@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ttsgraph.contest.contenders import LONGEST_CHAIN, MOST_SOURCES, MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import VOTER
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
@@ -28,13 +29,11 @@ def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
 
     return {
         "single": single,
-        "majority": largest(
-            lambda n: topologies.parallel([best] * n, best, "voter"), 2, MOST_VOTES
-        ),
+        "majority": largest(lambda n: topologies.parallel([best] * n, best, VOTER), 2, MOST_VOTES),
         "fan": largest(lambda n: topologies.parallel([best] * n, best), 2, MOST_SOURCES),
         "chain": largest(lambda n: topologies.chain([best] * n), 2, LONGEST_CHAIN),
         "grid": largest(lambda n: topologies.grid(n, 2, best), 2, MOST_SOURCES),
         "mixed vote": largest(
-            lambda n: topologies.parallel([best, second] * n, best, "voter"), 1, MOST_VOTES // 2
+            lambda n: topologies.parallel([best, second] * n, best, VOTER), 1, MOST_VOTES // 2
         ),
     }

@@ -41,7 +41,7 @@ from ttsgraph.agent.history import NO_TALLY, History, Scored, Shape, Surface, be
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import ASSISTANT, get_role
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an
@@ -305,7 +305,7 @@ class HeuristicAgent:
             for width in range(1, distribution.n + 1):
                 for depth in range(1, distribution.n + 1):
                     if can_exist((width, depth), distribution.n):
-                        graph = layout(distribution, (width, depth), "assistant", brief)
+                        graph = layout(distribution, (width, depth), ASSISTANT, brief)
                         if graph is not None and (graph.width, graph.depth) == (width, depth):
                             found.add((width, depth))
             self._fits = distribution.ids, found
@@ -437,8 +437,8 @@ def layout(
     ]
     assigned = distribution.psi.argmax(axis=-1)
     models = {i: distribution.models[assigned[row]] for row, i in enumerate(distribution.ids)}
-    role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else "assistant"
-    nodes = (*(Node(i, "assistant", models[i]) for i in inner), Node(sink, role, models[sink]))
+    role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else ASSISTANT
+    nodes = (*(Node(i, ASSISTANT, models[i]) for i in inner), Node(sink, role, models[sink]))
     try:
         return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
     except BudgetError:

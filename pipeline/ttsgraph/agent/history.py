@@ -30,7 +30,7 @@ from ttsgraph.evaluation.environment import (
 )
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import ASSISTANT, get_role
 
 Shape = tuple[int, int]
 """Width and depth, both as of the whole graph."""
@@ -388,7 +388,7 @@ def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
 
     Before any feedback the first role made for several answers, a fuser, is as good as any.
     """
-    order = sorted(roles, key=lambda role: role == "assistant")
+    order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not len(history.of_several):
         return order[0]
     overall = float(np.mean(history.of_several))

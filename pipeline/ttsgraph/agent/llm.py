@@ -47,6 +47,7 @@ from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.models.client import Message
 from ttsgraph.settings.profile import AgentSettings
 
@@ -376,7 +377,7 @@ def _example(distribution: GraphDistribution, open_models: bool) -> str:
     role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
     edges = [list(tail)] if len(tail) > 1 else []
     nodes = [
-        ProposedNode(id=i, role="assistant", model=model)
+        ProposedNode(id=i, role=ASSISTANT, model=model)
         for i, model in zip(tail, models, strict=True)
     ]
     wiring = WiringEdits(

@@ -24,19 +24,16 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.endpoints.habits import HABITS, Habits, habit_name
 from ttsgraph.evaluation.executor import Manner, manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import CHOOSE, Ballot, chosen, get_role, majority, with_waves
+from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import cut_at_stop
 from ttsgraph.models.dialect import Dialect
 from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.tasks.base import ReadableTask, Task
-from ttsgraph.tasks.prompts import QUOTED, REQUESTS, mark_for
+from ttsgraph.tasks.prompts import QUOTED, mark_for
 
 FORMS = ("python", "langgraph")
-
-SPOKEN = {"assistant": REQUESTS["refine"], "fuser": REQUESTS["fuse"], "judge": CHOOSE}
-"""Roles that ask a model, and what they ask for once the answers that they read are shown."""
 
 TEMPLATES = Path(__file__).with_name("templates")
 _IMPORTS = {"import asyncio", "import json", "import os", "import sys"}
@@ -59,7 +56,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     decides = {name: way for name, role in roles.items() if (way := role.decide or role.pick)}
     spoken = [entry for entry in nodes.values() if "model" in entry]
     facts = {
-        "judges": "judge" in roles,
+        "judges": any(role.read is chosen for role in roles.values()),
         "stops": any("stop" in entry["sampling"] for entry in spoken),
         "gates": any(node.gate for node in graph.nodes),
         "waves": any(node.waves for node in graph.nodes),
@@ -99,7 +96,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     )
     data = {
         "task": deployed.task,
-        "requests": {name: SPOKEN[name] for name in roles if name in SPOKEN},
+        "requests": {name: role.asks for name, role in roles.items() if role.asks},
         "nodes": nodes,
         "sink": graph.sink,
         "quoted": QUOTED,
@@ -150,10 +147,10 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
         ]
     if not role.calls_model:
         return entry
-    if node.role not in SPOKEN:
+    if not role.asks:
         raise InputError(
-            f"node {node.id}: expected a role among {', '.join(SPOKEN)} or one that picks an answer"
-            f" itself, to export, found {node.role}; serve it with `ttsgraph serve` instead"
+            f"node {node.id}: expected a role that says what it asks, or picks an answer itself, to"
+            f" export, found {node.role}; serve it with `ttsgraph serve` instead"
         )
     return entry | _asking(deployed, node.model)
 
@@ -216,7 +213,7 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str
             f" how answers of kind {task.name} are read is more than one file holds; {serve}"
         )
     checks = getattr(task, "checks", "an answer in its own way") if _checks(task) else ""
-    if "verifier" in decides and checks:
+    if checks and any(get_role(name).checks for name in decides):
         raise InputError(
             f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
         )

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, Field
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load, parse
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import check_roles, get_role, role_names
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, check_roles, get_role, role_names
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
 
@@ -43,7 +43,7 @@ class Team(Closed):
         validation_alias=AliasChoices("layers", "num_layers"),
         description="the aggregator's among them",
     )
-    role: str = Field(default="fuser", description="the aggregator's: fuser, judge, voter, ...")
+    role: str = Field(default=FUSER, description="the aggregator's: fuser, judge, voter, ...")
 
 
 TEAM = "team"
@@ -86,10 +86,10 @@ def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
     proposers = [_member(name, profile, where) for name in team.proposers]
     last = proposers[0] if team.aggregator is None else _member(team.aggregator, profile, where)
     width = len(proposers)
-    later = "fuser" if width > 1 else "assistant"
+    later = FUSER if width > 1 else ASSISTANT
     layers = team.layers - 1
     nodes = [
-        Node(layer * width + k, later if layer else "assistant", model)
+        Node(layer * width + k, later if layer else ASSISTANT, model)
         for layer in range(layers)
         for k, model in enumerate(proposers)
     ]

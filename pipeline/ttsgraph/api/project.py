@@ -20,7 +20,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.progress import Publish, Spent
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.runtime.limits import PROJECT, Account
 from ttsgraph.scaffold.profile_text import flow
 from ttsgraph.scaffold.providers import (
@@ -111,7 +111,7 @@ def init(
     pool = candidates(providers, prices, ask)
     task = get_task(looked.kind, looked.grading)
     first = task.parse(looked.rows[0], f"{name}: question 1")
-    speak = get_role("assistant").speak
+    speak = get_role(ASSISTANT).speak
     assert speak is not None
     messages = speak(task, Prompt(task.instruction), first, [])
     found, left_out = asyncio.run(ask_each(pool, messages, TEMPERATURE))

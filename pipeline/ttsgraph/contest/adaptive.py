@@ -17,6 +17,7 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contenders import MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
@@ -49,7 +50,7 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
     """Graphs within the mean budget, and what each is in words; none where the roles have no
     vote.
     """
-    if "voter" not in contenders.sinks:
+    if VOTER not in contenders.sinks:
         return {}
     found: dict[CollaborationGraph, str] = {}
     for graph, label in (*_votes(contenders), *_cascades(contenders)):
@@ -61,7 +62,7 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
 def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
     """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
-    return _with_sink(topologies.parallel(models, models[0], "voter"), waves=waves, stop=stop)
+    return _with_sink(topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop)
 
 
 def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:
@@ -75,7 +76,7 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
     """A vote of the models `first`, and where they disagree by more than `over` of those `then`
     alone.
     """
-    graph = topologies.parallel([*first, *then], then[0], "voter")
+    graph = topologies.parallel([*first, *then], then[0], VOTER)
     gate = Gate(over, tuple(range(len(first))))
     if len(then) < FIRST:
         return _with_sink(graph, gate=gate)
@@ -84,7 +85,7 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
 
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
     """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
-    return _with_sink(topologies.parallel([cheap] * count, dear, "fuser"), gate=Gate(over))
+    return _with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
 
 
 def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
@@ -134,7 +135,7 @@ def _gated(
     contenders: Contenders, cheap: str, count: int, over: float, dear: str
 ) -> Iterator[tuple[CollaborationGraph, str]]:
     where = f"where {count} x {cheap} disagree by more than {over:g}"
-    if "fuser" in contenders.sinks and cheap != dear:
+    if FUSER in contenders.sinks and cheap != dear:
         yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
     if dear in contenders.brief.greedy:
         yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"

@@ -19,7 +19,7 @@ from itertools import combinations
 from ttsgraph.agent.base import Brief, affordable
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
 from ttsgraph.response.evidence import revisions
 
 MOST_SOURCES = 12
@@ -27,15 +27,6 @@ MOST_SOURCES = 12
 
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
-
-SELECTORS = ("weighted", "verifier", "judge")
-"""Roles that select one of several answers, tried where a profile allows them."""
-
-WORDS = {
-    "voter": "majority",
-    "weighted": "weighted majority",
-    "verifier": "majority of what passes the check",
-}
 
 FEW = 3
 MANY = 7
@@ -88,8 +79,8 @@ class Contenders:
         scores = brief.single_scores
         self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
         self.cheapest = min(self.ranked, key=brief.cost.single)
-        self.sinks = [role for role in ("fuser", "voter") if role in brief.roles]
-        self.selectors = [role for role in SELECTORS if role in brief.roles]
+        self.sinks = joining(brief.roles)
+        self.selectors = selecting(brief.roles)
         for model in self.ranked:
             self._add(topologies.single(model), f"one call of {model}")
         for model in self.ranked:
@@ -143,21 +134,22 @@ class Contenders:
         another.
         """
         repeats = model not in self.brief.greedy
-        if "voter" in self.sinks and repeats:
+        if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
-            self._grow(partial(_fan, model, model, "voter"), vote, 2, MOST_VOTES)
-        for sink in self._helpers(model) if "fuser" in self.sinks and repeats else []:
+            self._grow(partial(_fan, model, model, VOTER), vote, 2, MOST_VOTES)
+        for sink in self._helpers(model) if FUSER in self.sinks and repeats else []:
             fan = f"{{}} x {model}, fused by {sink}"
-            self._grow(partial(_fan, model, sink, "fuser"), fan, 2, MOST_SOURCES)
-        for role in self.selectors if repeats else []:
-            if role != "weighted":  # answers of one model weigh the same
+            self._grow(partial(_fan, model, sink, FUSER), fan, 2, MOST_SOURCES)
+        others = [role for role in self.sinks if role not in (FUSER, VOTER)]
+        for role in [*others, *self.selectors] if repeats else []:
+            if not get_role(role).weighs:  # answers of one model weigh the same
                 for sink in self._helpers(model) if get_role(role).calls_model else [model]:
-                    several = f"{{}} x {model}, {_ends(role, sink)}"
+                    several = f"{{}} x {model}, {get_role(role).ending(sink)}"
                     self._grow(partial(_fan, model, sink, role), several, 2, MOST_SOURCES)
         self._grow(
             partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4)
         )
-        for end in self._helpers(model) if "fuser" in self.sinks else []:
+        for end in self._helpers(model) if FUSER in self.sinks else []:
             self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
         for end in self._helpers(model)[1:]:
             self._add(topologies.chain([model, end]), f"{model}, refined by {end}")
@@ -170,11 +162,12 @@ class Contenders:
         for model in leading:
             repeats = model not in self.brief.greedy
             for role in self.sinks if repeats else []:
-                sinks = [model, self.cheapest] if role == "fuser" and self.mixes else [model]
+                asks = get_role(role).calls_model
+                sinks = [model, self.cheapest] if asks and self.mixes else [model]
                 for sink in dict.fromkeys(sinks):
-                    grid = f"{{}} chains of 2 x {model}, {_ends(role, sink)}"
+                    grid = f"{{}} chains of 2 x {model}, {get_role(role).ending(sink)}"
                     self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
-            if "voter" in self.sinks and self.mixes:
+            if VOTER in self.sinks and self.mixes:
                 self._two_refiners(model, [other for other in leading if other != model])
             for helper in leading if self.mixes else [model]:
                 if helper != model or not self.mixes:
@@ -185,31 +178,32 @@ class Contenders:
         for first, second in combinations(others, 2):
             for counts, also in ((False, ""), (True, " with it")):
                 graph = topologies.panel(
-                    [model], [first, second], first, "voter", drafts_count=counts
+                    [model], [first, second], first, VOTER, drafts_count=counts
                 )
                 self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
 
     def _panel(self, model: str, helper: str, repeats: bool) -> None:
-        if "voter" in self.sinks:
+        if VOTER in self.sinks:
             if repeats:
                 refined = f"{{}} x {model}, each refined by {helper}, majority"
                 self._grow(
-                    partial(_chains, [model, helper], helper, "voter"), refined, 2, MOST_SOURCES, ()
+                    partial(_chains, [model, helper], helper, VOTER), refined, 2, MOST_SOURCES, ()
                 )
             for drafts in (1, 2) if repeats else (1,):
                 for reviewers in (2, 4):
                     graph = topologies.panel(
-                        [model] * drafts, [helper] * reviewers, helper, "voter", drafts_count=True
+                        [model] * drafts, [helper] * reviewers, helper, VOTER, drafts_count=True
                     )
                     self._add(
                         graph,
                         f"{drafts} x {model} and {reviewers} x {helper} that read it, majority",
                     )
-        if "fuser" not in self.sinks or not repeats:
+        if FUSER not in self.sinks or not repeats:
             return
         for role in self.sinks:
-            for reviewers in (FEW, MANY) if role == "voter" else (FEW,):
-                read = f"{{}} x {model}, read by {reviewers} x {helper}, {_ends(role, helper)}"
+            for reviewers in (FEW,) if get_role(role).calls_model else (FEW, MANY):
+                ends = get_role(role).ending(helper)
+                read = f"{{}} x {model}, read by {reviewers} x {helper}, {ends}"
                 self._grow(
                     partial(_read, model, [helper] * reviewers, helper, role),
                     read,
@@ -230,10 +224,10 @@ class Contenders:
             for role, sink in self._sinks_of(first):
                 for counts in ((1, 1), (2, 1), (2, 2)):
                     models = [first] * counts[0] + [second] * counts[1]
-                    if role != "voter" or len(models) > 2:
+                    if not get_role(role).by_majority or len(models) > 2:
                         self._add(
                             topologies.parallel(models, sink, role),
-                            f"{named(models)}, {_ends(role, sink)}",
+                            f"{named(models)}, {get_role(role).ending(sink)}",
                         )
         for three in combinations(leading, 3):
             for role, sink in self._sinks_of(self.cheapest):
@@ -241,7 +235,7 @@ class Contenders:
                     models = list(three) * times
                     self._add(
                         topologies.parallel(models, sink, role),
-                        f"{named(models)}, {_ends(role, sink)}",
+                        f"{named(models)}, {get_role(role).ending(sink)}",
                     )
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
@@ -263,7 +257,9 @@ class Contenders:
         while count >= 1:
             make = partial(_pair, first, count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):
-                self._add(make(n), f"{count} x {first} and {n} x {second}, {_ends(role, sink)}")
+                self._add(
+                    make(n), f"{count} x {first} and {n} x {second}, {get_role(role).ending(sink)}"
+                )
                 return
             count -= 1
 
@@ -290,12 +286,6 @@ def _pair(
     first: str, count: int, second: str, sink: str, role: str, more: int
 ) -> CollaborationGraph:
     return topologies.parallel([first] * count + [second] * more, sink, role)
-
-
-def _ends(role: str, sink: str) -> str:
-    if role in WORDS:
-        return WORDS[role]
-    return f"{'chosen' if role == 'judge' else 'fused'} by {sink}"
 
 
 def named(models: Sequence[str]) -> str:

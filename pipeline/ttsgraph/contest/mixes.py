@@ -16,6 +16,7 @@ from ttsgraph.contest.ballots import Ballots, Voices
 from ttsgraph.contest.contenders import MOST_SOURCES, MOST_VOTES, named
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 
 MEAN_REACH = 2.0
@@ -39,7 +40,7 @@ def mixed(
     to questions alone, as many as it is asked for at most; `weights` (Q,) say how much a question
     counts.
     """
-    if "voter" not in brief.roles:
+    if VOTER not in brief.roles:
         return {}
     mean = brief.budget.of == "mean"
     stops = mean and brief.cost.metric != "runtime" and not brief.joint
@@ -73,7 +74,7 @@ def mixed(
                     f"{named(ballots.ordered(kept))}, majority{words(stop)}",
                 )
         for end in ends:
-            if "fuser" in brief.roles:
+            if FUSER in brief.roles:
                 for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
                     add(_fused(end, kept), f"{named(kept)}, fused by {end}")
             for over in OVER if mean and end not in voices else ():
@@ -102,7 +103,7 @@ def _fitting(
 def _vote(ballots: Ballots, stop: Stop | None, voices: Voices) -> CollaborationGraph:
     ordered = list(ballots.ordered(voices))
     if stop is None:
-        return topologies.parallel(ordered, ordered[0], "voter")
+        return topologies.parallel(ordered, ordered[0], VOTER)
     return vote(ordered, stop, then=1)
 
 

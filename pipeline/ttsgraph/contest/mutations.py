@@ -15,7 +15,7 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import fitted, get_role
+from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 
@@ -98,7 +98,7 @@ def _graph(wiring: Wiring, brief: Brief) -> CollaborationGraph:
     for k in sorted(alive):
         slot = nodes[k]
         needed = get_role(slot.role).min_in_degree
-        role = slot.role if before[k] and len(before[k]) >= needed else "assistant"
+        role = slot.role if before[k] and len(before[k]) >= needed else ASSISTANT
         watched = tuple(p for p in before[k] if nodes[p].tag in slot.watches)
         lost = bool(slot.watches) and not watched
         gate = None if slot.over is None or lost else Gate(slot.over, watched)
@@ -198,7 +198,7 @@ def _refined(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
     shifted = [[p + (p >= k) for p in sources] for sources in before]
     shifted[k] = [k if p == source else p for p in shifted[k]]
     shifted.insert(k, [source])
-    call = Slot("assistant", _model(rng, brief), _tag(nodes))
+    call = Slot(ASSISTANT, _model(rng, brief), _tag(nodes))
     watched = nodes[k].tag if nodes[source].tag in nodes[k].watches else None
     reader = nodes[k]
     if watched is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from ttsgraph.contest.contenders import Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
@@ -33,17 +34,17 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
         if helper == best:
             continue
         first_that_fits([topologies.chain([best, helper])])
-        if "fuser" in roles:
+        if FUSER in roles:
             own = [
                 topologies.parallel([best] * n, helper) for n in (6, 4, 3, 2) if best not in greedy
             ]
             first_that_fits(
                 [*own, *(topologies.parallel([best, other], helper) for other in ranked[1:])]
             )
-    if len(ranked) > 1 and "fuser" in roles:
+    if len(ranked) > 1 and FUSER in roles:
         first_that_fits([topologies.parallel(ranked[:2], best)])
-    if len(ranked) > 2 and "voter" in roles:
-        first_that_fits([topologies.parallel(ranked[:3], best, "voter")])
+    if len(ranked) > 2 and VOTER in roles:
+        first_that_fits([topologies.parallel(ranked[:3], best, VOTER)])
     return {
         graph: label
         for graph, label in found.items()

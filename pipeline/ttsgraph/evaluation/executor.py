@@ -20,7 +20,7 @@ import numpy as np
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority, read_by
 from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
 from ttsgraph.models.client import (
     Begin,
@@ -184,7 +184,7 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
             continue
         reads = len(graph.reads[i])
         manner = manners[node.model]
-        alike = (*manner.asks, reads if node.top_k is None else min(reads, node.top_k))
+        alike = (*manner.asks, read_by(node, reads))
         numbers[i] = ranks[alike]
         if not manner.sampling.greedy:
             ranks[alike] += 1
@@ -405,15 +405,16 @@ class Run:
 
 
 def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
-    """What a node reads: all answers, or for a fuser with top_k the k whose extracted form most
+    """What a node reads: all answers, or where it narrows the `top_k` whose extracted form most
     answers share, in their order.
     """
-    if node.role != "fuser" or node.top_k is None or len(answers) <= node.top_k:
+    kept = read_by(node, len(answers))
+    if kept == len(answers):
         return answers
     forms = [read_answer(task, answer) for answer in answers]
     support = Counter(form for form in forms if form is not None)
     ranked = sorted(range(len(answers)), key=lambda k: (-support.get(forms[k] or "", 0), k))
-    return [answers[k] for k in sorted(ranked[: node.top_k])]
+    return [answers[k] for k in sorted(ranked[:kept])]
 
 
 def _usage(calls: Iterable[tuple[Completion, ModelPool, str]]) -> Usage:

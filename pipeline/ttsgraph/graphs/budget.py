@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import fitted, get_role
+from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role, read_by
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 
@@ -184,9 +184,7 @@ class CostModel:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
         n = len(nodes)
         degrees = np.broadcast_to(np.arange(n), (n, n))
-        limits = np.array(
-            [node.top_k if node.top_k and node.role == "fuser" else n for node in nodes]
-        )
+        limits = np.array([read_by(node, n) for node in nodes])
         rows = np.array([self._row_of(node.model, node.role) for node in nodes])
         costs = self.call_costs(
             np.broadcast_to(rows[:, None], (n, n)), np.minimum(degrees, limits[:, None])
@@ -194,13 +192,10 @@ class CostModel:
         return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
 
     def node_cost(self, node: Node, in_degree: int) -> float:
-        """Budget units of one node. A fuser with top_k reads at most that many answers (A.7, remark
-        i).
-        """
+        """Budget units of one node."""
         if not get_role(node.role).calls_model:
             return 0.0
-        d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
-        return self.call_cost(node.model, d, node.role)
+        return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
         """Budget units of one call of this model that reads so many answers, in this role; without
@@ -357,7 +352,7 @@ def prune_and_trim(
     while True:
         _drop_stranded(adjacency, alive, needs)
         if adjacency[:, -1].sum() < needs[-1]:
-            nodes[-1] = replace(nodes[-1], role="assistant")
+            nodes[-1] = replace(nodes[-1], role=ASSISTANT)
             needs[-1] = 0
             table = cost.cost_table(nodes)
         total = _total(adjacency, alive, table, cost.metric)

@@ -15,7 +15,8 @@ and how often each model is right.
     register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then
     answers"))
 
-CONTRIBUTING.md does it step by step.
+CONTRIBUTING.md does it step by step. No other module knows roles by their names, but for the three
+that graphs are made of (ASSISTANT, FUSER, VOTER): all go by what a Role says of itself.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -51,6 +53,15 @@ class Ballot:
 
 
 Pick = Callable[[Ballot], str]
+Outline = Literal["rounded", "hexagon", "slanted"]
+
+ASSISTANT = "assistant"
+FUSER = "fuser"
+VOTER = "voter"
+ROUTER = "router"
+"""What plain graphs are made of: nodes that answer, and one that makes one answer of several, by
+asking its model or by counting. An assistant is also what a node becomes whose predecessors went.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,12 @@ class Role:
     of an answer. A role that `routes` stands at the end of branches alone, with a router. Raises
     GraphError where there is another number of ways, or `speak` can't be given
     what it is given.
+
+    A role that `joins` ends graphs wherever several answers meet; of the others, those that need
+    predecessors are tried at the end of plain graphs. One that `narrows` reads `top_k` answers of
+    its node at most. `ends` says in words what a graph that ends in it comes to, `{}` being its
+    model, and `asks` what a file of its own asks for once it has shown the answers. `outline` is
+    its node's in pictures.
     """
 
     name: str
@@ -79,6 +96,11 @@ class Role:
     weighs: bool = False
     checks: bool = False
     routes: bool = False
+    joins: bool = False
+    narrows: bool = False
+    ends: str = ""
+    asks: str = ""
+    outline: Outline = "slanted"
 
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
@@ -100,6 +122,11 @@ class Role:
     def calls_model(self) -> bool:
         """Whether a node of this role costs a model call."""
         return self.speak is not None
+
+    def ending(self, model: str) -> str:
+        """What a graph comes to that ends in this role, in words: "fused by a", "majority"."""
+        ends = self.ends or (f"{self.name} by {{}}" if self.calls_model else self.name)
+        return ends.format(model)
 
     @property
     def by_majority(self) -> bool:
@@ -285,7 +312,7 @@ def check_roles(graph: CollaborationGraph) -> None:
             )
         if role.routes != (node.route is not None):
             raise GraphError(
-                f"node {node.id}: role 'router' and route go together, found role {node.role!r}"
+                f"node {node.id}: role {ROUTER!r} and route go together, found role {node.role!r}"
                 f" {'without' if role.routes else 'with'} one"
             )
         if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
@@ -326,20 +353,56 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
     return CollaborationGraph(nodes, graph.edges)
 
 
+def read_by(node: Node, count: int) -> int:
+    """How many of so many answers a node reads (A.7, remark i)."""
+    return min(count, node.top_k) if node.top_k and get_role(node.role).narrows else count
+
+
+def joining(roles: Collection[str]) -> list[str]:
+    """Those of some roles that end graphs wherever several answers meet."""
+    return [name for name, role in _ROLES.items() if name in roles and role.joins]
+
+
+def selecting(roles: Collection[str]) -> list[str]:
+    """Those of some roles that need answers to read and don't end every graph."""
+    return [
+        name
+        for name, role in _ROLES.items()
+        if name in roles and role.min_in_degree > 0 and not role.joins
+    ]
+
+
 def role_names() -> tuple[str, ...]:
     """The names of all registered roles that any node can have: a router needs its parameters."""
     return tuple(name for name, role in _ROLES.items() if not role.routes)
 
 
 for _role in (
-    Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
-    Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
     Role(
-        "voter",
+        ASSISTANT,
+        speak=assistant_messages,
+        does="checks them and writes an improved answer",
+        asks=REQUESTS["refine"],
+        outline="rounded",
+    ),
+    Role(
+        FUSER,
+        speak=fuser_messages,
+        does="weighs them and writes one final answer",
+        joins=True,
+        narrows=True,
+        ends="fused by {}",
+        asks=REQUESTS["fuse"],
+        outline="hexagon",
+    ),
+    Role(
+        VOTER,
         decide=majority,
         min_in_degree=1,
         does="takes the most frequent answer",
         votes=True,
+        joins=True,
+        ends="majority",
     ),
     Role(
         "weighted",
@@ -348,6 +411,7 @@ for _role in (
         does="takes the answer with the most weight, by how often each model is right alone",
         votes=True,
         weighs=True,
+        ends="weighted majority",
     ),
     Role(
         "verifier",
@@ -355,12 +419,19 @@ for _role in (
         min_in_degree=1,
         does="drops those that fail the check, and takes the most frequent of the rest",
         checks=True,
+        ends="majority of what passes the check",
     ),
     Role(
-        "judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen
+        "judge",
+        speak=judge_messages,
+        min_in_degree=1,
+        does="chooses the best of them",
+        read=chosen,
+        ends="chosen by {}",
+        asks=CHOOSE,
     ),
     Role(
-        "router",
+        ROUTER,
         decide=lambda task, answers: answers[0],
         min_in_degree=2,
         does="asks one of them, by the question's text",

@@ -15,7 +15,7 @@ import numpy as np
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, ROUTER, get_role
 from ttsgraph.graphs.routes import Route
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.routing.router import Router
@@ -23,24 +23,22 @@ from ttsgraph.routing.router import Router
 
 def single(model: str) -> CollaborationGraph:
     """One call of one model."""
-    return CollaborationGraph((Node(0, "assistant", model),))
+    return CollaborationGraph((Node(0, ASSISTANT, model),))
 
 
 def chain(models: Sequence[str]) -> CollaborationGraph:
     """Sequential scaling: each model refines what the one before it said."""
-    nodes = tuple(Node(i, "assistant", model) for i, model in enumerate(models))
+    nodes = tuple(Node(i, ASSISTANT, model) for i, model in enumerate(models))
     return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
 
 
-def parallel(
-    models: Sequence[str], sink_model: str, sink_role: str = "fuser"
-) -> CollaborationGraph:
+def parallel(models: Sequence[str], sink_model: str, sink_role: str = FUSER) -> CollaborationGraph:
     """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
     return branches([[model] for model in models], sink_model, sink_role)
 
 
 def branches(
-    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser"
+    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
     """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
     answer of their ends.
@@ -54,7 +52,7 @@ def branches(
     for step in range(max(map(len, chains))):
         for branch, models in enumerate(chains):
             if step < len(models):
-                node = Node(len(nodes), "assistant", models[step])
+                node = Node(len(nodes), ASSISTANT, models[step])
                 if (before := ends[branch]) is not None:
                     edges.append((before, node.id))
                 nodes.append(node)
@@ -64,7 +62,7 @@ def branches(
     return CollaborationGraph((*nodes, Node(sink, sink_role, sink_model)), tuple(edges))
 
 
-def grid(width: int, depth: int, model: str, sink_role: str = "fuser") -> CollaborationGraph:
+def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
     """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain
     without a sink of its own.
     """
@@ -88,10 +86,10 @@ def panel(
     A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads
     the drafts too.
     """
-    role = "fuser" if len(drafts) > 1 else "assistant"
+    role = FUSER if len(drafts) > 1 else ASSISTANT
     n = len(drafts)
     k = len(reviewers)
-    nodes = [Node(i, "assistant", model) for i, model in enumerate(drafts)]
+    nodes = [Node(i, ASSISTANT, model) for i, model in enumerate(drafts)]
     nodes += [Node(n + j, role, model) for j, model in enumerate(reviewers)]
     edges = [(i, n + j) for i in range(n) for j in range(k)]
     edges += [(i, n + k) for i in range(0 if drafts_count else n, n + k)]
@@ -110,7 +108,7 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
         nodes += [_moved(branch.node(i), place) for i in branch.order]
         edges += [(place[a], place[b]) for a, b in branch.edges]
         ends.append(place[branch.sink])
-    sink = Node(len(nodes), "router", nodes[ends[0]].model, route=Route(router, tuple(ends)))
+    sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(router, tuple(ends)))
     return CollaborationGraph((*nodes, sink), (*edges, *((end, sink.id) for end in ends)))
 
 

@@ -17,6 +17,7 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.methods.base import Problem, Searcher, Told, register
 
 FIXED = 1000.0
@@ -104,7 +105,7 @@ class AgentReinforce(Searcher):
 
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
         super().__init__(problem)
-        self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
+        self.roles = tuple(problem.brief.roles) if problem.agent.roles else (ASSISTANT,)
         self.updates = AgentUpdates(
             agent or make_agent(problem.agent, self.rng, problem.speak),
             problem.brief,
@@ -124,8 +125,8 @@ class AgentReinforce(Searcher):
         psi = np.zeros((n, len(models)))
         psi[np.arange(n), [models.index(model) for model in instances]] = FIXED
         pi = np.zeros((n, len(self.roles)))
-        if "fuser" in self.roles and not self.as_in_the_paper:
-            pi[:, self.roles.index("fuser")] = self.fuser_lead
+        if FUSER in self.roles and not self.as_in_the_paper:
+            pi[:, self.roles.index(FUSER)] = self.fuser_lead
         distribution = GraphDistribution(
             self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
         )

@@ -37,6 +37,7 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.methods.agent_reinforce import AgentReinforce
 from ttsgraph.methods.base import Problem, Told
 from ttsgraph.response.learnt import Leader, Learnt
@@ -135,7 +136,7 @@ def laid_out(
                     )
             else:
                 psi[row, models.index(node.model)] += (1 - OPEN) * weight
-            role = "assistant" if node is None else node.role
+            role = ASSISTANT if node is None else node.role
             if role in roles:
                 pi[row, list(roles).index(role)] += (1 - OPEN) * weight
     stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))

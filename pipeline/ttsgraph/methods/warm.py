@@ -24,6 +24,7 @@ from ttsgraph.evaluation.found_by import GIVEN
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
 from ttsgraph.methods.base import Problem
 from ttsgraph.settings.profile import SearchSettings
@@ -245,7 +246,7 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
     most = 1
     while legal_counts({model: most + 1}, brief):
         most += 1
-    sinks = [role for role in ("fuser", "voter") if role in brief.roles] or ["assistant"]
+    sinks = joining(brief.roles) or [ASSISTANT]
     graphs = [topologies.single(model)]
     for count in sorted({max(3, round(most * share)) for share in (0.3, 0.6, 1.0)}):
         for sink in sinks:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import Outline, get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.answer import Recommendation, answer_of, figures_of, price_of, rows_of
 from ttsgraph.reporting.branches import branch_lines
@@ -19,8 +19,7 @@ from ttsgraph.reporting.figures import SPACE, shown
 from ttsgraph.reporting.report_data import Report, TaskReport
 from ttsgraph.reporting.sources import COST_FORMS, Row
 
-SHAPES = {"assistant": "▢", "fuser": "⬡"}
-OTHER_SHAPE = "◇"
+SIGNS: dict[Outline, str] = {"rounded": "▢", "hexagon": "⬡", "slanted": "◇"}
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
 """What the column of the budget's metric is called."""
@@ -115,9 +114,9 @@ def _labels(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> l
     kinds: dict[str, int] = {}
     for i in ids:
         node = graph.node(i)
-        calls = get_role(node.role).calls_model
-        what = pool[node.model].words if calls else node.role
-        label = f"{SHAPES.get(node.role, OTHER_SHAPE)} {what}"
+        role = get_role(node.role)
+        what = pool[node.model].words if role.calls_model else node.role
+        label = f"{SIGNS[role.outline]} {what}"
         kinds[label] = kinds.get(label, 0) + 1
     return [f"{count} × {label}" if count > 1 else label for label, count in kinds.items()]
 

@@ -240,19 +240,18 @@ def _route(points: Sequence[tuple[float, float]], size: Size) -> str:
 
 
 def outline(role: str, x: float, y: float, size: Size = FULL) -> str:
-    """A node's outline: a rectangle for an assistant, a hexagon for a fuser, slanted ends for
-    others.
-    """
+    """The outline of a node with this role."""
+    kind = get_role(role).outline
     w = size.width
     h = size.height
     cut = 14 * size.height / FULL.height
-    if role == "assistant":
+    if kind == "rounded":
         r = 8 * size.height / FULL.height
         return (
             f"M{x + r} {y}h{w - 2 * r}a{r} {r} 0 0 1 {r} {r}v{h - 2 * r}a{r} {r} 0 0 1 -{r} {r}"
             f"h-{w - 2 * r}a{r} {r} 0 0 1 -{r} -{r}v-{h - 2 * r}a{r} {r} 0 0 1 {r} -{r}z"
         )
-    if role == "fuser":
+    if kind == "hexagon":
         return (
             f"M{x + cut} {y}h{w - 2 * cut}l{cut} {h / 2}l-{cut} {h / 2}h-{w - 2 * cut}l-{cut}"
             f" -{h / 2}z"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import get_role, read_by
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import BudgetSettings
@@ -18,11 +18,6 @@ if TYPE_CHECKING:  # slow to import
     import pandas as pd
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
-ENDINGS = {
-    "voter": "their majority",
-    "weighted": "their weighted majority",
-    "verifier": "the majority of what passes the check",
-}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
 
@@ -182,7 +177,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     for node in calls:
         degree = len(graph.reads[node.id])
-        reads = min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
+        reads = read_by(node, degree)
         lengths = dollars.lengths[node.model].reading(node.role)
         asked = graph.asked[node.id]
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
@@ -308,7 +303,9 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
     alone = {node.model for node in before} == {sink.model}
     last = "one more" if alone else f"one of {pool[sink.model].words}"
     if not get_role(sink.role).calls_model:
-        ending = ENDINGS.get(sink.role, f"a {sink.role}")
+        role = get_role(sink.role)
+        whose = "a" if not role.ends else "the" if role.checks else "their"
+        ending = f"{whose} {role.ending('')}"
     elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before
         ending = f"{last} that has the last word"
     else:

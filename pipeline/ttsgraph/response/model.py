@@ -16,6 +16,7 @@ from ttsgraph.adaptive.settle import answered
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.response.draws import fit_draws, question_weights, sample_draws, wrong_form
 from ttsgraph.response.evidence import BLANK, Evidence, call_signatures, revisions
 from ttsgraph.response.reactions import Reactions, fit_reactions
@@ -110,7 +111,7 @@ class ResponseModel:
         self._habits = rng.random((len(models), len(self._questions)))
         roles = {row.role for row in evidence.rows}
         self._reactions: dict[str, Reactions] = {
-            role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})
+            role: self._fit(evidence, role) for role in sorted(roles | {ASSISTANT, FUSER})
         }
         self._said: OrderedDict[int, IntArray] = OrderedDict()
 
@@ -183,7 +184,7 @@ class ResponseModel:
         return drawn[number % len(drawn)]
 
     def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
-        reactions = self._reactions.get(node.role) or self._reactions["assistant"]
+        reactions = self._reactions.get(node.role) or self._reactions[ASSISTANT]
         model = self._place[node.model]
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
         first, second, third, fourth = self._uniforms[place % UNIFORMS]

@@ -17,7 +17,16 @@ from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, role_names
+from ttsgraph.graphs.roles import (
+    ASSISTANT,
+    FUSER,
+    VOTER,
+    Ballot,
+    Role,
+    check_roles,
+    get_role,
+    role_names,
+)
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.methods.base import terms_of
 from ttsgraph.models.client import Message, Usage
@@ -292,7 +301,7 @@ _BRIEF = Brief(
     "math",
     Budget(CostModel(_POOL, Lengths(100, 50)), 20.0, 12),
     {"small": 0.3, "large": 0.5},
-    ("assistant", "fuser", "voter"),
+    (ASSISTANT, FUSER, VOTER),
 )
 
 

@@ -20,7 +20,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
-from ttsgraph.graphs.roles import get_role, role_names, unfit
+from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
@@ -355,7 +355,7 @@ class Profile(Closed):
         for role in self.roles:
             if role not in role_names():
                 raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
-        if "assistant" not in self.roles:
+        if ASSISTANT not in self.roles:
             raise ValueError(
                 "expected assistant among the roles; a node without predecessors has to answer"
             )

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import Scored
+from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 
@@ -26,7 +27,7 @@ def brief_of(
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
-    roles = profile.roles_on(task, train) if profile.agent.roles else ("assistant",)
+    roles = profile.roles_on(task, train) if profile.agent.roles else (ASSISTANT,)
     sampling = profile.task(task).sampling.sampling()
     greedy = frozenset(
         name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy

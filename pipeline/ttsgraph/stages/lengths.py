@@ -18,7 +18,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
 from ttsgraph.tasks.base import Question
@@ -119,9 +119,9 @@ async def _growth(
     cases = [Case(topologies.single(name), {"model": name}) for name in members]
     cases += [Case(topologies.chain([name] * 2), {"model": name}) for name in members]
     cases += [
-        Case(topologies.parallel([name] * 2, name, "fuser"), {"model": name})
+        Case(topologies.parallel([name] * 2, name, FUSER), {"model": name})
         for name in members
-        if "fuser" in roles
+        if FUSER in roles
     ]
     feedbacks = await cases_feedback(cases, environment, questions, publish)
     alone = dict(zip(members, feedbacks, strict=False))

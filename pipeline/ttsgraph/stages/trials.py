@@ -31,7 +31,7 @@ from ttsgraph.evaluation.progress import Best, Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.settings.stages import PilotSettings, RacingSettings
 from ttsgraph.tasks.base import Question
@@ -208,7 +208,7 @@ def pilot_cases(
     Width and depth use the best single model. Sinks are fusers, and voters too where the settings
     allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
     """
-    sinks = [role for role in ("fuser", "voter") if role in roles] or ["assistant"]
+    sinks = joining(roles) or [ASSISTANT]
     cases = []
     for sink in sinks:
         for width in settings.widths:
@@ -486,7 +486,7 @@ def test_cases(
     summed = budget.cost.metric != "runtime" and price > 0
     votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
     if votes >= 2 and votes_count:
-        voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
+        voting = topologies.parallel([voting_model] * votes, voting_model, VOTER)
         cases.append(
             Case(
                 voting,

@@ -1,0 +1,101 @@
+"""A role that is registered in one place takes part in the contest, in the loop of every method, in
+costs, pictures and words, and is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.methods.test_search import BRIEF, COST, loop
+from tests.support.service import NAME, PoolStub, chat, client_of, deployed, pooled
+from ttsgraph.agent.base import Brief
+from ttsgraph.contest.contenders import Contenders
+from ttsgraph.graphs import roles, topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.reporting.brief import drawn
+from ttsgraph.reporting.explain import in_brief, ways
+from ttsgraph.reporting.pictures import graph_svg
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks.base import Task
+from ttsgraph.tasks.prompts import compose
+
+MODEL = "llama-3.2-1b"
+
+
+def shortest(task: Task, answers: Sequence[str]) -> str:
+    return min(answers, key=len)
+
+
+def critic(task, prompt, question, answers):
+    return compose(task, prompt, question, answers, "refine")
+
+
+DECIDES = roles.Role("shortest", decide=shortest, min_in_degree=1, does="takes the shortest one")
+ASKS = roles.Role("critic", speak=critic, min_in_degree=1, does="names the worst mistake")
+
+
+@pytest.fixture(params=[DECIDES, ASKS], ids=lambda role: role.name)
+def role(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[roles.Role]:
+    """A role of one's own, forgotten afterwards."""
+    monkeypatch.setattr(roles, "_ROLES", dict(roles._ROLES))
+    roles.register_role(request.param)
+    return request.param
+
+
+@pytest.fixture
+def brief(role: roles.Role) -> Brief:
+    return Brief("math", BRIEF.budget, BRIEF.single_scores, (*BRIEF.roles, role.name))
+
+
+def ends_in(role: roles.Role) -> CollaborationGraph:
+    return topologies.parallel([MODEL] * 3, MODEL, role.name)
+
+
+def test_the_contest_tries_it_where_answers_of_one_model_and_of_several_meet(role, brief):
+    tried = [
+        graph for graph in Contenders(brief).graphs if graph.node(graph.sink).role == role.name
+    ]
+    assert {len(graph.model_counts()) > 1 for graph in tried} == {True, False}
+
+
+@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
+def test_a_loop_proposes_it(role, brief, method):
+    start = {MODEL: 6}
+    searcher = make_searcher(method, Problem(brief, SearchSettings(), AgentSettings(), start, 0))
+    proposed = [CollaborationGraph.from_json(text) for text in loop(searcher, rounds=10)]
+    assert role.name in {node.role for graph in proposed for node in graph.nodes}
+
+
+def test_it_costs_a_call_of_its_model_or_nothing(role):
+    calls = [COST.node_cost(node, 0) for node in ends_in(role).nodes[:-1]]
+    sink = COST.graph_cost(ends_in(role)) - sum(calls)
+    assert (sink > max(calls)) if role.calls_model else sink == pytest.approx(0)
+
+
+def test_it_is_drawn_and_told(role):
+    graph = ends_in(role)
+    assert role.name in graph_svg(graph)
+    assert role.name in drawn(graph, COST.pool)[0] or role.calls_model
+    assert role.does in " ".join(ways(graph, COST.pool))
+    assert in_brief(graph, COST.pool)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PoolStub]:
+    with pooled(PoolStub()) as made:
+        yield made
+
+
+def test_it_is_served(role, pool):
+    said = iter(["The answer is 7.", "7", "It is 7.", "The worst mistake is none: 7"])
+    pool.reset()
+    pool.reply = lambda body: next(said)
+    graph = topologies.parallel(["small"] * 3, "small", role.name)
+    with deployed(pool, graph) as url:
+        answer = client_of(url).chat.completions.create(**chat())
+    expected = "The worst mistake is none: 7" if role.calls_model else "7"
+    assert answer.choices[0].message.content == expected
+    assert answer.model == NAME
