@@ -49,8 +49,8 @@ CHATTER = (
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """How far a stage is: a share from 0 to 1, the time in words, what is known so far, and the
-    line that stays when it has ended.
+    """How far a stage is: a share from 0 to 1, the time in words, what is known so far, the line
+    that stays when it has ended, and what it came to.
     """
 
     label: str
@@ -59,6 +59,7 @@ class Posting:
     time: str
     details: str
     line: str
+    outcome: str = ""
     ended: bool = False
 
 
@@ -121,7 +122,8 @@ def picture(found: list[Posting]) -> Group:
             Text(f"{100 * one.share:3.0f} %"),
             Text(one.time),
         )
-        parts += [Text(one.headline, style="bold"), bar, Text(one.details)]
+        parts += [Text(one.headline, style="bold"), bar]
+        parts += [Text(each) for each in (one.details, one.outcome) if each]
     return Group(*parts)
 
 

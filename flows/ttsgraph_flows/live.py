@@ -15,16 +15,11 @@ from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph_flows.board import BOARD, Posting, posted
+from ttsgraph_flows.board import BOARD, REFRESH_PER_S, Posting, picture, posted
 
-REFRESH_PER_S = 4
-BAR_WIDTH = 24
 NO_LIMITS = LimitSettings()
 
 
@@ -93,32 +88,20 @@ class View:
         return self._clock() - self._began
 
     def panel(self) -> Group:
-        """The state as a display of three lines."""
-        state = self.state
-        elapsed = self.elapsed_s
-        told = details(state, self.limits, elapsed)
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            ProgressBar(
-                total=max(1, state.total), completed=state.total - state.left, width=BAR_WIDTH
-            ),
-            Text(f"{100 * state.share:3.0f} %"),
-            Text(f"{_span(elapsed)}, {time_left(state, elapsed)}"),
-        )
-        lines = [Text(line) for line in (told, state.outcome) if line]
-        return Group(Text(headline(state), style="bold"), bar, *lines)
+        """The state as a board of this stage alone."""
+        return picture([self.posting()])
 
     def posting(self) -> Posting:
         """The state as a board of several stages shows it."""
         elapsed = self.elapsed_s
-        told = details(self.state, self.limits, elapsed)
         return Posting(
             self.state.label,
             headline(self.state),
             self.state.share,
             f"{_span(elapsed)}, {time_left(self.state, elapsed)}",
-            told,
+            details(self.state, self.limits, elapsed),
             line(self.state, self.limits, elapsed),
+            self.state.outcome,
         )
 
 

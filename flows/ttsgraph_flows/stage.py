@@ -25,8 +25,9 @@ from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import environment_for
-from ttsgraph.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.lengths import as_measured

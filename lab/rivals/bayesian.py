@@ -24,7 +24,7 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.base import Problem, Reported, Searcher, register
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""
@@ -179,9 +179,9 @@ class Bayesian(Searcher):
             "told": [self._told, self._feasible],
         }
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        super().restore(state, told)
+        super().restore(state, reported)
         for x, mean, excess in state["known"]:
             self._register(_Known(np.array(x), mean, excess))
         self._optimizer._random_state.set_state(tuple(state["random"]))

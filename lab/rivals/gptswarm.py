@@ -18,7 +18,7 @@ from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import Draws, Gradients, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.base import Problem, Reported, Searcher, register
 from ttsgraph.methods.joint import Adam
 
 TRIES = 20
@@ -132,9 +132,9 @@ class GPTSwarm(Searcher):
             "mean": self._mean,
         }
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        super().restore(state, told)
+        super().restore(state, reported)
         self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
         for optimizer, (steps, first, second) in zip(
             self.optimizers, state["optimizers"], strict=True

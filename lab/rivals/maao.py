@@ -13,7 +13,7 @@ from ttsgraph.agent.base import Exchange
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.agent_reinforce import AgentUpdates
-from ttsgraph.methods.base import Problem, Told, register, without_insights
+from ttsgraph.methods.base import Problem, Reported, register, without_insights
 
 
 @register("maao")
@@ -56,10 +56,10 @@ class MaaO(GPTSwarm):
         """Of GPTSwarm, what the agent remembers, and its last word."""
         return super().state() | self.updates.state()
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        super().restore(state, told)
-        self.updates.restore(state, told)
+        super().restore(state, reported)
+        self.updates.restore(state, reported)
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""

@@ -231,7 +231,7 @@ def draw_best(rows: pd.DataFrame, path: Path) -> str:
     """Figure 6: draw the found graph with the best test score; returns what it is in words."""
     best = rows.sort_values(["score", "budget_units"], ascending=[False, True]).iloc[0]
     graph = CollaborationGraph.from_json(str(best["graph"]))
-    write_picture(graph_svg(graph, told="The best graph", simulated=True), path)
+    write_picture(graph_svg(graph, what="The best graph", simulated=True), path)
     models = ", ".join(f"{count} x {model}" for model, count in graph.model_counts().items())
     units = best["budget_units"]
     score = 100 * best["score"]

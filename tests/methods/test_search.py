@@ -74,7 +74,7 @@ class TestEverySearcher:
         with pytest.raises(TTSGraphError, match=r"expected tell\(\) before the next ask\(\)"):
             searcher.ask(2)
         stranger = CollaborationGraph((Node(99, "assistant", "gemma-3-1b"),))
-        with pytest.raises(TTSGraphError, match="told of a graph that was not asked"):
+        with pytest.raises(TTSGraphError, match="feedback for a graph that was not asked"):
             searcher.tell([(stranger, feedback(0.5))])
 
     def test_lost_candidates_do_not_stop_it(self, method):

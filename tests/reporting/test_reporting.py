@@ -21,12 +21,11 @@ from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures, sources
 from ttsgraph.reporting.chart import in_script
-from ttsgraph.reporting.charts import validated_front
+from ttsgraph.reporting.charts import MOST, thinned, validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, of_simulation, write_picture
 from ttsgraph.reporting.pilot_charts import sweep, sweeps, width_x_depth
 from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.thinning import MOST, thinned
 from ttsgraph.reporting.verdicts import put_up_instead, verdict
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 

@@ -1,4 +1,4 @@
-"""What guides Agent-REINFORCE: the SearchAgent protocol, what it is told, and what it may change
+"""What guides Agent-REINFORCE: the SearchAgent protocol, what it is shown, and what it may change
 (paper, section 5.2).
 
 What an agent may answer are pydantic models, whose JSON schema an endpoint with structured output

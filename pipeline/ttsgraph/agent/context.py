@@ -13,8 +13,6 @@ table leaves over goes to the next. Entries that don't fit are left out and summ
 * history: best candidates so far, then scores by shape, then by iteration, latest first
 * evidence: where nodes were graded, what roles repaired and spoilt, then edges by how much more
   they did the one than the other; and two examples of the last round
-evidence    where nodes were graded: what roles repaired and spoilt, then edges by how much more
-            they did the one than the other; and two examples of the last round
 """
 
 from __future__ import annotations
@@ -135,8 +133,8 @@ def update_tables(
     empty where it is not wanted, or where there is none.
     """
     open_models = bool(distribution.open_models().any())
-    told = evidence_table(history, brief, room // 6) if evidence else ""
-    room -= estimate_tokens(told)
+    evidence_text = evidence_table(history, brief, room // 6) if evidence else ""
+    room -= estimate_tokens(evidence_text)
     parts: list[tuple[str, float, Callable[[int], str]]] = [
         (
             "nodes",
@@ -150,7 +148,7 @@ def update_tables(
         ("roles", 0.1, lambda r: _roles(distribution, r)),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
-    found = {"evidence": told}
+    found = {"evidence": evidence_text}
     unused = 0
     for name, share, table in parts:
         allowed = int(share * room) + unused
@@ -182,8 +180,8 @@ def evidence_table(history: Sequence[Scored], brief: Brief, room: int) -> str:
         known.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
     )
     lines += [f"edge {a}->{b}: {_tally(tally)}" for (a, b), tally in telling]
-    told = fit(lines, room, lambda kept: f"({len(lines) - kept} more)")
-    return "\n".join([told, *examples])
+    shown = fit(lines, room, lambda kept: f"({len(lines) - kept} more)")
+    return "\n".join([shown, *examples])
 
 
 def _tally(tally: Tally) -> str:

@@ -237,11 +237,11 @@ class HeuristicAgent:
         lead = known[best].gain - known[chosen].gain
         if lead <= SURE * math.hypot(known[best].gain_error, known[chosen].gain_error):
             return chosen, why
-        told = known[best]
+        tally = known[best]
         return best, (
-            f"{why}; a {best} gains {told.gain:+.3f} on what it reads ({told.answers} answers,"
-            f" repaired {told.repaired} of {told.repairable}, spoilt {told.spoilt} of"
-            f" {told.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
+            f"{why}; a {best} gains {tally.gain:+.3f} on what it reads ({tally.answers} answers,"
+            f" repaired {tally.repaired} of {tally.repairable}, spoilt {tally.spoilt} of"
+            f" {tally.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
         )
 
     def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:

@@ -1,4 +1,4 @@
-"""What a search has tried so far, as agents are told of it: each candidate with its score and with
+"""What a search has tried so far, as agents see it: each candidate with its score and with
 what its nodes repaired and spoilt, and what agents ask of all candidates together.
 
 An edge repairs a question where its source is wrong and its target right, and spoils it where it is
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def gain_error(self) -> float:
-        """Standard error of the gain, as if one more question had told before and after apart."""
+        """Standard error of the gain, as if one more question had shown a difference."""
         if not self.answers:
             return math.inf
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
@@ -146,7 +146,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
             one = tally_of(read, said)
             own += one
             if one.repaired or one.spoilt:
-                told = Example(
+                example = Example(
                     result.question_id,
                     i,
                     node.role,
@@ -154,7 +154,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
                     short_form(said.form),
                     bool(one.repaired),
                 )
-                examples.setdefault(told.repaired, told)
+                examples.setdefault(example.repaired, example)
         if own.answers:
             nodes[i] = own
             key = node.role, node.model if get_role(node.role).calls_model else ""
@@ -190,7 +190,7 @@ class Scored(Score):
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
 ) -> Scored:
-    """A candidate with its feedback, as agents are told of it."""
+    """A candidate with its feedback, as agents see it."""
     return Scored(
         graph,
         feedback.n_correct,
@@ -234,7 +234,7 @@ def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
 
 
 class History(Sequence[Scored]):
-    """Candidates in the order in which they were told.
+    """Candidates in the order in which they were reported.
 
     Sums over all of them are taken from whole columns, not carried on from one update to the next:
     their last bits would come out differently, and with them now and then a graph. Tallies are

@@ -184,7 +184,7 @@ class LLMAgent:
         """Ask for changes to the distribution and a graph to try; what is illegal in the last
         answer is left for `apply_edits`.
 
-        Where models are open it is told which were drawn, and may change their probabilities too.
+        Where models are open it sees which were drawn, and may change their probabilities too.
         """
         open_models = bool(distribution.open_models().any())
         knows_scaling = self._settings.insight_2 or self._settings.insight_3

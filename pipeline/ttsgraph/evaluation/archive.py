@@ -243,7 +243,7 @@ class Archive:
                 yield entry
         self._kept = len(self._records)
 
-    def told(self) -> Iterator[Passed]:
+    def reported(self) -> Iterator[Passed]:
         """The evaluations on training questions that stand before the snapshot, in order."""
         assert self._journal is not None, "a state without a journal"
         for _, entry in self._journal.passed():

@@ -18,7 +18,7 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.base import Problem, Reported, Searcher, register
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
@@ -27,8 +27,8 @@ fixed in the loop.
 
 
 class AgentUpdates:
-    """An agent, all that it was told, and what it said last: a graph to evaluate (`proposal`), the
-    reason of its edits, and those that were refused.
+    """An agent, all the feedback that it got, and what it said last: a graph to evaluate
+    (`proposal`), the reason of its edits, and those that were refused.
     """
 
     def __init__(self, agent: SearchAgent, brief: Brief, reason: str = "") -> None:
@@ -69,9 +69,9 @@ class AgentUpdates:
         }
 
     def restore(
-        self, state: Mapping[str, Any], told: Iterable[tuple[int, CollaborationGraph, Feedback]]
+        self, state: Mapping[str, Any], reported: Iterable[tuple[int, CollaborationGraph, Feedback]]
     ) -> None:
-        """The inverse of `state`; `told` is what was heard until then, with the iterations."""
+        """The inverse of `state`; `reported` is the feedback until then, with the iterations."""
         self.agent.restore(state["agent"])
         self.iteration = state["iteration"]
         proposal = state["proposal"]
@@ -79,7 +79,7 @@ class AgentUpdates:
         self.reason, self.refused = state["said"]
         objective = self.brief.objective
         self.history.extend(
-            scored(graph, feedback, iteration, objective) for iteration, graph, feedback in told
+            scored(graph, feedback, iteration, objective) for iteration, graph, feedback in reported
         )
 
     def snapshot(self) -> dict[str, Any]:
@@ -180,11 +180,11 @@ class AgentReinforce(Searcher):
             super().state() | {"distribution": self.distribution.to_dict()} | self.updates.state()
         )
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        super().restore(state, told)
+        super().restore(state, reported)
         self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
-        self.updates.restore(state, told)
+        self.updates.restore(state, reported)
 
     def initial(self) -> CollaborationGraph | None:
         """The start's decoding: with it among the results, no update can make the outcome worse

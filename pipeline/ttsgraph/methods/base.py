@@ -57,8 +57,8 @@ OWN_GAIN = -0.05
 OWN_SPREAD = 0.05
 """What a result chosen by its validation gains in simulated worlds: it looks better than it is."""
 
-Told = tuple[int, CollaborationGraph, Feedback]
-"""An iteration, one of its candidates, and the feedback that a searcher was told."""
+Reported = tuple[int, CollaborationGraph, Feedback]
+"""An iteration, one of its candidates, and the feedback that a searcher got."""
 
 
 class Searcher(ABC):
@@ -68,7 +68,7 @@ class Searcher(ABC):
     `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
     so that their trials are part of what it costs. `own_settings` names those of the search's
     settings that it looks at beside the driver. One that `screens` may ask for fewer graphs than
-    it is told to, but for one.
+    it is asked for, but for one.
     """
 
     name: str
@@ -90,8 +90,8 @@ class Searcher(ABC):
         return cls(problem)
 
     def ask(self, count: int) -> list[CollaborationGraph]:
-        """`count` graphs within the budget. Raises TTSGraphError when the last ones have not been
-        told.
+        """`count` graphs within the budget. Raises TTSGraphError when the last ones have had
+        no feedback.
         """
         if self._asked is not None:
             raise TTSGraphError(f"{self.name}: expected tell() before the next ask()")
@@ -108,7 +108,7 @@ class Searcher(ABC):
         for graph, _ in results:
             if graph.to_json() not in self._asked:
                 raise TTSGraphError(
-                    f"{self.name}: told of a graph that was not asked: {graph.to_json()}"
+                    f"{self.name}: feedback for a graph that was not asked: {graph.to_json()}"
                 )
         self._asked = None
         if results:
@@ -180,9 +180,9 @@ class Searcher(ABC):
         """
         return {"rng": self.rng.bit_generator.state}
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
-        """Take up a state, in a searcher that has just been made of the same problem; `told` is
-        what had been told until then.
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
+        """Take up a state, in a searcher that has just been made of the same problem; `reported`
+        is the feedback until then.
         """
         self.rng.bit_generator.state = state["rng"]
 

@@ -302,7 +302,7 @@ class _Choice:
         gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
         if not len(gains):
             return False
-        # As if one more question had told them apart, so that few that agree never look certain.
+        # As if they differed on one more question, so that few that agree never look certain.
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         gain, spread = self.searcher.expected_gain(own[0])
         return gain * error + float(gains.mean()) * spread**2 > 0
@@ -408,8 +408,8 @@ class Driver:
         validation: Batch,
         initial: CollaborationGraph | None,
     ) -> _Turn:
-        """What follows from an iteration that the searcher was told of; `initial` is validated with
-        the first one's result.
+        """What follows from an iteration whose feedback the searcher has; `initial` is validated
+        with the first one's result.
         """
         searcher = choice.searcher
         results = [(0, initial)] if iteration == 1 and initial is not None else []
@@ -428,7 +428,7 @@ class Driver:
             self.archive.keep(state | {"choice": choice.state(), "searcher": searcher.state()})
 
     def _take_up(self, choice: _Choice, batch: Batch, validation: Batch) -> _Turn:
-        """Go on from what an earlier start kept: its records are told again, nothing is asked."""
+        """Go on from what an earlier start kept: its records are reported again."""
         state = self.archive.state
         assert state is not None, "nothing was kept"
         standing = len(choice.searcher.problem.contenders)  # they don't race
@@ -448,8 +448,8 @@ class Driver:
             if race is not None:
                 race.recall(passed.graph, passed.feedback)
         choice.restore(state["choice"])
-        told = ((p.record.iteration, p.graph, p.feedback) for p in self.archive.told())
-        choice.searcher.restore(state["searcher"], told)
+        reported = ((p.record.iteration, p.graph, p.feedback) for p in self.archive.reported())
+        choice.searcher.restore(state["searcher"], reported)
         return self._turn(state["iteration"], state["scores"], choice, validation, None)
 
     async def _stand(

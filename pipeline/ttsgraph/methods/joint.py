@@ -39,7 +39,7 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.methods.agent_reinforce import AgentReinforce
-from ttsgraph.methods.base import Problem, Told
+from ttsgraph.methods.base import Problem, Reported
 from ttsgraph.response.learnt import Leader, Learnt
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.response.valuation import latency_along, valued
@@ -87,7 +87,7 @@ their paired validation alone decides. Mean and standard deviation, in value.
 
 
 def leaders_of(standings: Sequence[Leader]) -> tuple[Leader, ...]:
-    """The best, and those that can't be told from it or are the best of another form."""
+    """The best, and those that don't differ from it clearly or are the best of another form."""
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
     for leader in standings[1:]:
@@ -375,7 +375,7 @@ class JointReinforce(AgentReinforce):
     def _notes(
         self, values: Mapping[CollaborationGraph, float], model: ResponseModel
     ) -> tuple[str, ...]:
-        """What a language model is told beside the loop's own feedback: the contest's table and
+        """What a language model sees besides the loop's own feedback: the contest's table and
         the screened graphs, each with its difference from the winner on the same questions.
         """
         labels = {leader.graph: leader.label for leader in self.learnt.leaders}
@@ -407,7 +407,7 @@ class JointReinforce(AgentReinforce):
         return self._result
 
     def state(self) -> dict[str, Any]:
-        """As the paper's loop, with what was screened and spent; evidence is told again."""
+        """As the paper's loop, with what was screened and spent; evidence is reported again."""
         return super().state() | {
             "optimizers": [[o.steps, o.first.tolist(), o.second.tolist()] for o in self.optimizers],
             "best": [graph.to_json() for graph in self._best],
@@ -418,17 +418,17 @@ class JointReinforce(AgentReinforce):
             "out": self._out,
         }
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        told = list(told)
-        super().restore(state, told)
+        reported = list(reported)
+        super().restore(state, reported)
         for optimizer, (steps, first, second) in zip(
             self.optimizers, state["optimizers"], strict=True
         ):
             optimizer.steps = steps
             optimizer.first = np.array(first)
             optimizer.second = np.array(second)
-        for _, graph, feedback in told:
+        for _, graph, feedback in reported:
             self._take(graph, feedback)
         self._best = [CollaborationGraph.from_json(text) for text in state["best"]]
         self._edited = set(state["edited"])

@@ -17,7 +17,7 @@ from typing import Any
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.base import Problem, Reported, Searcher, register
 
 
 @register("random")
@@ -63,9 +63,9 @@ class RandomSearcher(Searcher):
         best = None if self._best is None else [self._best[0], self._best[1].to_json()]
         return super().state() | {"best": best}
 
-    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`."""
-        super().restore(state, told)
+        super().restore(state, reported)
         if state["best"] is not None:
             value, graph = state["best"]
             self._best = value, CollaborationGraph.from_json(graph)

@@ -200,7 +200,7 @@ class WarmReinforce(AgentReinforce):
 
 
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
-    """The training candidates of an archive whose models are all in the pool, as agents are told of
+    """The training candidates of an archive whose models are all in the pool, as agents see
     them.
     """
     found = []

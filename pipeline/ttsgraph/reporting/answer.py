@@ -58,7 +58,7 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
     """The answer for a task: that of the method whose version a registry keeps as champion.
 
     It follows from the tables alone, as of a registry that was empty before: versions that one
-    holds from elsewhere are told beside it (ttsgraph_flows/champion.py). `confidence` is
+    holds from elsewhere are shown next to it (ttsgraph_flows/champion.py). `confidence` is
     deploy.confidence.
     """
     return answer_by(task, kept(task.methods, confidence), pool)
@@ -287,7 +287,7 @@ def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:
     """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
     row = answer.row
     call = best_call(test)
-    told = {
+    figures = {
         "accuracy": row["accuracy"],
         "accuracy_low": row["accuracy_low"],
         "accuracy_high": row["accuracy_high"],
@@ -298,10 +298,10 @@ def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:
         "questions": row["n_scored"],
     }
     if call is not None:
-        told["above_best_call"] = row["accuracy"] - call["accuracy"]
-        told["p_best_call"] = call["p_differs"]
+        figures["above_best_call"] = row["accuracy"] - call["accuracy"]
+        figures["p_best_call"] = call["p_differs"]
     return {
         key: value.item() if hasattr(value, "item") else value
-        for key, value in told.items()
+        for key, value in figures.items()
         if value == value
     }

@@ -6,14 +6,17 @@ The report stage writes it as answers.json, and its numbers as metrics.json for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from ttsgraph.base.wording import counted
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Outline, get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.answer import Recommendation, answer_of, figures_of, price_of, rows_of
-from ttsgraph.reporting.branches import branch_lines
 from ttsgraph.reporting.explain import steps, ways
 from ttsgraph.reporting.figures import SPACE, shown
 from ttsgraph.reporting.report_data import Report, TaskReport
@@ -23,6 +26,10 @@ SIGNS: dict[Outline, str] = {"rounded": "▢", "hexagon": "⬡", "slanted": "◇
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
 """What the column of the budget's metric is called."""
+
+EXAMPLES = 3
+CUT = 60
+"""Characters of an example that are shown."""
 
 
 def brief(report: Report) -> dict[str, Any]:
@@ -42,12 +49,12 @@ def _answer(task: TaskReport, report: Report) -> Recommendation:
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
     """The numbers of each task's answer."""
-    told = {}
+    found = {}
     for task in report.tasks:
         answer = _answer(task, report)
         method = next(method for method in task.methods if method.name == answer.method)
-        told[task.name] = figures_of(answer, method.test)
-    return told
+        found[task.name] = figures_of(answer, method.test)
+    return found
 
 
 def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
@@ -138,3 +145,32 @@ def _joined(start: str, columns: Sequence[Sequence[str]]) -> list[str]:
             lines[k] += f"{'─' if k == 0 else ' '}{left}▶ {padded}─{right}"
     lines[0] += "▶ answer"
     return lines
+
+
+def branch_lines(
+    graph: CollaborationGraph, answers: pd.DataFrame, texts: Mapping[str, str]
+) -> Iterator[str]:
+    """A line for each branch: its share of the test questions, its score on them, and examples;
+    none for a graph without a route. `answers` are the graph's own, with the columns of
+    schemas.Answers, `texts` the questions' by id.
+    """
+    if graph.route is None:
+        return
+    sent: dict[int, list[Mapping[Any, Any]]] = {k: [] for k in range(len(graph.branches))}
+    for row in answers.to_dict("records"):
+        asked = {int(i) for i in json.loads(row["nodes"])}
+        if asked:
+            sent[graph.route.taken(asked)].append(row)
+    total = sum(map(len, sent.values()))
+    for k, rows in sent.items():
+        grades = [float(row["correct"]) for row in rows if not pd.isna(row["correct"])]
+        share = f" ({100 * len(rows) / total:.0f} %)" if total else ""
+        scored = f", {100 * sum(grades) / len(grades):.1f} % right" if grades else ""
+        examples = [_cut(texts[row["question_id"]]) for row in rows[:EXAMPLES]]
+        shown = f"; for example {', '.join(map(repr, examples))}" if examples else ""
+        yield f"branch {k + 1} in the test: {counted(len(rows), 'question')}{share}{scored}{shown}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= CUT else line[: CUT - 1] + "…"

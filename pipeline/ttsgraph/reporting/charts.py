@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ttsgraph.base.style import by_name, cost_axis
@@ -23,7 +24,9 @@ from ttsgraph.reporting.chart import (
 )
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.thinning import thinned
+
+MOST = 1500
+"""Points that a plot draws before it leaves any out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,3 +394,27 @@ def concatenated(tasks: Sequence[TaskReport]) -> pd.DataFrame:
                 part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
             parts.append(part)
     return pd.concat(parts)
+
+
+def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int]:
+    """Row numbers to draw: all if they are few, else the first at each place of a grid over cost
+    and accuracy, as fine as `most` allows, and all of `always`.
+    """
+    rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
+    if len(rows) <= most:
+        return rows.tolist()
+    values = table.iloc[rows][["budget_units", "accuracy"]].to_numpy(dtype=float)
+    low = values.min(axis=0)
+    span = np.ptp(values, axis=0)
+    places = (values - low) / np.where(span > 0, span, 1)
+    split = (
+        pd.factorize(table["split"].iloc[rows])[0]
+        if "split" in table
+        else np.zeros(len(rows), dtype=int)
+    )
+    for cells in (480, 240, 160, 120, 80, 60, 40, 30, 20):
+        grid = np.column_stack([split, np.round(places * (cells, cells / 2)).astype(int)])
+        _, first = np.unique(grid, axis=0, return_index=True)
+        if len(first) <= most:
+            break
+    return sorted({*rows[first].tolist(), *always})

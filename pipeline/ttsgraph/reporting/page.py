@@ -208,9 +208,9 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
         [
-            told
+            instead
             for method in task.methods
-            if (told := put_up_instead(method.name, method.test, method.lineage)) is not None
+            if (instead := put_up_instead(method.name, method.test, method.lineage)) is not None
         ],
         cloud,
         {
@@ -235,13 +235,13 @@ def _small(task: TaskReport, answer: Recommendation, drawing: Drawing, templates
 
 def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool) -> str:
     """The found graph as SVG: part of the page, or a file of its own."""
-    told = f"Graph {method.finder} on {task.name}"
-    return _drawn(report, method.graph, told, f"{task.name}-{method.name}", alone)
+    title = f"Graph {method.finder} on {task.name}"
+    return _drawn(report, method.graph, title, f"{task.name}-{method.name}", alone)
 
 
-def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, alone: bool) -> str:
+def _drawn(report: Report, graph: CollaborationGraph, title: str, key: str, alone: bool) -> str:
     pool = report.profile.model_pool()
-    return graph_svg(graph, pool, told, key, report.simulated, alone)
+    return graph_svg(graph, pool, title, key, report.simulated, alone)
 
 
 def _write_files(folder: Path, part: Part, report: Report) -> None:

@@ -44,7 +44,7 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
 def graph_svg(
     graph: CollaborationGraph,
     pool: ModelPool | None = None,
-    told: str = "Graph",
+    what: str = "Graph",
     key: str = "graph",
     simulated: bool = False,
     alone: bool = True,
@@ -62,7 +62,7 @@ def graph_svg(
         .render(
             d=draw(graph, pool),
             key=key,
-            title=f"{told}: {models}; width {graph.width}, depth {graph.depth}",
+            title=f"{what}: {models}; width {graph.width}, depth {graph.depth}",
             note="simulated" if simulated else "",
             alone=alone,
             w=WIDTH,

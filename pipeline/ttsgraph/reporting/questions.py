@@ -25,11 +25,11 @@ def questions_data(
     `right` is null where infrastructure failed. A node is [what the task reads of its answer,
     whether it is right].
     """
-    told: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
     place = {arm: k for k, arm in enumerate(arms)}
     for question in questions.where(split="test"):
-        told[question["id"]] = {
+        by_id[question["id"]] = {
             "id": question["id"],
             "text": _cut(question["text"]),
             "expected": _cut(question["answer"]),
@@ -38,9 +38,9 @@ def questions_data(
             "nodes": {},
         }
     for row in answers.frame.to_dict("records"):
-        if row["question_id"] not in told:
+        if row["question_id"] not in by_id:
             continue
-        shown = told[row["question_id"]]
+        shown = by_id[row["question_id"]]
         arm = place[row["arm"], row["label"]]
         shown["right"][arm] = (
             None
@@ -61,7 +61,7 @@ def questions_data(
             str(node.id): f"{node.role}{_model(node.role, pool[node.model].words)}"
             for node in found.nodes
         },
-        "questions": list(told.values()),
+        "questions": list(by_id.values()),
     }
 
 

@@ -311,10 +311,10 @@ def _telling(x: FloatArray, scores: FloatArray) -> FloatArray:
     apart = apart - apart.mean(axis=0)
     size = (x**2).sum(axis=0)
     chance = (apart**2).mean(axis=0) + 1e-12
-    told = ((x.T @ apart) ** 2 / (size[:, None] + 1e-12) / chance).mean(axis=1) ** 0.25
+    telling = ((x.T @ apart) ** 2 / (size[:, None] + 1e-12) / chance).mean(axis=1) ** 0.25
     whole = float(size.sum())
-    scaled = float((told**2 * size).sum())
-    return np.asarray(told * math.sqrt(whole / scaled)) if scaled > 0 else np.ones(len(size))
+    scaled = float((telling**2 * size).sum())
+    return np.asarray(telling * math.sqrt(whole / scaled)) if scaled > 0 else np.ones(len(size))
 
 
 def _centred(values: FloatArray) -> FloatArray:

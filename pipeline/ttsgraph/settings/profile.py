@@ -21,13 +21,11 @@ from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
-from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
 from ttsgraph.pool.spec import FACTS, ModelPool, Price
-from ttsgraph.pool.variants import Temperature, TopP, variant_name
-from ttsgraph.settings.lengths import LengthSettings, MeasuredLengths
+from ttsgraph.pool.variants import Temperature, variant_name
 from ttsgraph.settings.plugins import load_for
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.settings.stages import (
@@ -41,119 +39,10 @@ from ttsgraph.settings.stages import (
     RacingSettings,
     ResearchSettings,
 )
+from ttsgraph.settings.task import MeasuredLengths, TaskSettings
 from ttsgraph.settings.workers import WorkerSettings
 from ttsgraph.simulated.client import Simulation
-from ttsgraph.tasks import TASKS, get_task
-from ttsgraph.tasks.base import AskingTask, Question, Task
-from ttsgraph.tasks.prompts import Layout, Prompt, Style
-from ttsgraph.tasks.sources import Source
-
-
-class SplitSettings(Closed):
-    """Questions per split; `shots` are the worked examples of few-shot prompts."""
-
-    shots: int = Field(default=0, ge=0)
-    """worked examples in few-shot prompts"""
-    train: PositiveInt
-    """questions that trials and batches are drawn from"""
-    val: PositiveInt
-    """questions that choose among candidates"""
-    test: PositiveInt
-    """questions that no search sees"""
-
-    def sizes(self) -> dict[str, int]:
-        """Split -> number of questions, in drawing order."""
-        return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
-
-
-class LayoutSettings(Closed):
-    """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
-
-    head: str = Layout().head
-    """how a question begins"""
-    refine: str = Layout().refine
-    """how an assistant is shown an answer"""
-    fuse: str = Layout().fuse
-    """how a fuser is shown an answer"""
-    cue: str = Layout().cue
-    """what the answer follows"""
-    separator: str = Layout().separator
-    """what stands between worked examples"""
-
-
-class PromptSettings(Closed):
-    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for
-    few_shot alone.
-    """
-
-    style: Style = "chat"
-    """worked examples to go on from, or messages of a chat"""
-    instruction: str | None = None
-    """what every prompt begins with; the task's own if not given"""
-    layout: LayoutSettings = LayoutSettings()
-    """how few-shot prompts are written"""
-
-    def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
-        """The value that roles build messages from."""
-        instruction = task.instruction if self.instruction is None else self.instruction
-        return Prompt(instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
-
-
-class SamplingSettings(Closed):
-    """How completions are drawn."""
-
-    temperature: Temperature = 0.9
-    """of sampling; 0 is greedy"""
-    top_p: TopP = 1.0
-    """share of probability that tokens are drawn from"""
-    max_tokens: PositiveInt = 512
-    """of one answer"""
-    stop: tuple[str, ...] = ()
-    """texts that end an answer"""
-
-    def sampling(self) -> Sampling:
-        """The value that goes into a request."""
-        return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
-
-
-class TaskSettings(Closed):
-    """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for
-    the budget.
-    """
-
-    kind: str
-    """how answers are read and graded; `ttsgraph new-task --help` lists the kinds"""
-    grading: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda grading: not grading)
-    """settings of the kind (docs/own-task.md)"""
-    source: Source
-    """where the questions come from"""
-    splits: SplitSettings
-    """how many questions for what"""
-    prompt: PromptSettings
-    """how models are asked"""
-    sampling: SamplingSettings
-    """how answers are drawn"""
-    accuracies: dict[str, Probability] = Field(
-        default_factory=dict, exclude_if=lambda accuracies: not accuracies
-    )
-    """by member of the pool, for weighted votes; the stages put it here"""
-    lengths: LengthSettings = LengthSettings()
-    """measured by the profile stage if not given"""
-
-    @model_validator(mode="after")
-    def _known_kind(self) -> TaskSettings:
-        if self.kind not in TASKS:
-            raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
-        try:
-            get_task(self.kind, self.grading)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    @property
-    def task(self) -> Task:
-        """The kind, with this task's settings."""
-        return get_task(self.kind, self.grading)
+from ttsgraph.tasks.base import AskingTask, Question
 
 
 class SandboxSettings(Closed):

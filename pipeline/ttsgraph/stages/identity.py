@@ -19,7 +19,8 @@ from ttsgraph.base.code import Code, own_code
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
-from ttsgraph.settings.profile import Params, Profile, TaskSettings
+from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.plan import StagePlan
 from ttsgraph.tasks.base import TASKS, AskingTask
 
