@@ -5,6 +5,7 @@ as the files are read.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -14,6 +15,7 @@ import yaml
 from tests.support.project import ROOT
 from ttsgraph.scaffold.reference import (
     FILES,
+    USUAL,
     meaning,
     page,
     schema,
@@ -45,10 +47,20 @@ def test_the_reference_has_each_key_with_type_default_unit_and_meaning() -> None
     )
     assert settings["budget.metric"].type == "flops or dollars or runtime"
     assert settings["pool.<name>.variants.<name>.temperature"].default == "none"
-    assert settings["tasks.<name>.source(mixture).parts[](jsonl).path"].type == "path"
+    assert settings["tasks.<name>.source(jsonl).path"].type == "path"
+    assert settings["newcomers"].meaning.endswith("; keys as in `pool.<name>`")
     assert len(settings) > 150
-    for setting in settings.values():
-        assert f"| `{setting.key}` |" in page()
+
+
+def test_a_user_sees_eighty_settings_at_most_and_an_expert_all_others_once() -> None:
+    keys = [setting.key for file in FILES for setting in settings_of(file)]
+    assert set(USUAL.split()) <= set(keys)
+    user, expert = (
+        re.findall(r"^\| `(.+?)` \|", part, re.MULTILINE)
+        for part in page().split("## Expert settings")
+    )
+    assert len(user) <= 80
+    assert sorted(user + expert) == sorted(keys)
 
 
 def keys(data: dict, prefix: str = "") -> set[str]:

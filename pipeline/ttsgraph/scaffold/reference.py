@@ -40,6 +40,33 @@ FIELD_UNITS |= {
     "limit": "budget.metric's",
     "half_s": "seconds",
 }
+USUAL = """
+profile tasks methods seed tracking_uri
+service.host service.port service.api_key_env service.keys_file service.concurrency
+service.feedback.keep
+description plugins roles newcomers
+engine.kind engine.device engine.max_model_len engine.concurrency engine.timeout_s
+engine.max_retries engine.extra_args engine.cache_gib
+pool.<name>.price pool.<name>.family pool.<name>.total pool.<name>.non_embedding
+pool.<name>.layers pool.<name>.hidden pool.<name>.revision pool.<name>.served_as
+pool.<name>.base_url pool.<name>.api_key_env pool.<name>.weights.package pool.<name>.weights.hub
+pool.<name>.weights.path pool.<name>.serve.replicas pool.<name>.serve.tensor_parallel
+pool.<name>.variants pool.<name>.variants.<name>.temperature
+tasks.<name>.kind tasks.<name>.grading tasks.<name>.source(jsonl).path tasks.<name>.source(hf).path
+tasks.<name>.source(hf).name tasks.<name>.source(hf).split tasks.<name>.source(hf).revision
+tasks.<name>.splits.shots tasks.<name>.splits.train tasks.<name>.splits.val tasks.<name>.splits.test
+tasks.<name>.prompt.style tasks.<name>.prompt.instruction tasks.<name>.sampling.temperature
+tasks.<name>.sampling.max_tokens tasks.<name>.sampling.stop tasks.<name>.lengths.prompt_tokens
+tasks.<name>.lengths.generated_tokens
+budget.metric budget.limit budget.max_nodes budget.of
+init.contest.enabled init.contest.calls
+search.way search.max_iterations search.patience search.candidates search.batch
+search.racing.enabled
+agent.kind agent.model agent.base_url agent.api_key_env agent.price
+objective.kind limits.dollars limits.wall_s deploy.promote
+"""
+"""What a user sets; every other key has a default that experts change."""
+
 NOT_COUNTED = ("insight_1", "insight_2", "insight_3", "accept_weaker")
 
 
@@ -58,9 +85,9 @@ class Setting:
 
 def settings_of(file: str) -> list[Setting]:
     """Every key of a file (`params` or `profile`), section by section; `<name>` stands for names
-    that are yours.
+    that are yours. The keys of a section that stands twice are told once.
     """
-    return list(_walk(FILES[file], "", ()))
+    return list(_walk(FILES[file], "", {}))
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
@@ -100,20 +127,19 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
     return found
 
 
-def _walk(
-    model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...]
-) -> Iterator[Setting]:
+def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterator[Setting]:
+    """The keys below a prefix; `known` has where the keys of other sections stand."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
-        yield Setting(
-            key, _type(field.annotation), _default(field), _unit(name), meaning(model, name)
-        )
         inner = list(_models(field.annotation))
+        elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
+        said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
+        yield Setting(key, _type(field.annotation), _default(field), _unit(name), said)
         for section, way in inner:
-            if section in above:
-                continue
-            kind = _kind(section) if len(inner) > 1 else ""
-            yield from _walk(section, f"{key}{way}{kind}.", (*above, model))
+            if section not in known:
+                place = f"{key}{way}{_kind(section) if len(inner) > 1 else ''}"
+                known[section] = place
+                yield from _walk(section, f"{place}.", known)
 
 
 def _models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
@@ -190,27 +216,21 @@ def _unit(name: str) -> str:
 
 def page() -> str:
     """The reference as Markdown."""
-    lines = [
-        "# Every setting",
-        "",
-        "Generated from the code that reads the files. A key without a default has to be given.",
-    ]
-    for file, name in NAMES.items():
-        lines += [
-            "",
-            f"## {name}",
-            "",
-            "| key | type | default | unit | meaning |",
-            "|---|---|---|---|---|",
-        ]
-        for s in settings_of(file):
-            cells = [f"`{s.key}`", s.type, f"`{s.default}`" if s.default else "", s.unit, s.meaning]
-            lines.append(
-                "| "
-                + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-                + " |"
-            )
+    usual = USUAL.split()
+    lines = ["# Every setting", "", "Made from the code that reads the files."]
+    for heading, wanted in (("What one sets", True), ("Expert settings", False)):
+        lines += ["", f"## {heading}", "", "A key without a default has to be given."]
+        for file, name in NAMES.items():
+            lines += ["", f"### {name}", "", "| key | type | default | unit | meaning |"]
+            lines.append("|---|---|---|---|---|")
+            lines += [_row(s) for s in settings_of(file) if (s.key in usual) == wanted]
     return "\n".join(lines) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    default = f"`{setting.default}`" if setting.default else ""
+    cells = (f"`{setting.key}`", setting.type, default, setting.unit, setting.meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def schema(file: str) -> dict[str, Any]:
