@@ -29,7 +29,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.base import Problem, Searcher
-from ttsgraph.methods.driver import Found
+from ttsgraph.methods.choice import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.brief import brief_of, scores_of

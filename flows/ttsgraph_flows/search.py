@@ -17,15 +17,15 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Record, Snapshot
 from ttsgraph.evaluation.environment import Environment, Evaluator
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher, searcher_class
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.warm import WarmReinforce
 from ttsgraph.response.learnt import Learnt
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered

@@ -23,13 +23,13 @@ from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.deployment.promotion import against_first
 from ttsgraph.deployment.provenance import settings_sha256
-from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.archive import Archive, Snapshot
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.methods.summary import edge_table
 from ttsgraph.models.client import Client, Completion, Request, Usage

@@ -24,7 +24,8 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.response.learnt import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings, RacingSettings

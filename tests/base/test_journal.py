@@ -26,7 +26,8 @@ from ttsgraph.base.journal import Journal, read, read_journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task

@@ -25,8 +25,8 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import plain_terms, require_equal_terms
-from ttsgraph.methods.certainty import probability_best
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found, probability_best
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage
 from ttsgraph.settings.profile import AgentSettings, SearchSettings

@@ -21,13 +21,13 @@ from tests.contest.test_contest import (
 )
 from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.contest.contest import Contest
-from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.archive import Archive, Snapshot
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
-from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.joint import JointReinforce, laid_out, leaders_of
 from ttsgraph.methods.summary import edge_table
 from ttsgraph.response.learnt import Leader

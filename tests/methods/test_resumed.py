@@ -17,11 +17,11 @@ from tests.methods import test_driver
 from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from ttsgraph.base.journal import Journal, read_journal
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Record, Snapshot
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task

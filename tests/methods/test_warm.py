@@ -10,9 +10,10 @@ import pytest
 from lab.benchmarks.warm import compare
 from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import Scored
-from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.topologies import single
 from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
 from ttsgraph.methods.base import Problem
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
@@ -109,7 +110,11 @@ def test_patience_counts_from_the_end_of_the_trials_on():
 
 
 def test_history_leaves_out_what_the_pool_no_longer_has():
-    assert history_of(Archive(None).table(), BRIEF) == ()
+    archive = Archive(None)
+    for number, model in enumerate(("gone", OLD)):
+        case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
+        archive.append(record_of(*case), feedback(4))
+    assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
 
 
 @pytest.mark.long

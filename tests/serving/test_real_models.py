@@ -23,7 +23,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.serving import convert
 from ttsgraph.settings.profile import Profile

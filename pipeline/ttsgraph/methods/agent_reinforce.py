@@ -103,11 +103,11 @@ class AgentReinforce(Searcher):
     inner_edge = 0.15
     fuser_lead = 0.2
 
-    def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.roles = tuple(problem.brief.roles) if problem.agent.roles else (ASSISTANT,)
         self.updates = AgentUpdates(
-            agent or make_agent(problem.agent, self.rng, problem.speak),
+            make_agent(problem.agent, self.rng, problem.speak),
             problem.brief,
             "start: edges into the sink first",
         )

@@ -25,302 +25,24 @@ take place.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.contest.racing import Race
 from ttsgraph.evaluation.archive import Archive, Passed, Record, Split, Status, record_of
-from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
+from ttsgraph.evaluation.progress import Answered, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Searcher, Terms, plain_terms, terms_of
-from ttsgraph.methods.certainty import probability_best
-from ttsgraph.methods.trajectory import trajectory_row
+from ttsgraph.methods.base import Searcher, plain_terms, terms_of
+from ttsgraph.methods.choice import Batch, BatchWork, BestSoFar, Found, Turn
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the
-    loop stopped, on what terms.
-
-    `p_best` is the probability that no other validated graph is better
-    (ttsgraph/methods/certainty.py). `found_by` says which part of the search the graph is from
-    (ttsgraph/evaluation/found_by.py), `contender` what it is, if it is a contender and not the
-    method's own; `own` is the method's best result with its validation, if any.
-    """
-
-    graph: CollaborationGraph
-    iteration: int
-    validation: Feedback
-    stopped_by: str
-    trajectory: pd.DataFrame
-    terms: Terms
-    p_best: float
-    found_by: str
-    contender: str = ""
-    own: tuple[CollaborationGraph, Feedback] | None = None
-
-    @property
-    def val_accuracy(self) -> float:
-        """Accuracy on the validation questions."""
-        return self.validation.accuracy
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Questions that graphs are evaluated on, and the races on them, if graphs race."""
-
-    split: Split
-    questions: Sequence[Question]
-    race: Race | None
-
-
-@dataclass(slots=True)
-class _Work:
-    """Graphs to evaluate on a batch; `feedbacks` are had already, `fresh` are the rest's, to be
-    recorded.
-    """
-
-    graphs: Sequence[CollaborationGraph]
-    batch: Batch
-    iteration: int
-    feedbacks: list[Feedback] = field(default_factory=list)
-    fresh: list[Feedback] = field(default_factory=list)
-
-    @property
-    def rest(self) -> Sequence[CollaborationGraph]:
-        """The graphs that no earlier run of the search has evaluated."""
-        return self.graphs[len(self.feedbacks) :]
-
-    def all(self) -> list[tuple[CollaborationGraph, Feedback]]:
-        """Each graph with its feedback, once all have one."""
-        return list(zip(self.graphs, [*self.feedbacks, *self.fresh], strict=True))
-
-
-@dataclass(slots=True)
-class _Turn:
-    """An iteration whose results are being validated: their numbers, the validation's work, and
-    what the searcher was then.
-    """
-
-    scores: list[float]
-    results: list[tuple[int, CollaborationGraph]]
-    work: _Work
-    snapshot: dict[str, Any]
-    finished: bool
-
-    @property
-    def iteration(self) -> int:
-        return self.work.iteration
-
-
-class _Choice:
-    """The best of the results validated so far, and the trajectory that leads there."""
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        environment: Evaluator,
-        cost: CostModel,
-        patience: int,
-        publish: Publish,
-    ) -> None:
-        self.searcher = searcher
-        self.environment = environment
-        self.cost = cost
-        self.patience = patience
-        self.publish = publish
-        self.seen: dict[str, Feedback] = {}
-        self.rows: list[dict[str, object]] = []
-        self.best: tuple[tuple[float, float, int], CollaborationGraph, Feedback] | None = None
-        self.last_improvement = 0
-        self.stopped_by = ""
-        self.error = ""
-        self.last: tuple[int, CollaborationGraph] | None = None
-        self.origins: dict[str, str] = {}
-
-    def found_by(self, graph: CollaborationGraph, origin: str) -> str:
-        """Where a graph is from: where it was first, also if it came back numbered otherwise."""
-        return self.origins.setdefault(graph.content_hash, origin)
-
-    def may_end(self, turn: _Turn) -> bool:
-        """Whether the search ends with this turn unless its results are better than all before."""
-        return turn.finished or turn.iteration - self.last_improvement >= self.patience
-
-    def take(self, turn: _Turn) -> None:
-        """Rank the results of a turn that is validated, and apply the stop rule."""
-        fresh = {graph.to_json(): feedback for graph, feedback in turn.work.all()}
-        scored = {
-            text: feedback
-            for text, feedback in fresh.items()
-            if not self.environment.failed(feedback)
-        }
-        self.seen |= scored
-        self._rank_again(any(not feedback.stopped for feedback in scored.values()))
-        for number, graph in turn.results:
-            validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
-            self.error = validation.error
-            if not self.environment.failed(validation) and not validation.stopped:
-                self._rank(number, graph, validation)
-                self.last = number, graph
-        values = self.searcher.value(validation), -self.best[0][0] if self.best else math.nan
-        self.rows.append(
-            trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values)
-        )
-        if self.may_end(turn):
-            self.stopped_by = "finished" if turn.finished else "patience"
-
-    def _rank_again(self, beaten_if_stopped: bool) -> None:
-        """Take what a race has found out about the best result; one that was stopped in it is
-        out.
-        """
-        if self.best is not None:
-            (_, units, number), graph, _ = self.best
-            validation = self.seen[graph.to_json()]
-            if validation.stopped and beaten_if_stopped:
-                self.best = None
-            else:
-                self.best = (-self.searcher.value(validation), units, number), graph, validation
-
-    def contenders(
-        self, results: Sequence[CollaborationGraph], races: bool
-    ) -> list[CollaborationGraph]:
-        """The graphs to validate: results that were not, and where graphs race the best so far, so
-        that both go on only as far as it takes to tell them apart.
-        """
-        new = {graph.to_json(): graph for graph in results if graph.to_json() not in self.seen}
-        incumbent = [self.best[1]] if races and new and self.best is not None else []
-        return [*incumbent, *new.values()]
-
-    def stand(self, contenders: Sequence[Contender], work: _Work) -> None:
-        """Take in the contenders' validation. The best one opens the trajectory."""
-        feedbacks = {graph.to_json(): feedback for graph, feedback in work.all()}
-        self.error = next(iter(feedbacks.values())).error
-        self.seen |= {
-            text: feedback
-            for text, feedback in feedbacks.items()
-            if not self.environment.failed(feedback)
-        }
-        for graph, feedback in work.all():
-            if not self.environment.failed(feedback):
-                self.searcher.stood(graph, feedback)
-        best = contenders[0]
-        validation = feedbacks[best.graph.to_json()]
-        if self.searcher.finished:
-            values = self.searcher.value(validation), best.value
-            self.rows.append(trajectory_row(1, [], best.graph, self.cost, validation, values))
-        self.publish(Best(validation.accuracy, *validation.interval, best.label))
-
-    def state(self) -> dict[str, Any]:
-        """Plain data (JSON) of it, but for the validations, which the archive has."""
-        best = None if self.best is None else [*self.best[0], self.best[1].to_json()]
-        return {
-            "best": best,
-            "error": self.error,
-            "last_improvement": self.last_improvement,
-            "last": None if self.last is None else [self.last[0], self.last[1].to_json()],
-            "rows": self.rows,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up such a state, once what was validated is in `seen` again."""
-        self.rows = list(state["rows"])
-        self.last_improvement = state["last_improvement"]
-        self.error = state["error"]
-        if state["last"] is not None:
-            number, text = state["last"]
-            self.last = number, CollaborationGraph.from_json(text)
-        if state["best"] is not None:
-            value, units, number, text = state["best"]
-            validation = self.seen[text]
-            self.best = (value, units, number), CollaborationGraph.from_json(text), validation
-            self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
-
-    def found(self, contenders: Sequence[Contender], stopped_by: str, terms: Terms) -> Found:
-        """The outcome: the method's best result, or the best contender; in the paper's way the last
-        result. Raises RunStopped where nothing could be validated.
-        """
-        if self.last is not None and self.searcher.problem.settings.way == "paper":
-            number, graph = self.last
-            validation = self.seen[graph.to_json()]
-            rank = -self.searcher.value(validation), self.cost.graph_cost(graph), number
-            self.best = rank, graph, validation
-        standing = [contender for contender in contenders if contender.graph.to_json() in self.seen]
-        own = (self.best[1], self.best[2]) if self.best is not None else None
-        if own is not None and self.origins[own[0].content_hash] == CONTEST:
-            own = None
-        trajectory = pd.DataFrame(self.rows)
-        if standing and (own is None or not self._replaces(own, standing)):
-            best = standing[0]
-            text = best.graph.to_json()
-            certainty = self._certainty(text)
-            return Found(
-                best.graph,
-                0,
-                self.seen[text],
-                stopped_by,
-                trajectory,
-                terms,
-                certainty,
-                self.origins[best.graph.content_hash],
-                best.label,
-                own,
-            )
-        if self.best is None:
-            raise RunStopped(
-                f"no result could be validated ({self.error}); start again to continue"
-            )
-        (_, _, number), graph, feedback = self.best
-        certainty = self._certainty(graph.to_json())
-        origin = self.origins[graph.content_hash]
-        return Found(
-            graph, number, feedback, stopped_by, trajectory, terms, certainty, origin, "", own
-        )
-
-    def _replaces(
-        self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]
-    ) -> bool:
-        """Whether the method's best result is expected to be better than the best contender, by
-        their paired validation.
-        """
-        objective = self.searcher.problem.brief.objective
-        mine = objective.shares(own[1])
-        its = objective.shares(self.seen[standing[0].graph.to_json()])
-        both = min(len(mine), len(its))
-        gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
-        if not len(gains):
-            return False
-        # As if they differed on one more question, so that few that agree never look certain.
-        error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
-        gain, spread = self.searcher.expected_gain(own[0])
-        return gain * error + float(gains.mean()) * spread**2 > 0
-
-    def _certainty(self, chosen: str) -> float:
-        """P(best) of a graph among all that were validated."""
-        objective = self.searcher.problem.brief.objective
-        return probability_best(
-            chosen, {text: objective.shares(feedback) for text, feedback in self.seen.items()}
-        )
-
-    def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
-        rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
-        if self.best is None or rank[0] < self.best[0][0]:
-            self.last_improvement = number
-        if self.best is None or rank < self.best[0]:
-            self.best = rank, graph, validation
-            self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
 
 
 class Driver:
@@ -363,7 +85,7 @@ class Driver:
         validation = self._batch("val", val, brief, settle=False)
         standing = searcher.problem.contenders
         terms = terms_of(brief, self.settings, batch.questions, val, standing)
-        choice = _Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
+        choice = BestSoFar(searcher, environment, self.cost, self.settings.patience, self.publish)
         initial: CollaborationGraph | None = None
         turn = self._take_up(choice, batch, validation) if self.archive.state else None
         done = turn.iteration if turn is not None else 0
@@ -404,10 +126,10 @@ class Driver:
         self,
         iteration: int,
         scores: list[float],
-        choice: _Choice,
+        choice: BestSoFar,
         validation: Batch,
         initial: CollaborationGraph | None,
-    ) -> _Turn:
+    ) -> Turn:
         """What follows from an iteration whose feedback the searcher has; `initial` is validated
         with the first one's result.
         """
@@ -418,16 +140,16 @@ class Driver:
             choice.found_by(graph, searcher.origin(graph, number))
         contenders = choice.contenders([graph for _, graph in results], validation.race is not None)
         work = self._begin(contenders, validation, iteration)
-        return _Turn(scores, results, work, searcher.snapshot(), searcher.finished)
+        return Turn(scores, results, work, searcher.snapshot(), searcher.finished)
 
-    def _keep(self, iteration: int, scores: list[float], choice: _Choice) -> None:
+    def _keep(self, iteration: int, scores: list[float], choice: BestSoFar) -> None:
         """From time to time, what the search is now, for a later start to go on from."""
         searcher = choice.searcher
         if iteration > 1 and searcher.keeps_state and self.archive.wants_state:
             state = {"iteration": iteration, "scores": scores}
             self.archive.keep(state | {"choice": choice.state(), "searcher": searcher.state()})
 
-    def _take_up(self, choice: _Choice, batch: Batch, validation: Batch) -> _Turn:
+    def _take_up(self, choice: BestSoFar, batch: Batch, validation: Batch) -> Turn:
         """Go on from what an earlier start kept: its records are reported again."""
         state = self.archive.state
         assert state is not None, "nothing was kept"
@@ -454,7 +176,7 @@ class Driver:
 
     async def _stand(
         self,
-        choice: _Choice,
+        choice: BestSoFar,
         contenders: Sequence[Contender],
         environment: Evaluator,
         validation: Batch,
@@ -479,7 +201,7 @@ class Driver:
             Race(questions, racing, brief.objective, settle) if racing.enabled else None,
         )
 
-    async def _learn(self, choice: _Choice, work: _Work) -> list[float]:
+    async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
         """Record the candidates of an iteration and tell the searcher; returns the accuracies of
         those that did not fail.
         """
@@ -504,7 +226,7 @@ class Driver:
                 self.archive.event("agent", iteration=work.iteration, **asdict(exchange))
         return [feedback.accuracy for _, feedback in scored]
 
-    async def _close(self, choice: _Choice, turn: _Turn) -> None:
+    async def _close(self, choice: BestSoFar, turn: Turn) -> None:
         """Finish the validation of a turn, record it and rank its results."""
         await self._evaluate(choice.environment, turn.work)
         self._record(choice, turn.work)
@@ -516,11 +238,13 @@ class Driver:
             **turn.snapshot,
         )
 
-    def _begin(self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int) -> _Work:
+    def _begin(
+        self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int
+    ) -> BatchWork:
         """The work of evaluating these graphs, with what an earlier run of this search left of it
         recalled.
         """
-        work = _Work(graphs, batch, iteration)
+        work = BatchWork(graphs, batch, iteration)
         for graph in graphs:
             recalled = self.archive.recall(iteration, batch.split, graph)
             if recalled is None:
@@ -532,7 +256,7 @@ class Driver:
                 self.publish(Answered(recalled=True))
         return work
 
-    async def _evaluate(self, environment: Evaluator, *works: _Work) -> None:
+    async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
         """Evaluate all together what is left of some work."""
         races = [
             (work, work.batch.race)
@@ -556,7 +280,7 @@ class Driver:
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
-    def _record(self, choice: _Choice, work: _Work) -> None:
+    def _record(self, choice: BestSoFar, work: BatchWork) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
             status: Status = (

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, SearchAgent, affordable
+from ttsgraph.agent.base import Brief, affordable
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.contest.contenders import form_of
@@ -178,11 +178,11 @@ class JointReinforce(AgentReinforce):
     name = "agent_reinforce"
     screens = True
 
-    def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         assert problem.learnt is not None, "expected what a contest learnt"
         self.learnt: Learnt = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
-        super().__init__(problem, agent)
+        super().__init__(problem)
         self.updates.reason = "start: the contest's leaders laid out"
         self.evidence = copy.deepcopy(self.learnt.evidence)
         self.incumbent = problem.contenders[0].graph

@@ -13,7 +13,7 @@ from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods.base import plain_terms
-from ttsgraph.methods.driver import Found
+from ttsgraph.methods.choice import Found
 from ttsgraph.models.client import Usage
 
 SPENT = (
