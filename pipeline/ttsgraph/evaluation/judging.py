@@ -127,11 +127,11 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: Client) ->
         _alike(people[a] - people[b], plain[a] - plain[b])
         for a, b in combinations(range(len(known)), 2)
     ]
-    known = [each for each in alike if each is not None]
-    if len(known) < LEAST_PAIRS:
+    ranked = [each for each in alike if each is not None]
+    if len(ranked) < LEAST_PAIRS:
         raise DataError(
             f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
-            f" scores, found {len(known)}; add some"
+            f" scores, found {len(ranked)}; add some"
         )
     errors = [judged - person for judged, person in zip(plain, people, strict=True)]
     kappa, kappa_low = _kappa(people, plain, task.options.known)
@@ -139,8 +139,8 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: Client) ->
         len(known),
         kappa,
         kappa_low,
-        len(known),
-        sum(known) / len(known),
+        len(ranked),
+        sum(ranked) / len(ranked),
         sum(map(abs, errors)) / len(errors),
         sum(abs(a - b) for a, b in scores) / len(scores),
         _correlation(errors, [len(each.reply) for each in known]),
