@@ -20,12 +20,6 @@ FILE_WIDTH = 560
 NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.42 * containerSize()[0]) : 240"}}
 """Names of rows: less than half of a narrow page, so that the plot has room."""
 
-INTERVAL = [
-    {"field": "accuracy", "type": "quantitative", "format": ".1%", "title": "accuracy"},
-    {"field": "accuracy_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
-    {"field": "accuracy_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
-    {"field": "n_scored", "type": "quantitative", "title": "questions"},
-]
 SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
 
 
@@ -92,6 +86,34 @@ def chart_of(
         {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body,
         edges,
     )
+
+
+def tip(column: str, title: str, form: str | None = None) -> Spec:
+    """A line of a tooltip: a text, or with a format, which may be empty, a number."""
+    if form is None:
+        return {"field": column, "title": title}
+    shown = {"format": form} if form else {}
+    return {"field": column, "type": "quantitative"} | shown | {"title": title}
+
+
+INTERVAL = [
+    tip("accuracy", "accuracy", ".1%"),
+    tip("accuracy_low", "interval from", ".1%"),
+    tip("accuracy_high", "interval to", ".1%"),
+    tip("n_scored", "questions", ""),
+]
+COST_TIP = tip("budget_units", "cost of a question", ".3~g")
+
+
+def layer(kind: str, encoding: Spec, values: list[Spec] | None = None, **look: Any) -> Spec:
+    """A layer of marks of one kind, with data of its own where it has some."""
+    data: Spec = {} if values is None else {"data": {"values": values}}
+    return data | {"mark": {"type": kind, **look}, "encoding": encoding}
+
+
+def nominal(column: str, title: str | None, **more: Any) -> Spec:
+    """The channel of a column of names."""
+    return {"field": column, "type": "nominal", "title": title} | more
 
 
 def quantity(column: str, title: str, **more: Any) -> Spec:

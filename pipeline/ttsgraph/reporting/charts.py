@@ -12,6 +12,7 @@ import pandas as pd
 from ttsgraph.base.style import by_name, cost_axis
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.reporting.chart import (
+    COST_TIP,
     INTERVAL,
     NAMES,
     SCORES,
@@ -19,7 +20,10 @@ from ttsgraph.reporting.chart import (
     Spec,
     accuracy_axis,
     chart_of,
+    layer,
+    nominal,
     quantity,
+    tip,
     whiskers,
 )
 from ttsgraph.reporting.report_data import TaskReport
@@ -65,89 +69,39 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         total += int(method.archive.frame["accuracy"].notna().sum())
     scale = by_name(task.names)
     cost = cost_axis(metric, ticks=8)
-    colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
-    shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
     tooltip = [
-        {"field": "method", "title": "method"},
-        {"field": "split", "title": "questions from"},
+        tip("method", "method"),
+        tip("split", "questions from"),
         *INTERVAL,
-        {
-            "field": "budget_units",
-            "type": "quantitative",
-            "format": ".3~g",
-            "title": "cost of a question",
-        },
-        {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
-        {"field": "iteration", "type": "quantitative", "title": "iteration"},
-        {"field": "graph_hash", "title": "graph"},
+        COST_TIP,
+        tip("n_nodes", "nodes", ""),
+        tip("iteration", "iteration", ""),
+        tip("graph_hash", "graph"),
     ]
     dots = {
         "x": cost,
         "y": accuracy_axis(scale={"nice": True}),
-        "color": colour,
-        "shape": shape,
+        "color": nominal("method", "method", scale=scale["color"]),
+        "shape": nominal("method", "method", scale=scale["shape"]),
         "tooltip": tooltip,
     }
-    front_data = {"values": [_record(row, columns) for row in front]}
-    found_data = {"values": [_record(row, columns) for _, row in found]}
-    layers: list[Spec] = [
-        {
-            "data": {"values": [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]},
-            "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--warn)"},
-            "encoding": {"x": {"field": "limit", "type": "quantitative"}},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "size": 34},
-            "encoding": (
-                dots
-                | {
-                    "opacity": {
-                        "condition": {"test": "datum.split === 'val'", "value": 0.85},
-                        "value": 0.28,
-                    }
-                }
-            ),
-        },
-        {"data": front_data, "mark": {"type": "rule"}, "encoding": {"x": cost, **whiskers("y")}},
-        {
-            "data": front_data,
-            "mark": {
-                "type": "line",
-                "interpolate": "step-after",
-                "color": "var(--ink)",
-                "strokeWidth": 1.5,
-            },
-            "encoding": {
-                "x": cost,
-                "y": accuracy_axis(),
-                "order": {"field": "budget_units", "type": "quantitative"},
-            },
-        },
-        {
-            "data": front_data,
-            "mark": {
-                "type": "point",
-                "filled": True,
-                "size": 90,
-                "stroke": "var(--ink)",
-                "strokeWidth": 1,
-                "opacity": 1,
-            },
-            "encoding": dots,
-        },
-        {
-            "data": found_data,
-            "mark": {
-                "type": "point",
-                "size": 320,
-                "filled": False,
-                "stroke": "var(--ink)",
-                "strokeWidth": 2,
-                "shape": "circle",
-            },
-            "encoding": {"x": cost, "y": accuracy_axis(), "tooltip": tooltip},
-        },
+    faint = {"condition": {"test": "datum.split === 'val'", "value": 0.85}, "value": 0.28}
+    bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
+    limit_at = {"x": {"field": "limit", "type": "quantitative"}}
+    fronts = [_record(row, columns) for row in front]
+    rings = [_record(row, columns) for _, row in found]
+    order = {"field": "budget_units", "type": "quantitative"}
+    line = {"x": cost, "y": accuracy_axis(), "order": order}
+    ringed = {"x": cost, "y": accuracy_axis(), "tooltip": tooltip}
+    ink = {"stroke": "var(--ink)"}
+    step = {"interpolate": "step-after", "color": "var(--ink)", "strokeWidth": 1.5}
+    layers = [
+        layer("rule", limit_at, bound, strokeDash=[4, 4], color="var(--warn)"),
+        layer("point", dots | {"opacity": faint}, points, filled=True, size=34),
+        layer("rule", {"x": cost, **whiskers("y")}, fronts),
+        layer("line", line, fronts, **step),
+        layer("point", dots, fronts, filled=True, size=90, **ink, strokeWidth=1, opacity=1),
+        layer("point", ringed, rings, size=320, filled=False, **ink, strokeWidth=2, shape="circle"),
     ]
     alt = (
         "Scatter plot of accuracy against the cost of a question, a point for each candidate, with"
@@ -198,42 +152,26 @@ def trajectories(task: TaskReport) -> Chart:
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
     x = quantity("iteration", "iteration (rounds of the search)", axis=ticks)
-    colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
-    y = {
-        "type": "quantitative",
-        "title": "validation accuracy (%)",
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
-    shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
-    dash = {"field": "method", "type": "nominal", "title": "method", "scale": scale["strokeDash"]}
+    colour = nominal("method", "method", scale=scale["color"])
+    axis = {"format": ".0%", "tickCount": 6}
+    y = {"type": "quantitative", "title": "validation accuracy (%)", "axis": axis}
+    shape = nominal("method", "method", scale=scale["shape"])
+    dash = nominal("method", "method", scale=scale["strokeDash"])
     band = {"y": {"field": "val_low"} | y, "y2": {"field": "val_high"}, "color": colour}
     tooltip = [
-        {"field": "method", "title": "method"},
-        {"field": "iteration", "type": "quantitative", "title": "iteration"},
-        {
-            "field": "val_accuracy",
-            "type": "quantitative",
-            "format": ".1%",
-            "title": "validation accuracy",
-        },
-        {"field": "val_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
-        {"field": "val_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
-        {
-            "field": "budget_units",
-            "type": "quantitative",
-            "format": ".3~g",
-            "title": "cost of a question",
-        },
-        {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
+        tip("method", "method"),
+        tip("iteration", "iteration", ""),
+        tip("val_accuracy", "validation accuracy", ".1%"),
+        tip("val_low", "interval from", ".1%"),
+        tip("val_high", "interval to", ".1%"),
+        COST_TIP,
+        tip("n_nodes", "nodes", ""),
     ]
     line = {"x": x, "y": {"field": "val_accuracy"} | y, "color": colour}
     layers = [
-        {"mark": {"type": "area", "opacity": 0.13}, "encoding": {"x": x, **band}},
-        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": line | {"strokeDash": dash}},
-        {
-            "mark": {"type": "point", "filled": True, "size": 50},
-            "encoding": line | {"shape": shape, "tooltip": tooltip},
-        },
+        layer("area", {"x": x, **band}, opacity=0.13),
+        layer("line", line | {"strokeDash": dash}, strokeWidth=2),
+        layer("point", line | {"shape": shape, "tooltip": tooltip}, filled=True, size=50),
     ]
     alt = (
         "Line plot of validation accuracy by iteration, a line for each method with its interval as"
@@ -251,23 +189,19 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
         {"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")}
         for name, row in rows
     ]
-    y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
+    y = nominal("name", None, sort=None, axis=NAMES)
     found = {"test": "datum.arm === 'found'"}
+    tones = {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"}
+    dots = {
+        "x": accuracy_axis("test accuracy (%)"),
+        "y": y,
+        "color": tones,
+        "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
+        "tooltip": [tip("name", "what"), *INTERVAL],
+    }
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"y": y, **whiskers("x")}},
-        {
-            "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-            "encoding": {
-                "x": accuracy_axis("test accuracy (%)"),
-                "y": y,
-                "color": {
-                    "condition": found | {"value": "var(--series-1)"},
-                    "value": "var(--series-0)",
-                },
-                "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
-                "tooltip": [{"field": "name", "title": "what"}, *INTERVAL],
-            },
-        },
+        layer("rule", {"y": y, **whiskers("x")}, strokeWidth=2),
+        layer("point", dots, filled=True, size=110, opacity=1),
     ]
     alt = (
         "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they"
@@ -309,32 +243,22 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
     x = _ends("target", "node that reads the answer", ids)
     y = _ends("source", "node that answers", ids)
     tooltip = [
-        {"field": "source", "title": "from node"},
-        {"field": "target", "title": "to node"},
-        {"field": "probability", "type": "quantitative", "format": ".0%", "title": "probability"},
+        tip("source", "from node"),
+        tip("target", "to node"),
+        tip("probability", "probability", ".0%"),
     ]
     legend = {"title": "probability of the edge (%)", "format": ".0%", "gradientLength": 200}
     colour = quantity(
         "probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend
     )
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "rect"},
-            "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip},
-        }
-    ]
+    layers = [layer("rect", {"x": x, "y": y, "color": colour, "tooltip": tooltip})]
     if len(ids) <= 8:
         words = {"field": "probability", "type": "quantitative", "format": ".0%"}
         tone = {
             "condition": {"test": "datum.probability > 0.6", "value": "#111111"},
             "value": "#ffffff",
         }
-        layers.append(
-            {
-                "mark": {"type": "text", "fontSize": 11},
-                "encoding": {"x": x, "y": y, "text": words, "color": tone},
-            }
-        )
+        layers.append(layer("text", {"x": x, "y": y, "text": words, "color": tone}, fontSize=11))
     more = {
         "file": table.file,
         "iterations": [int(i) for i in wide.index],
@@ -355,14 +279,8 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
 def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
     """One side of the heat map: the nodes in their order."""
     axis = {"labelAngle": 0, "labelOverlap": "greedy"}
-    return {
-        "field": column,
-        "type": "ordinal",
-        "title": title,
-        "sort": None,
-        "scale": {"domain": ids},
-        "axis": axis,
-    }
+    order = {"sort": None, "scale": {"domain": ids}, "axis": axis}
+    return {"field": column, "type": "ordinal", "title": title} | order
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ttsgraph.base.style import by_name, cost_axis
-from ttsgraph.reporting.chart import INTERVAL, SCORES, Chart, Spec, chart_of
+from ttsgraph.reporting.chart import (
+    COST_TIP,
+    INTERVAL,
+    SCORES,
+    Chart,
+    Spec,
+    chart_of,
+    layer,
+    nominal,
+    tip,
+    whiskers,
+)
 from ttsgraph.reporting.charts import comparison_rows
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row
@@ -30,73 +41,27 @@ def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> 
     x = cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}}
     y: Spec = {"field": "accuracy", "type": "quantitative", "title": "right (%)"}
     y |= {"axis": {"format": ".0%", "tickCount": 5}, "scale": {"zero": False, "nice": True}}
-    whiskers = {
-        "y": {"field": "accuracy_low", "type": "quantitative"},
-        "y2": {"field": "accuracy_high"},
-    }
     scale = by_name([*names, FRONT])
     colours = scale["color"]
     scale["color"] = {
         "domain": colours["domain"],
         "range": [*colours["range"][:-1], "var(--quiet)"],
     }
-    look = {
-        key: {"field": "kind", "type": "nominal", "title": None, "scale": scale[key]}
-        for key in ("color", "shape")
-    }
-    cost_tip = {
-        "field": "budget_units",
-        "type": "quantitative",
-        "format": ".3~g",
-        "title": "cost of a question",
-    }
-    tooltip = [{"field": "name", "title": "what"}, *INTERVAL, cost_tip]
+    look = {key: nominal("kind", None, scale=scale[key]) for key in ("color", "shape")}
+    tooltip = [tip("name", "what"), *INTERVAL, COST_TIP]
     fronts = [_record(row) | {"kind": FRONT, "name": FRONT} for row in front]
-    step = {
-        "type": "line",
-        "interpolate": "step-after",
-        "strokeWidth": 1.5,
-        "strokeDash": [4, 3],
-        "opacity": 0.7,
-    }
-    dots = {"type": "point", "filled": True, "opacity": 1}
-    layers: list[dict[str, Any]] = [
-        {
-            "data": {"values": fronts},
-            "mark": step,
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": look["color"],
-                "order": {"field": "budget_units", "type": "quantitative"},
-            },
-        },
-        {
-            "data": {"values": fronts},
-            "mark": dots | {"size": 30},
-            "encoding": {"x": x, "y": y, **look, "tooltip": tooltip},
-        },
-        {
-            "data": {"values": values},
-            "mark": {"type": "rule"},
-            "encoding": {"x": x, **whiskers, "color": look["color"]},
-        },
-        {
-            "data": {"values": values},
-            "mark": dots | {"size": 110},
-            "encoding": {"x": x, "y": y, **look, "tooltip": tooltip},
-        },
-        {
-            "data": {"values": [_record(used)]},
-            "mark": {
-                "type": "point",
-                "size": 340,
-                "shape": "circle",
-                "stroke": "var(--ink)",
-                "strokeWidth": 1.5,
-            },
-            "encoding": {"x": x, "y": y},
-        },
+    step = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeDash": [4, 3], "opacity": 0.7}
+    dots = {"filled": True, "opacity": 1}
+    ring = {"size": 340, "shape": "circle", "stroke": "var(--ink)", "strokeWidth": 1.5}
+    order = {"field": "budget_units", "type": "quantitative"}
+    colour = look["color"]
+    shown = {"x": x, "y": y, **look, "tooltip": tooltip}
+    layers = [
+        layer("line", {"x": x, "y": y, "color": colour, "order": order}, fronts, **step),
+        layer("point", shown, fronts, **dots, size=30),
+        layer("rule", {"x": x, **whiskers("y"), "color": colour}, values),
+        layer("point", shown, values, **dots, size=110),
+        layer("point", {"x": x, "y": y}, [_record(used)], **ring),
     ]
     alt = (
         "Share of test questions answered right against the cost of a question, with intervals:"

@@ -12,7 +12,10 @@ from ttsgraph.reporting.chart import (
     Chart,
     accuracy_axis,
     chart_of,
+    layer,
+    nominal,
     quantity,
+    tip,
     whiskers,
 )
 from ttsgraph.reporting.sources import Row, TableSource
@@ -21,11 +24,7 @@ PILOT = (*SCORES, "label", "within_budget")
 FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
 """How a pilot's graph over the budget is told from those that a search could find."""
 
-PILOT_TIP = [
-    {"field": "label", "title": "graph"},
-    *INTERVAL,
-    {"field": "within_budget", "title": "within the budget"},
-]
+PILOT_TIP = [tip("label", "graph"), *INTERVAL, tip("within_budget", "within the budget")]
 
 
 def width_x_depth(task: str, table: TableSource) -> Chart | None:
@@ -55,11 +54,8 @@ def width_x_depth(task: str, table: TableSource) -> Chart | None:
         "as": "shown",
     }
     layers = [
-        {
-            "mark": {"type": "rect"},
-            "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP},
-        },
-        {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
+        layer("rect", {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP}),
+        layer("text", {"x": x, "y": y, "text": number, "color": tone}),
     ]
     alt = (
         "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
@@ -110,19 +106,11 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     }
     dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
     y = accuracy_axis()
+    dots = {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
-        {
-            "mark": {"type": "rule", "opacity": 0.6},
-            "encoding": {"x": x, **whiskers("y"), "color": look["color"]},
-        },
-        {
-            "mark": {"type": "line", "strokeWidth": 2},
-            "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 70},
-            "encoding": {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP},
-        },
+        layer("rule", {"x": x, **whiskers("y"), "color": look["color"]}, opacity=0.6),
+        layer("line", {"x": x, "y": y, "color": look["color"], "strokeDash": dash}, strokeWidth=2),
+        layer("point", dots, filled=True, size=70),
     ]
     alt = (
         f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
@@ -135,17 +123,11 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in PILOT} for row in rows]
-    y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
+    y = nominal("label", None, sort=None, axis=NAMES)
     dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {"y": y, "opacity": FAINT, **whiskers("x")},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"},
-            "encoding": dot,
-        },
+        layer("rule", {"y": y, "opacity": FAINT, **whiskers("x")}, strokeWidth=1.5),
+        layer("point", dot, filled=True, size=80, color="var(--series-0)"),
     ]
     alt = (
         f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
