@@ -26,7 +26,7 @@ from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, of_simulation, write_picture
 from ttsgraph.reporting.pilot_charts import sweep, sweeps, width_x_depth
 from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import put_up_instead, verdict
+from ttsgraph.reporting.verdicts import selected_instead, verdict
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 # How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009,
@@ -199,7 +199,7 @@ def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
 @pytest.mark.parametrize(
     ("nodes", "verdict", "one_call"), [(1, "as good", True), (9, "better", False)]
 )
-def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
+def test_what_the_gate_selected_instead_is_the_row_that_the_record_names(
     nodes, verdict, one_call
 ) -> None:
     frame = pd.DataFrame(
@@ -210,7 +210,7 @@ def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
         }
     )
     record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
-    told = put_up_instead("random", TableSource("test.parquet", frame), record)
+    told = selected_instead("random", TableSource("test.parquet", frame), record)
     assert told is not None
     assert (told.found.place, told.baseline.place, told.one_call) == ("0", "2", one_call)
 
@@ -221,7 +221,7 @@ def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
 def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
     frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
     assert (
-        put_up_instead(
+        selected_instead(
             "random", TableSource("test.parquet", frame), Row("lineage.json", "", values)
         )
         is None

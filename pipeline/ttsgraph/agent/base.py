@@ -74,7 +74,7 @@ class Brief:
 
     @property
     def joint(self) -> bool:
-        """Whether latency counts beside accuracy."""
+        """Whether latency counts as well as accuracy."""
         return self.objective.joint
 
 

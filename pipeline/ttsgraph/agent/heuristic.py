@@ -496,7 +496,7 @@ def sum_cost(counts: Counts, brief: Brief) -> float:
 
 
 def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
-    """How many instances of `model` fit the budget beside `base`."""
+    """How many instances of `model` fit the budget next to `base`."""
     count = 0
     while legal_counts({**base, model: base.get(model, 0) + count + 1}, brief):
         count += 1

@@ -1,7 +1,7 @@
 """How a run came by its results: what it took and what it really spent. Kept apart, so that the
 same results are the same bytes.
 
-Nothing reads it to work out a result. It lies in a folder `bookkeeping` beside the files that it
+Nothing reads it to work out a result. It lies in a folder `bookkeeping` next to the files that it
 belongs to.
 """
 

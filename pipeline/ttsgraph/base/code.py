@@ -2,7 +2,7 @@
 don't change.
 
 Static: files are parsed, never imported. A module depends on what it imports anywhere in it, lazy
-imports too, on the packages that it is in, and on the files beside it that it names in a string (a
+imports too, on the packages that it is in, and on the files next to it that it names in a string (a
 script that is run, a folder of templates).
 """
 
@@ -59,7 +59,7 @@ class Code:
     What was parsed is kept in the file `memory`, if there is one, by the content that it was parsed
     from: parsing takes a second. It is only a memory: where it is missing, damaged, another
     version's or can't be written, files are parsed. Who may write it can falsify a digest, but also
-    the call cache beside it, and so the results themselves.
+    the call cache next to it, and so the results themselves.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
 
 
 def _named_files(path: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Files other than modules that strings name, beside the module or in a folder beside it that
+    """Files other than modules that strings name, next to the module or in a folder next to it that
     is no package.
     """
     for name in names:

@@ -250,7 +250,7 @@ class Passed:
 
 
 class Archive:
-    """Records in memory and, where there is a journal, on disk; `events` are journalled beside the
+    """Records in memory and, where there is a journal, on disk; `events` are journalled next to the
     records.
 
     A journal that an earlier run of the same search left is replayed: what it holds is not

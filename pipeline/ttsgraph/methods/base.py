@@ -37,7 +37,7 @@ class Problem:
     settings, and the start.
 
     `start` is the model multiset that the init stages chose, `contenders` the graphs that stand
-    beside what the method finds, the best first. `seed` is what a searcher seeds its own generator
+    next to what the method finds, the best first. `seed` is what a searcher seeds its own generator
     with. `speak` is how an agent that is a language model is reached. `learnt` is what a contest
     knows, and `calls` what is left for the loop of the calls that they share.
     """
@@ -67,7 +67,7 @@ class Searcher(ABC):
     `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
     `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
     so that their trials are part of what it costs. `own_settings` names those of the search's
-    settings that it looks at beside the driver. One that `screens` may ask for fewer graphs than
+    settings that it looks at, as the driver does. One that `screens` may ask for fewer graphs than
     it is asked for, but for one.
     """
 
@@ -199,7 +199,7 @@ class Terms:
     Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one
     search, as plain data.
 
-    `contenders` is a digest of those that stand beside what the method finds, with their values;
+    `contenders` is a digest of those that stand next to what the method finds, with their values;
     `train` and `val` are digests of the question ids of the batch and of the validation split. The
     selection rule is the driver's own and follows from `objective`.
     """

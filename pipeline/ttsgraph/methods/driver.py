@@ -9,7 +9,7 @@ the searcher, and scores its current result on all validation questions. It stop
 iteration 0; on a tie the cheaper one, then the earlier one. What the terms are is kept with the
 outcome, and a proposal that breaks them is an error.
 
-Contenders, the same for every method, are validated beside its results. The method's best result
+Contenders, the same for every method, are validated next to its results. The method's best result
 was chosen by validation, so it looks better than it is; it replaces the best contender once their
 paired difference outweighs what is expected of such results. What the method found by itself is
 kept too.

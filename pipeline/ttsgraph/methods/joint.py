@@ -2,7 +2,7 @@
 contest's evidence.
 
 The contest's leaders are laid into one distribution, with spare nodes. Its logits begin at how the
-leaders stand, and models are learnt beside edges and roles. Each iteration
+leaders stand, and models are learnt with edges and roles. Each iteration
 
 1. samples many graphs, and lets the agent edit the best so far: typed changes by rules, or the
    graph that a language model proposes;

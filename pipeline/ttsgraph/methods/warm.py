@@ -40,7 +40,7 @@ ROLE_LEAD = 1.0
 
 
 ARCHIVED = 2
-"""Graphs of the last search's archive, beside the found one, that a newcomer is tried in."""
+"""Graphs of the last search's archive, next to the found one, that a newcomer is tried in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
 def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recommendation:
     """The answer that one method's search and test give."""
     found = method.test.where(arm="found")[0]
-    row = put_up(method.test, method.lineage)
+    row = selected(method.test, method.lineage)
     return Recommendation(
         task.name,
         method.name,
@@ -93,7 +93,7 @@ def kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
 def _outcomes(method: MethodReport) -> dict[str, bool | None]:
     """Question -> whether what the gate put up has it right, None where it was not scored."""
-    row = put_up(method.test, method.lineage)
+    row = selected(method.test, method.lineage)
     answers = method.answers.where(arm=row["arm"], label=row["label"])
     return {
         answer["question_id"]: None if pd.isna(answer["correct"]) else bool(answer["correct"])
@@ -101,7 +101,7 @@ def _outcomes(method: MethodReport) -> dict[str, bool | None]:
     }
 
 
-def put_up(test: TableSource, lineage: Row) -> Row:
+def selected(test: TableSource, lineage: Row) -> Row:
     """The test's row of what the gate put up: the found graph, or the baseline that its record
     names.
     """
@@ -112,7 +112,7 @@ def put_up(test: TableSource, lineage: Row) -> Row:
 
 def sentence_of(test: TableSource, lineage: Row, pool: ModelPool) -> Sentence:
     """The sentence of one method's test, from its table and the gate's record."""
-    return sentence_for(test, put_up(test, lineage), pool)
+    return sentence_for(test, selected(test, lineage), pool)
 
 
 def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Sentence:

@@ -1,4 +1,4 @@
-"""What every plot is made of: a Vega-Lite specification, one for the page and for the file beside
+"""What every plot is made of: a Vega-Lite specification, one for the page and for the file next to
 it.
 
 Every record of a plot's data says in `at` which row of which table it is, and has that table's

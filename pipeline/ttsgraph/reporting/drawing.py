@@ -198,7 +198,7 @@ def _ordered(graph: CollaborationGraph) -> list[list[Item]]:
 
 
 def _sort(columns: list[list[Item]], level: int, near: dict[Item, list[Item]], beside: int) -> None:
-    """Order one level by the mean place of each item's neighbours in the level beside it."""
+    """Order one level by the mean place of each item's neighbours in the level next to it."""
     if not 0 <= beside < len(columns):
         return
     own = _shares(columns[level])

@@ -1,4 +1,4 @@
-"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files beside
+"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files next to
 it; and the list of such pages.
 """
 
@@ -32,7 +32,7 @@ from ttsgraph.reporting.pictures import (
 from ttsgraph.reporting.questions import questions_data
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
+from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, selected_instead, verdict
 
 SWEEPS = ("width", "depth", "family", "size", "topology")
 FRONT_COLUMNS = [
@@ -210,7 +210,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         [
             instead
             for method in task.methods
-            if (instead := put_up_instead(method.name, method.test, method.lineage)) is not None
+            if (instead := selected_instead(method.name, method.test, method.lineage)) is not None
         ],
         cloud,
         {

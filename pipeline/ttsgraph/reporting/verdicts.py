@@ -83,7 +83,7 @@ class Instead:
         return bool(self.baseline["n_nodes"] == 1)
 
 
-def put_up_instead(method: str, test: TableSource, lineage: Row) -> Instead | None:
+def selected_instead(method: str, test: TableSource, lineage: Row) -> Instead | None:
     """What the gate (ttsgraph/deployment/promotion.py) put up instead of the found graph; None
     where that was put up itself.
     """

@@ -7,7 +7,7 @@ branch's price can be taken off its score. On the laptop profile's training and 
 it routes as well as a logistic regression per branch (54.3 against 54.1 % in cross-validation).
 
 How far it is shrunk is chosen by cross-validation: by the squared error of what is expected of the
-branches beside one another, which varies less than what the route would score. A route stands only
+branches next to one another, which varies less than what the route would score. A route stands only
 if it then gains, on the held-out questions, more than chance would give it; so where the text tells
 nothing, one branch keeps all.
 """
@@ -200,7 +200,7 @@ class ScoreTable:
         return self._learnt(chosen, prices) if len(chosen) > 1 else None
 
     def _calibrated(self, chosen: Sequence[int]) -> tuple[int, float, FloatArray]:
-        """The place of the penalty whose held-out expectations of these candidates, beside one
+        """The place of the penalty whose held-out expectations of these candidates, next to one
         another, are the least off once they are calibrated; by what they are multiplied for that
         around their means, and these (k,).
 

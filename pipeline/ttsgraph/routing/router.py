@@ -42,7 +42,7 @@ SEEN_FROM = 3.0
 """A length further from the mean than so many standard deviations counts as that far."""
 
 LENGTH_WEIGHT = 0.2
-"""What a length one standard deviation from the mean counts, beside words of norm 1."""
+"""What a length one standard deviation from the mean counts, next to words of norm 1."""
 
 
 def read(text: str) -> str:

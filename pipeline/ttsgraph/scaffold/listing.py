@@ -129,7 +129,7 @@ def _priced(entries: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
-    """Prices as LiteLLM's proxy tells them beside its list; none of any other server."""
+    """Prices as LiteLLM's proxy tells them next to its list; none of any other server."""
     try:
         data: Any = await client.get("/model/info", cast_to=object)
     except Exception:  # it is no such proxy

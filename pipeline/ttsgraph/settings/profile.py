@@ -113,7 +113,7 @@ class AgentSettings(Closed):
     evidence: bool = True
     """whether it is told what edges, nodes and roles repaired and spoilt"""
     proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
-    """whether it may propose a graph to try beside its changes of probabilities"""
+    """whether it may propose a graph to try in addition to its changes of probabilities"""
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
     """how far the heuristic moves a probability at once"""
     model: str | None = None

@@ -27,7 +27,7 @@ class BudgetSettings(Closed):
     """what is limited: a question's cost in the worst case, or on average over questions;
     without it the mean of dollars and seconds, and the worst of budget units"""
     worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
-    """what any one question may cost, beside a limit on the mean"""
+    """what any one question may cost, in addition to a limit on the mean"""
     wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=lambda wave: not wave)
     """how many voices of a vote begin together, the last size as often as needed, where a vote
     says nothing itself; none: all at once"""
@@ -60,7 +60,7 @@ class ContestSettings(Closed):
     how it shares them out.
 
     Without it the init stages go the paper's way: multisets are judged by random topologies, and no
-    contender stands beside what a method finds.
+    contender stands next to what a method finds.
     """
 
     enabled: bool = True
@@ -83,7 +83,7 @@ class ContestSettings(Closed):
     """accuracy that the best of the others may still be expected to add when the contest stops
     before its calls are spent; 0 spends them"""
     kept: PositiveInt = 3
-    """contenders that stand in every search beside its own results"""
+    """contenders that stand in every search next to its own results"""
     samples: Annotated[int, Field(ge=2)] = 4
     """draws of what the response model leaves open"""
     mixes: bool = True
@@ -111,7 +111,7 @@ class InitSettings(Closed):
 
 
 class EvaluateSettings(Closed):
-    """What the evaluate stage does beside the test."""
+    """What the evaluate stage does besides the test."""
 
     ablation: Annotated[int, Field(ge=0)] = 100
     """test questions that the found graph is tried on without each of its nodes; 0: not tried"""

@@ -69,7 +69,7 @@ class TaskTraits(Closed):
     this module.
 
     A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may
-    stand beside its model under its own name; where it does not, it is as its model.
+    stand next to its model under its own name; where it does not, it is as its model.
     """
 
     skill: dict[str, float]
