@@ -21,7 +21,7 @@ from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.pictures import graph_svg
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.prompts import compose
+from ttsgraph.tasks.prompts import REQUESTS, compose
 
 MODEL = "llama-3.2-1b"
 
@@ -95,7 +95,7 @@ def test_it_is_served(role, pool):
     pool.reset()
     pool.reply = lambda body: (
         "The worst mistake is none: 7"
-        if "Solution 1" in body["messages"][-1]["content"]
+        if REQUESTS["refine"] in body["messages"][-1]["content"]
         else next(drafts)
     )
     graph = topologies.parallel(["small"] * 3, "small", role.name)
