@@ -95,9 +95,9 @@ def meaning(model: type[BaseModel], name: str) -> str:
 
     Pydantic can take it from there itself, but then whenever a model is made, by parsing its file.
     """
-    if typing.get_origin(model.model_fields[name].annotation) is typing.Literal and name == "kind":
-        return _meanings(model).get(name, "which of these it is")
-    return _meanings(model).get(name, "")
+    said = _meanings(model).get(name) or model.model_fields[name].description
+    is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal
+    return said or ("which of these it is" if is_kind and name == "kind" else "")
 
 
 @cache
