@@ -92,15 +92,12 @@ def pool() -> Iterator[PoolStub]:
 
 def test_it_is_served(role, pool):
     drafts = cycle(["The answer is 7.", "7", "It is 7."])
-    pool.reset()
-    pool.reply = lambda body: (
-        "The worst mistake is none: 7"
-        if REQUESTS["refine"] in body["messages"][-1]["content"]
-        else next(drafts)
-    )
+    said = "The worst mistake is none: 7"
     graph = topologies.parallel(["small"] * 3, "small", role.name)
     with deployed(pool, graph) as url:
+        pool.reply = lambda body: (
+            said if REQUESTS["refine"] in body["messages"][-1]["content"] else next(drafts)
+        )
         answer = client_of(url).chat.completions.create(**chat())
-    expected = "The worst mistake is none: 7" if role.calls_model else "7"
-    assert answer.choices[0].message.content == expected
+    assert answer.choices[0].message.content == (said if role.calls_model else "7")
     assert answer.model == NAME
