@@ -26,13 +26,18 @@ BEGIN = "<!-- answer: written by `make readme` from reports/<profile>/answers.js
 END = "<!-- end of answer -->"
 
 
-def block(told: dict[str, Any], beside: Mapping[str, str]) -> str:
+def block(
+    told: dict[str, Any],
+    beside: Mapping[str, str],
+    marks: tuple[str, str] = (BEGIN, END),
+    overview: Path = OVERVIEW,
+) -> str:
     """The answers of a report in brief, as Markdown; `beside` says where another graph serves."""
     first = told["tasks"][0]["task"]
     lines = [
-        BEGIN,
+        marks[0],
         "",
-        f"![{first}: score against cost of what was found and of what it has to beat]({OVERVIEW})",
+        f"![{first}: score against cost of what was found and of what it has to beat]({overview})",
     ]
     if told["simulated"]:
         lines += ["", "Simulated: no language model answered."]
@@ -41,18 +46,25 @@ def block(told: dict[str, Any], beside: Mapping[str, str]) -> str:
         lines += [beside[task["task"]], ""] if task["task"] in beside else []
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
         lines += ["| " + " | ".join(cells) + " |" for cells in task["rows"]]
-    return "\n".join([*lines, "", END])
+    return "\n".join([*lines, "", marks[1]])
 
 
-def with_block(readme: str, told: dict[str, Any], beside: Mapping[str, str] | None = None) -> str:
+def with_block(
+    readme: str,
+    told: dict[str, Any],
+    beside: Mapping[str, str] | None = None,
+    marks: tuple[str, str] = (BEGIN, END),
+    overview: Path = OVERVIEW,
+) -> str:
     """A README with the answers between its two marks. Raises InputError where it lacks them."""
-    before, begun, rest = readme.partition(BEGIN)
-    _, ended, after = rest.partition(END)
+    before, begun, rest = readme.partition(marks[0])
+    _, ended, after = rest.partition(marks[1])
     if not begun or not ended:
         raise InputError(
-            f"{README}: expected the lines {BEGIN!r} and {END!r}, between which the answer goes"
+            f"{README}: expected the lines {marks[0]!r} and {marks[1]!r}, between which the answer"
+            " goes"
         )
-    return before + block(told, beside or {}) + after
+    return before + block(told, beside or {}, marks, overview) + after
 
 
 def readme() -> None:

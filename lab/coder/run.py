@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 from lab.coder.draws import read_plan
+from lab.readme import README, with_block
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import ENGINE, Call, read_calls, write_calls
@@ -24,10 +25,18 @@ from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded, say
 from ttsgraph_flows.identity import identity
 from ttsgraph_flows.verify import LOCK, copy_into, flow_of, lock_entries, runs_of
 
+MARKS = (
+    "<!-- coder: written by `lab.coder.run` from published/coder/answers.json -->",
+    "<!-- end of coder -->",
+)
+"""Where README has the answer."""
+
+OVERVIEW = Path("docs/score-and-cost-coder.svg")
 METHODS = ("agent_reinforce", "random")
 
 
@@ -54,8 +63,8 @@ def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path) -> Params:
 
 
 def publish(folder: Path, params: Params, out: Path) -> None:
-    """Write the calls that a run used, a file per task, what made them, and the hashes of its
-    results.
+    """Write the calls that a run used, a file per task, what made them, the hashes of its results,
+    and what README shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
     for task in params.tasks:
@@ -74,6 +83,12 @@ def publish(folder: Path, params: Params, out: Path) -> None:
         "stages": entries,
     }
     write_text(out / LOCK, yaml.safe_dump(lock, sort_keys=False))
+    report = folder / answers_file(params.profile)
+    shutil.copyfile(report, out / "answers.json")
+    shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", OVERVIEW)
+    told = json.loads(report.read_text(encoding="utf-8"))
+    text = README.read_text(encoding="utf-8")
+    write_text(README, with_block(text, told, marks=MARKS, overview=OVERVIEW))
 
 
 def main() -> None:

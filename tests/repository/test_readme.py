@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lab.coder.run import MARKS
+from lab.coder.run import OVERVIEW as CODER_OVERVIEW
 from lab.readme import ANSWERS, BEGIN, END, OVERVIEW, PICTURE, readme, with_block
 from tests.support.project import ROOT
 from ttsgraph.base.errors import InputError
@@ -50,6 +52,15 @@ def test_every_figure_of_the_answer_is_that_of_the_run_in_dvc_lock() -> None:
     kept = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
     digest = hashlib.md5(told).hexdigest()
     assert kept[f"reports/{json.loads(told)['profile']}/answers.json"] == digest
+
+
+def test_what_is_said_of_the_coders_is_that_of_the_published_run() -> None:
+    shown = shipped("README.md").decode()
+    told = shipped("published/coder/answers.json")
+    assert with_block(shown, json.loads(told), marks=MARKS, overview=CODER_OVERVIEW) == shown
+    lock = yaml.safe_load(shipped("published/coder/lock.yaml"))["stages"]
+    kept = {out["path"]: out["md5"] for stage in lock.values() for out in stage["outs"]}
+    assert kept["reports/coder/answers.json"] == hashlib.md5(told).hexdigest()
 
 
 def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
