@@ -182,7 +182,7 @@ def publish(task: str, profile: str | None = None) -> Path:
     write_calls(calls, path)
     engine = serving_facts(load_profile(params.profile))
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
-    write_text(_digest_of(path), f"{md5(path)}  {path.name}\n")
+    write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
     return path
 
@@ -190,7 +190,7 @@ def publish(task: str, profile: str | None = None) -> Path:
 def _published(profile: str, task: str) -> Calls | None:
     """A task's published calls; None where there are none, or others than were written down."""
     path = PUBLISHED / profile / f"{task}.parquet"
-    digest = _digest_of(path)
+    digest = digest_of(path)
     if not path.exists():
         return None
     if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
@@ -199,7 +199,7 @@ def _published(profile: str, task: str) -> Calls | None:
     return read_calls(path)
 
 
-def _digest_of(path: Path) -> Path:
+def digest_of(path: Path) -> Path:
     """The file that says what was published, as `md5sum -c` reads it."""
     return path.with_name(f"{path.name}.md5")
 

@@ -1,7 +1,6 @@
-"""Records the draws of draws.yaml from endpoints that are up, and publishes what is recorded.
+"""Records the draws of draws.yaml from endpoints that are up.
 
     python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1 --engine "..."
-    python -m lab.coder.record --publish
 
 A call that is recorded is not made again, so it can be stopped and started at any time.
 """
@@ -10,30 +9,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from lab.coder.draws import PLAN, Draw, Plan, draws_of, questions_of, read_plan
+from lab.coder.draws import Draw, Plan, draws_of, questions_of, read_plan
 from ttsgraph.base.errors import CallFailed, ContextOverflow
-from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion
-from ttsgraph.models.recording import Call, write_calls
+from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.settings.profile import Profile
 from ttsgraph_flows.ending import EXIT_CODES, guarded, say
 
-PUBLISHED = Path("published")
 PATIENCE_S = 3600
 """Of one attempt: the server may be halted for quiet timings of others."""
 
@@ -120,36 +114,23 @@ async def _all(client: Client, draws: Sequence[Draw], progress: Progress, concur
             group.create_task(work())
 
 
-def publish(plan: Plan, profile: Profile, state: Path, notes: Mapping[str, Any]) -> None:
-    """Write what is recorded of the plan, a file per task, and what made it."""
-    folder = PUBLISHED / plan.profile
+def recorded(
+    plan: Plan, profile: Profile, task: str, state: Path
+) -> tuple[dict[str, Call], dict[str, int]]:
+    """What is recorded of a task's draws: calls by key, and how many there are of each member."""
+    calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
-    files = {}
+    questions = questions_of(profile, task, plan.seed)
     with closing(open_cache(profile, state)) as cache:
-        for task in dict.fromkeys(line.task for line in plan.draws):
-            calls: dict[str, Call] = {}
-            questions = questions_of(profile, task, plan.seed)
-            asked = hashlib.sha256()
-            for line in plan.draws:
-                if line.task != task:
-                    continue
-                draws = list(draws_of(profile, line, questions))
-                found = {d.request.key(): cache.get(d.request.key()) for d in draws}
-                calls |= {key: Call(draws[0].request.model, c) for key, c in found.items() if c}
-                counts[f"{task} {line.member}"] = sum(c is not None for c in found.values())
-                asked.update("".join(found).encode())
-            if calls:
-                path = folder / f"{task}.parquet"
-                write_calls(calls, path)
-                files[path.name] = {
-                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                    "calls": len(calls),
-                    "questions": len(questions),
-                    "keys_asked_sha256": asked.hexdigest(),
-                }
-                say(f"{path}: {len(calls)} calls, {path.stat().st_size / 1e6:.2f} MB")
-    manifest = {**notes, "files": files, "draws": counts}
-    write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        for line in plan.draws:
+            if line.task != task:
+                continue
+            draws = list(draws_of(profile, line, questions))
+            found = {draw.request.key(): cache.get(draw.request.key()) for draw in draws}
+            known = {key: Call(draws[0].request.model, c) for key, c in found.items() if c}
+            counts[line.member] = len(known)
+            calls |= known
+    return calls, counts
 
 
 def main() -> None:
@@ -158,15 +139,10 @@ def main() -> None:
     parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of an endpoint that is up")
     parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
     parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--publish", action="store_true", help="write published/<profile>/ instead")
     options = parser.parse_args()
 
     def run() -> None:
         plan, profile = read_plan()
-        if options.publish:
-            notes = json.loads(PLAN.with_name("recorded.json").read_text(encoding="utf-8"))
-            publish(plan, profile, options.state, notes)
-            return
         urls = dict(pair.split("=", 1) for pair in options.url)
         asyncio.run(record(plan, profile, urls, options.state, options.concurrency))
 

@@ -13,22 +13,24 @@ import json
 import shutil
 from contextlib import chdir, nullcontext
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from lab.coder.draws import read_plan
+from lab.coder.draws import PLAN, read_plan
+from lab.coder.record import recorded
 from lab.readme import README, with_block
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.state import STATE
-from ttsgraph.models.recording import ENGINE, Call, read_calls, write_calls
+from ttsgraph.models.recording import ENGINE, read_calls, write_calls
 from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON
-from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded, say
 from ttsgraph_flows.identity import identity
-from ttsgraph_flows.verify import LOCK, copy_into, flow_of, lock_entries, runs_of
+from ttsgraph_flows.verify import LOCK, copy_into, digest_of, flow_of, lock_entries, runs_of
 
 MARKS = (
     "<!-- coder: written by `lab.coder.run` from published/coder/answers.json -->",
@@ -62,19 +64,32 @@ def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path) -> Params:
     return params
 
 
-def publish(folder: Path, params: Params, out: Path) -> None:
-    """Write the calls that a run used, a file per task, what made them, the hashes of its results,
-    and what README shows of them.
+def publish(folder: Path, params: Params, state: Path, out: Path) -> None:
+    """Write a file a task of all draws and of the calls that a run used, what made them, the hashes
+    of its results, and what README shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
+    plan, profile = read_plan()
+    manifest: dict[str, Any] = {
+        "recorded": json.loads(PLAN.with_name("recorded.json").read_text(encoding="utf-8")),
+        "models": {
+            n: m.weights.gguf.model_dump()
+            for n, m in profile.pool.items()
+            if m.weights and m.weights.gguf
+        },
+        "tasks": {},
+    }
     for task in params.tasks:
-        calls: dict[str, Call] = {}
+        calls, counts = recorded(plan, profile, task, state)
         for path in sorted((folder / "calls" / params.profile / task).glob("*.parquet")):
             calls |= read_calls(path)
-        write_calls(calls, out / f"{task}.parquet")
-        size = (out / f"{task}.parquet").stat().st_size / 1e6
-        say(f"{out / task}.parquet: {len(calls)} calls, {size:.2f} MB")
-    engine = serving_facts(load_profile(params.profile))
+        path = out / f"{task}.parquet"
+        write_calls(calls, path)
+        write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
+        manifest["tasks"][task] = {"calls": len(calls), "draws": counts}
+        say(f"{path}: {len(calls)} calls, {path.stat().st_size / 1e6:.2f} MB")
+    write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    engine = serving_facts(profile)
     write_text(out / ENGINE, json.dumps(engine, indent=1) + "\n")
     with chdir(folder):
         entries = lock_entries(params)
@@ -104,7 +119,7 @@ def main() -> None:
     def work() -> None:
         params = run(tuple(options.tasks), options.seed, options.folder, options.state)
         if options.out is not None:
-            publish(options.folder, params, options.out)
+            publish(options.folder, params, options.state, options.out)
 
     guarded(work)
 

@@ -25,7 +25,7 @@ def test_published_calls_are_those_of_their_digest(tmp_path, monkeypatch, capsys
     path = tmp_path / "laptop" / "math.parquet"
     write_calls(calls("4"), path)
     assert verify._published("laptop", "math")[KEY].outcome.text == "4"
-    verify._digest_of(path).write_text(f"{md5(path)}  {path.name}\n")
+    verify.digest_of(path).write_text(f"{md5(path)}  {path.name}\n")
     assert verify._published("laptop", "math")[KEY].outcome.text == "4"
     write_calls(calls("5"), path)
     assert verify._published("laptop", "math") is None

