@@ -124,7 +124,7 @@ def test_attacks_fail_without_namespaces():
 
 def test_there_are_enough_attacks_and_a_right_solution_still_passes():
     assert len(ATTACKS) >= 40
-    assert len({attack.source for attack in ATTACKS.values()}) == len(ATTACKS)
+    assert len({(attack.source, attack.tests) for attack in ATTACKS.values()}) == len(ATTACKS)
     for tests in {attack.tests for attack in ATTACKS.values()} - {TESTS}:
         compile(tests, "tests", "exec")
     assert run_checked(CheckedProgram("def f(x): return x * x", "f", TESTS), LIMITS).passed

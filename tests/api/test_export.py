@@ -228,9 +228,7 @@ def test_what_one_file_cannot_hold_is_named(
     judged = get_role("judge")
     register_role(Role("critic", speak=judged.speak, min_in_degree=1))
     critic = replace(made, graph=topologies.parallel(["a"], "b", "critic"))
-    with pytest.raises(
-        InputError, match="node 1: expected a role among assistant, fuser, judge or"
-    ):
+    with pytest.raises(InputError, match=r"node 1: expected a role .* found critic"):
         export(critic)
     register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
     with pytest.raises(InputError, match="expected a function with a name in its module"):

@@ -218,8 +218,11 @@ class TestResponseModel:
         ]
         for graph in fused:
             seen = contest.evidence.graphs[graph]
+            luck = 2.5 * np.sqrt(
+                0.25 / len(seen.questions)
+            )  # of the few that dear leaders are run on
             assert model.predict(graph).shares[seen.questions].mean() == pytest.approx(
-                seen.right.mean(), abs=0.2
+                seen.right.mean(), abs=max(0.2, luck)
             )
 
     def test_without_evidence_of_roles_it_still_predicts(self, profile: Profile) -> None:
@@ -267,8 +270,11 @@ class TestContest:
             for margin in (0.0, 0.02, 1.0)
         }
         assert spent[0.0].calls > spent[0.02].calls > spent[1.0].calls
+        validation = np.arange(TRAIN, TRAIN + VAL)
         for margin in (0.02, 1.0):
-            assert spent[margin].opportunity_cost() <= margin
+            leader = spent[margin].standings[0].graph
+            no_more = not len(spent[margin].evidence.missing(leader, validation))
+            assert spent[margin].opportunity_cost() <= margin or no_more
         # Whatever the margin: each model alone, the probes, and a round are what it goes by.
         assert len(spent[1.0].forecasts) > 0
         assert set(spent[1.0].feedbacks) < set(spent[0.0].feedbacks)

@@ -83,7 +83,7 @@ def test_draw_writes_a_picture(project):
     assert "<svg" in (project / "graph.svg").read_text()
     fails(
         ttsgraph(project, "graph", "draw", file, "--out", "graph.txt"),
-        "expected a picture file",
+        ".svg",
         "graph.txt",
     )
 
@@ -162,7 +162,7 @@ class TestBadInputGetsOneLineAndExitCode2:
     @pytest.mark.parametrize(
         ("graph", "expected"),
         [
-            (CYCLE, "expected an acyclic graph, found a cycle among nodes [0, 1, 2]"),
+            (CYCLE, "expected an acyclic graph, found a cycle among nodes [0, 1]"),
             (TWO_SINKS, "expected one sink"),
             (
                 {"nodes": [{"id": 0, "role": "voter", "model": "gemma-3-1b"}], "edges": []},

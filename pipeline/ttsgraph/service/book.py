@@ -23,7 +23,7 @@ from ttsgraph.deployment.duel import Arm, Duel
 from ttsgraph.deployment.promotion import Decision
 
 T = TypeVar("T")
-Trial = tuple[str, str, str]
+TrialKey = tuple[str, str, str]
 """Its task, and the versions of the champion and of the challenger."""
 
 BUSY_S = 30.0
@@ -179,7 +179,7 @@ class Book:
             )
         return before is None
 
-    def is_open(self, trial: Trial, confidence: float, most: int) -> bool:
+    def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
         """Whether a trial goes on: one that is new begins, and one that the scores of its answers
         decide ends.
         """
@@ -198,7 +198,7 @@ class Book:
                 )
         return not decided and decision is None
 
-    def _duel(self, table: sqlite3.Connection, trial: Trial) -> Duel:
+    def _duel(self, table: sqlite3.Connection, trial: TrialKey) -> Duel:
         """A trial from its scores, in the order of the answers, since its challenger's first."""
         task, champion, challenger = trial
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
