@@ -465,7 +465,7 @@ class TestWhatAnEditMakesStale:
         (dialect, '"messages": [', '"texts": ['),  # what the client sends
         (spec, "/ 1e6", "/ 1e3"),  # prices
         (simulated, "0.7 + 0.6", "0.6 + 0.7"),  # what simulated models answer
-        (brief, '("assistant",)', '("fuser",)'),  # the roles that agents may use
+        (brief, "(ASSISTANT,)", "(ASSISTANT, ASSISTANT)"),  # the roles that agents may use
     )
 
     def test_nothing_is_stale_at_first(self, edited: Edited) -> None:
