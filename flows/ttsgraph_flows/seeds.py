@@ -18,21 +18,18 @@ import pandas as pd
 import yaml
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.runtime.clients import servers_on_demand
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.ending import EXIT_CODES, guarded, say
-from ttsgraph_flows.identity import identity
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import copy_into, runs_of
+from ttsgraph_flows.verify import copy_into, run_stages
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -76,15 +73,11 @@ def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFr
     folder.mkdir(parents=True, exist_ok=True)
     _clear(folder)
     copy_into(folder.resolve(), params)
-    for shared in (STATE, Path(SERVE_PYTHON).parents[1]):
-        (folder / shared).symlink_to(shared.resolve())
     if not response_model:
         _without_response_model(folder / "profiles" / f"{params.profile}.yaml")
+    run_stages(folder, params)
     (task,) = params.tasks
     with chdir(folder):
-        identity()
-        for _, _, run in runs_of(params, task):
-            run()
         return pd.DataFrame(_answers(load_stage(task)))
 
 

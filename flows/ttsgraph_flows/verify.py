@@ -37,6 +37,7 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph.runtime.clients import serving_facts
+from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 from ttsgraph_flows.dvc_store import Store
@@ -179,12 +180,16 @@ def publish(task: str, profile: str | None = None) -> Path:
             f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"
             " none; `make repro` first"
         )
+    write_published(calls, path, serving_facts(load_profile(params.profile)))
+    return path
+
+
+def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
+    """Write calls to be shipped, the engine that made them next to them, and their digest."""
     write_calls(calls, path)
-    engine = serving_facts(load_profile(params.profile))
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
-    return path
 
 
 def _published(profile: str, task: str) -> Calls | None:
@@ -218,6 +223,21 @@ def copy_into(folder: Path, params: Params) -> None:
         yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
     )
     load_profile(params.profile)
+
+
+def run_stages(folder: Path, params: Params, state: Path = STATE) -> None:
+    """Run all stages of the tasks of `params` in a folder of their own, on this project's models
+    and the calls kept in `state`. Raises what stages raise.
+    """
+    for shared, here in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
+        (folder / shared).symlink_to(here.resolve())
+    from ttsgraph_flows.identity import identity
+
+    with chdir(folder):
+        identity()
+        for task in params.tasks:
+            for _, _, run in runs_of(params, task):
+                run()
 
 
 def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:

@@ -20,17 +20,22 @@ import yaml
 from lab.coder.draws import PLAN, read_plan
 from lab.coder.record import recorded
 from lab.readme import README, with_block
-from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
-from ttsgraph.models.recording import ENGINE, read_calls, write_calls
+from ttsgraph.models.recording import read_calls
 from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
 from ttsgraph.serving.running import read_pool
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
-from ttsgraph_flows.identity import identity
-from ttsgraph_flows.verify import LOCK, copy_into, digest_of, flow_of, lock_entries, runs_of
+from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.verify import (
+    LOCK,
+    copy_into,
+    flow_of,
+    lock_entries,
+    run_stages,
+    write_published,
+)
 
 MARKS = (
     "<!-- coder: written by `lab.coder.run` from published/coder/answers.json -->",
@@ -48,18 +53,13 @@ def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path) -> Params:
     params = load_params().model_copy(
         update={"profile": plan.profile, "tasks": tasks, "methods": METHODS, "seed": seed}
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder)
-    folder.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     copy_into(folder.resolve(), params)
-    for shared, where in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
-        (folder / shared).symlink_to(where.resolve())
     up = read_pool(state / RECORD) is not None
-    with nullcontext() if up else servers_on_demand(profile, state), chdir(folder):
-        identity()
-        for task in tasks:
-            for _, _, stage in runs_of(params, task):
-                stage()
+    with nullcontext() if up else servers_on_demand(profile, state):
+        run_stages(folder, params, state)
+    with chdir(folder):
         flow_of("report")()
     return params
 
@@ -79,18 +79,14 @@ def publish(folder: Path, params: Params, state: Path, out: Path) -> None:
         },
         "tasks": {},
     }
+    engine = serving_facts(profile)
     for task in params.tasks:
         calls, counts = recorded(plan, profile, task, state)
         for path in sorted((folder / "calls" / params.profile / task).glob("*.parquet")):
             calls |= read_calls(path)
-        path = out / f"{task}.parquet"
-        write_calls(calls, path)
-        write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
+        write_published(calls, out / f"{task}.parquet", engine)
         manifest["tasks"][task] = {"calls": len(calls), "draws": counts}
-        say(f"{path}: {len(calls)} calls, {path.stat().st_size / 1e6:.2f} MB")
     write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-    engine = serving_facts(profile)
-    write_text(out / ENGINE, json.dumps(engine, indent=1) + "\n")
     with chdir(folder):
         entries = lock_entries(params)
     lock = {

@@ -1,7 +1,7 @@
 """What the recorded draws are worth before any search: each member alone, the best that its draws
 could give, and what can be had of them for free.
 
-    python -m lab.coder.scores humaneval --state .ttsgraph
+    python -m lab.coder.scores humaneval
 """
 
 from __future__ import annotations
@@ -9,60 +9,52 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 
 from lab.coder.draws import draws_of, questions_of, read_plan
 from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import majority
-from ttsgraph.runtime.clients import open_cache
+from ttsgraph.models.client import Completion
+from ttsgraph.models.recording import read_calls
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question, RememberingTask, Task
+from ttsgraph.tasks.base import RememberingTask, Task
 from ttsgraph.tasks.verdicts import Verdicts
+from ttsgraph_flows.verify import PUBLISHED
 
 
 @dataclass(frozen=True)
 class Drawn:
     """One draw of one question, graded, and whether it passes the question's own examples."""
 
-    question: Question
-    replica: int
     text: str
     right: float
     passes: bool
 
 
-def drawn(task_name: str, state: Path) -> tuple[Task, dict[str, list[list[Drawn]]]]:
-    """The task, and member -> question -> its draws, as far as they are recorded."""
+def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
+    """The task, and member -> question -> its draws, as far as they are published."""
     plan, profile = read_plan()
     settings = profile.task(task_name)
     task = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     if isinstance(task, RememberingTask):
-        task = task.remembering(Verdicts(state / "verdicts.db"))
+        task = task.remembering(Verdicts(STATE / "verdicts.db"))
     questions = questions_of(profile, task_name, plan.seed)
     found: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
-    with closing(open_cache(profile, state)) as cache, ThreadPoolExecutor(1) as pool:
-        texts = {}
-        for line in plan.draws:
-            if line.task == task_name:
-                for draw in draws_of(profile, line, questions):
-                    if (completion := cache.get(draw.request.key())) is not None:
-                        texts[draw.member, draw.question.id, draw.replica] = (
-                            draw.question,
-                            completion.text,
-                        )
-
-        def look(key: tuple[str, str, int]) -> Drawn:
-            question, text = texts[key]
-            check = getattr(task, "passes_on", None)
+    check = getattr(task, "passes_on", None)
+    calls = read_calls(PUBLISHED / plan.profile / f"{task_name}.parquet")
+    for line in plan.draws:
+        if line.task != task_name:
+            continue
+        for draw in draws_of(profile, line, questions):
+            call = calls.get(draw.request.key())
+            known = found[draw.member][draw.question.id]
+            if call is None or len(known) > draw.replica:  # of an earlier line
+                continue
+            assert isinstance(call.outcome, Completion), "draws that failed are not recorded"
+            question, text = draw.question, call.outcome.text
             passes = check is None or check(question, text)
-            return Drawn(question, key[2], text, task.grade(question, text), passes)
-
-        for key, result in zip(texts, pool.map(look, texts), strict=True):
-            found[key[0]][key[1]].append(result)
+            known.append(Drawn(text, task.grade(question, text), passes))
     return task, {member: list(by.values()) for member, by in found.items()}
 
 
@@ -97,9 +89,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task")
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
-    options = parser.parse_args()
-    print("\n".join(lines(*drawn(options.task, options.state))))
+    print("\n".join(lines(*drawn(parser.parse_args().task))))
 
 
 if __name__ == "__main__":
