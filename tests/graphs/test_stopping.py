@@ -385,7 +385,7 @@ def test_what_is_asked_later_is_another_graph():
     [
         (
             {"stop": "soon"},
-            "node 3: expected stop as one of none, lossless, beta, dirichlet, found 'soon'",
+            "node 3: expected stop as one of none, lossless, beta, dirichlet, passed, found 'soon'",
         ),
         ({"stop": {"rule": "beta"}}, "node 3: expected stop as none, lossless or"),
         (
@@ -407,7 +407,7 @@ def test_what_is_asked_later_is_another_graph():
         ),
         (
             {"role": "fuser", "wave": 2},
-            "node 3: stop and wave are for votes, and role 'fuser' takes none",
+            "any other stop at a vote, found lossless at role 'fuser'",
         ),
     ],
 )

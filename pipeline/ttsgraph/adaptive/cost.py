@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttsgraph.adaptive.settle import needs
-from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.arrays import BoolArray, IntArray
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.stopping import run_times
@@ -33,12 +33,14 @@ class Expected:
 
 class Agreement:
     """What questions need of a graph, as far as it is known how answers agree: on `questions`
-    questions, in as many samples of what is not known as columns of `classes` hold.
+    questions, in as many samples of what is not known as columns of `classes` hold. `passing` says
+    which classes pass the check (`settle`).
     """
 
-    def __init__(self, classes: Classes, questions: int) -> None:
+    def __init__(self, classes: Classes, questions: int, passing: BoolArray | None = None) -> None:
         self._classes = classes
         self._questions = questions
+        self._passing = passing
 
     def expected(self, graph: CollaborationGraph, cost: CostModel) -> Expected:
         """What a question costs. The error is that of the mean over other questions, and over
@@ -48,7 +50,7 @@ class Agreement:
         costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if not graph.adaptive:
             return Expected(worst, 0.0, worst)
-        wanted = needs(graph, self._classes(graph))
+        wanted = needs(graph, self._classes(graph), self._passing)
         weights = wanted.weights(costs)
         each = (
             run_times(graph, wanted.stages, weights)

@@ -16,7 +16,7 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.stopping import Stop, confidence
+from ttsgraph.graphs.stopping import PASSED, Stop, confidence
 
 RUNS = -1
 """In place of a predecessor: the node does what its role does."""
@@ -32,12 +32,18 @@ class Settled:
     used: IntArray
 
 
-def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArray]) -> Settled:
+def settle(
+    graph: CollaborationGraph,
+    node_id: int,
+    classes: Mapping[int, IntArray],
+    passing: BoolArray | None = None,
+) -> Settled:
     """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its
     predecessors' answers.
 
-    Classes don't say which answers pass a check nor what they weigh, so that a verifier and a
-    weighted vote count as a vote.
+    `passing` (FORMS, C) says which classes pass the check. Without it a verifier counts as a vote,
+    or where it stops once an answer passes, as if right ones did alone; a weighted vote always
+    counts as a vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]
@@ -56,20 +62,37 @@ def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArr
         used = np.where(closed, 1, used)
         is_open = ~closed
         first = 1
-    if get_role(node.role).calls_model:
+    role = get_role(node.role)
+    if role.calls_model:
         return Settled(taken, used)
     later = stages[first:] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
     places = np.array([place[p] for p in members])
-    ballot = Votes(np.stack([classes[p] for p in members]))
+    inputs = np.stack([classes[p] for p in members])
+    ballot = Votes(inputs)
+    checked = role.checks and (passing is not None or node.stop == PASSED)
+    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else ballot
     heard = 0
     for k, stage in enumerate(later, first):
         heard += len(stage)
-        stopping = is_open & ballot.stops(node.stop, heard)
-        taken = np.where(stopping, places[ballot.leader(heard)], taken)
+        some = passed.most(heard) > 0
+        leader = np.where(some, passed.leader(heard), ballot.leader(heard))
+        if node.stop == PASSED:
+            stopping = is_open & (some | (heard == len(members)))
+        else:
+            stopping = is_open & ballot.stops(node.stop, heard)
+        taken = np.where(stopping, places[leader], taken)
         used = np.where(stopping, min(k + 1, len(stages)), used)
         is_open &= ~stopping
     return Settled(taken, used)
+
+
+def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
+    """(d, C) which answers pass; without knowing of a check, those that are right."""
+    if passing is None:
+        return inputs == 0
+    columns = np.arange(inputs.shape[1])
+    return (inputs >= 0) & passing[np.maximum(inputs, 0), columns]
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
@@ -155,14 +178,15 @@ def answered(
     node_id: int,
     classes: Mapping[int, IntArray],
     run: Callable[[], IntArray],
+    passing: BoolArray | None = None,
 ) -> IntArray:
     """(C,) classes of a node's answers: what it takes from a predecessor, and elsewhere what `run`
-    says.
+    says. `passing` as in `settle`.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
         return run()
-    settled = settle(graph, node_id, classes)
+    settled = settle(graph, node_id, classes, passing)
     passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[
         settled.taken, np.arange(len(settled.taken))
     ]
@@ -194,9 +218,13 @@ class Needs:
         }
 
 
-def needs(graph: CollaborationGraph, classes: Mapping[int, IntArray]) -> Needs:
+def needs(
+    graph: CollaborationGraph,
+    classes: Mapping[int, IntArray],
+    passing: BoolArray | None = None,
+) -> Needs:
     """What each question needs of a graph, by the classes (C,) that its nodes answer if they are
-    asked.
+    asked. `passing` as in `settle`.
     """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
@@ -208,7 +236,7 @@ def needs(graph: CollaborationGraph, classes: Mapping[int, IntArray]) -> Needs:
         used: IntArray = np.full(count, len(graph.stages[i]))
         runs = asked[i]
         if graph.node(i).adaptive:
-            settled = settle(graph, i, classes)
+            settled = settle(graph, i, classes, passing)
             used = settled.used
             runs = asked[i] & (settled.taken == RUNS)
         for k, stage in enumerate(graph.stages[i]):

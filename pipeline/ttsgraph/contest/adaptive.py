@@ -4,6 +4,7 @@ a question costs on average.
 votes     in waves, lossless or by a confidence rule; as many as the mean budget holds
 cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
 fusions   a dearer model fuses cheap answers only where they disagree
+checks    one answer after another until one passes the check, the cheaper model's first
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from ttsgraph.adaptive.cost import Agreement, Classes, MeanCost
 from ttsgraph.agent.base import Brief
+from ttsgraph.base.arrays import BoolArray
 from ttsgraph.contest.contenders import MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import FUSER, VOTER
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.graphs.roles import FUSER, VOTER, get_role
+from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Stop
+
+BEFORE = (1, 2, 4)
+"""Answers of a first model, before those of another, that are asked for until one passes."""
+
+MOST_CHECKED = 24
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3
@@ -38,11 +46,13 @@ LEADING = 4
 """Models that score best alone, which cascades end in."""
 
 
-def on_average(brief: Brief, classes: Classes, questions: int) -> Brief:
+def on_average(
+    brief: Brief, classes: Classes, questions: int, passing: BoolArray | None = None
+) -> Brief:
     """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
-    say how answers agree.
+    say how answers agree and `passing` which of them pass a check.
     """
-    cost = MeanCost(brief.cost, Agreement(classes, questions))
+    cost = MeanCost(brief.cost, Agreement(classes, questions, passing))
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
@@ -50,10 +60,13 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
     """Graphs within the mean budget, and what each is in words; none where the roles have no
     vote.
     """
-    if VOTER not in contenders.sinks:
-        return {}
+    votes = VOTER in contenders.sinks
     found: dict[CollaborationGraph, str] = {}
-    for graph, label in (*_votes(contenders), *_cascades(contenders)):
+    for graph, label in (
+        *(_votes(contenders) if votes else ()),
+        *(_cascades(contenders) if votes else ()),
+        *_until_passed(contenders),
+    ):
         if contenders.fits(graph):
             found.setdefault(graph, label)
     return found
@@ -142,6 +155,35 @@ def _gated(
         return
     for more in LATER:
         yield cascade(cheap, count, over, dear, more), f"majority of up to {more} x {dear} {where}"
+
+
+def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
+    """One answer after another, until one passes the check of a role."""
+    graph = topologies.parallel(models, models[-1], role)
+    return _with_sink(graph, waves=(1,), stop=PASSED)
+
+
+def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+    """Answers of a model, or of one after those of another, that are asked for until one passes; as
+    many as the mean budget holds.
+    """
+    greedy = contenders.brief.greedy
+    checking = [role for role in contenders.selectors if get_role(role).checks]
+    leading = list(dict.fromkeys([contenders.cheapest, *contenders.ranked[: 2 * LEADING]]))
+    for role, first, last in product(checking, leading, leading):
+        if last in greedy:
+            continue
+        for before in BEFORE[:1] if first == last or first in greedy else BEFORE:
+            make = partial(_first_then, first, before, last, role)
+            most = contenders.largest(make, 1, MOST_CHECKED - before)
+            for size in {most, (most + 1) // 2} if most else ():
+                begins = f"{before} x {first}, then " if first != last else ""
+                count = size + before if first == last else size
+                yield make(size), f"{begins}up to {count} x {last} until one passes"
+
+
+def _first_then(first: str, before: int, last: str, role: str, size: int) -> CollaborationGraph:
+    return until_passed([first] * before + [last] * size, role)
 
 
 def words(stop: Stop | None) -> str:

@@ -446,7 +446,7 @@ class Contest:
         agree.
         """
         known = model if isinstance(model, ResponseModel) else self._response()
-        self.brief = on_average(self.brief, known.classes, known.total)
+        self.brief = on_average(self.brief, known.classes, known.total, known.passing)
 
     def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         known = valued(graph, model, self.evidence, off)

@@ -102,9 +102,8 @@ def _graph(wiring: Wiring, brief: Brief) -> CollaborationGraph:
         watched = tuple(p for p in before[k] if nodes[p].tag in slot.watches)
         lost = bool(slot.watches) and not watched
         gate = None if slot.over is None or lost else Gate(slot.over, watched)
-        votes = get_role(role).by_majority
-        stop, waves = (slot.stop, slot.waves) if votes else (LOSSLESS, ())
-        made.append(fitted(Node(k, role, slot.model, None, stop, waves, gate), set(before[k])))
+        node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
+        made.append(fitted(node, set(before[k])))
     return CollaborationGraph(tuple(made), tuple((p, k) for k in sorted(alive) for p in before[k]))
 
 

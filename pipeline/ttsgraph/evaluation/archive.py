@@ -393,6 +393,7 @@ def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
             node.prompt_tokens,
             node.completion_tokens,
             node.latency_s,
+            *([] if node.passes is None else [node.passes]),
         ]
         for i, node in result.nodes.items()
     ]

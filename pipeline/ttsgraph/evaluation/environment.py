@@ -31,6 +31,8 @@ from ttsgraph.tasks.base import (
     QuickTask,
     Task,
     can_vote,
+    lacks_check,
+    passes,
     read_answer,
 )
 from ttsgraph.tasks.prompts import Prompt
@@ -53,7 +55,8 @@ memory (about 16 kB each).
 @dataclass(frozen=True, slots=True)
 class NodeResult:
     """One node's answer to a question: its grade, and its extracted form, by which answers are told
-    apart; and what its call took, nothing where it made none.
+    apart; and what its call took, nothing where it made none. `passes` says whether it passes the
+    check that its question carries, None where there is none.
     """
 
     correct: float
@@ -61,6 +64,7 @@ class NodeResult:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency_s: float = 0.0
+    passes: bool | None = None
 
 
 def short_form(form: str) -> str:
@@ -496,11 +500,17 @@ class Environment:
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
         }
+        has_check = not lacks_check(task, [question])
         found = {}
         for i, text in texts.items():
             correct = await self.grader.grade(question, text, self.client)
             call = answer.completions.get(i, NO_CALL)
             found[i] = NodeResult(
-                correct, forms[i], call.prompt_tokens, call.completion_tokens, call.latency_s
+                correct,
+                forms[i],
+                call.prompt_tokens,
+                call.completion_tokens,
+                call.latency_s,
+                await asyncio.to_thread(passes, task, question, text) if has_check else None,
             )
         return found

@@ -21,7 +21,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority, read_by
-from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
+from ttsgraph.graphs.stopping import PASSED, Demand, disagreement, run_times, stops
 from ttsgraph.models.client import (
     Begin,
     Client,
@@ -33,7 +33,7 @@ from ttsgraph.models.client import (
     with_room,
 )
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.tasks.base import CodeTask, Question, Task, read_answer
+from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
 
 Finish = Callable[[Request], Awaitable[Completion]]
@@ -41,8 +41,10 @@ Finish = Callable[[Request], Awaitable[Completion]]
 ask for less of it.
 """
 
-PendingCall = tuple[int, Awaitable[Completion | str]]
-"""A node and what it waits for: its model's completion, or the answer that it picks itself."""
+PendingCall = tuple[int, Awaitable[Completion | str | None]]
+"""A node and what it waits for: its model's completion, or the answer that it picks itself, None
+where it goes on to its next stage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,12 @@ class Run:
                     queue += self._reached(i)
                     continue
                 if self.demand.goes_on(i):
-                    queue += self.demand.go_on(i)
+                    if self.runner.graph.node(i).stop != PASSED:
+                        queue += self.demand.go_on(i)
+                    elif i in self.runner.slow:
+                        calls.append((i, asyncio.to_thread(self._passed, i)))
+                    else:
+                        queue += self._arrived(i, self._passed(i))
                     continue
             role = self.runner.roles[i]
             answers = self._heard(self.runner.graph.reads[i])
@@ -339,7 +346,7 @@ class Run:
                 return None
             self.closed.append(i)
             return majority(task, answers)
-        if not self.demand.goes_on(i):
+        if not self.demand.goes_on(i) or node.stop == PASSED:
             return None
         answers = self._heard(
             [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
@@ -347,6 +354,15 @@ class Run:
         known = {k: read_answer(task, answer) for k, answer in enumerate(answers)}
         stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
         return majority(task, answers) if stop else None
+
+    def _passed(self, i: int) -> str | None:
+        """What a node takes that stops once an answer passes; None where none has."""
+        graph = self.runner.graph
+        ballot = self._ballot(i, self._heard(p for p in graph.reads[i] if p in self.texts))
+        latest = {self.texts[p] for p in graph.stages[i][self.demand.stage[i]] if p in self.texts}
+        if not any(passes(ballot.task, ballot.question, text) for text in latest):
+            return None
+        return self.runner.roles[i].choose(ballot)
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         """What these nodes answered."""
@@ -379,7 +395,9 @@ class Run:
         messages = role.speak(runner.task, manner.prompt, self.question, read)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
-    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+    def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
+        if completion is None:
+            return self.demand.go_on(i)
         if isinstance(completion, str):
             self.texts[i] = completion
             return self._reached(i)

@@ -21,6 +21,7 @@ from ttsgraph.base.files import command_of
 from ttsgraph.graphs.routes import Route, parse_route
 from ttsgraph.graphs.stopping import (
     LOSSLESS,
+    NEVER,
     Gate,
     Stop,
     in_waves,
@@ -143,7 +144,7 @@ class CollaborationGraph:
                 f"node {node.id}: its gate watches node {min(strangers)}, which is not among its"
                 " predecessors"
             )
-        if node.stop.confident and not node.waves:
+        if node.stop not in (LOSSLESS, NEVER) and not node.waves:
             raise GraphError(
                 f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked"
                 " before it looks"

@@ -30,9 +30,9 @@ from typing import Literal
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Head, most_frequent
+from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
 from ttsgraph.models.client import Message
-from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, read_answer
+from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
 Compose = Callable[[Task, Prompt, Question, Sequence[str]], tuple[Message, ...]]
@@ -135,6 +135,12 @@ class Role:
         """
         return self.decide is majority
 
+    def may_stop(self, stop: Stop) -> bool:
+        """Whether a node of this role may ask in waves under a stop rule: a vote under all but
+        `passed`, which is for nodes that check answers.
+        """
+        return self.checks if stop == PASSED else self.by_majority
+
 
 GIVEN = ("task", "prompt", "question", "answers")
 """What `speak` is given."""
@@ -184,17 +190,10 @@ def passing(ballot: Ballot) -> str:
     """The most frequent of the answers that pass what their kind can check without knowing the
     right one (a schema, tests that the question carries); where none passes, of all.
 
-    A kind has `passes_on(question, text)` or `passes(text)` for that; answers to others pass if
-    they can be read. Raises CallFailed where a check could not be made.
+    Raises CallFailed where a check could not be made.
     """
-    task = ballot.task
-    if (check := getattr(task, "passes_on", None)) is not None:
-        passed = [check(ballot.question, answer) for answer in ballot.answers]
-    else:
-        passes = getattr(task, "passes", None) or (lambda text: read_answer(task, text) is not None)
-        passed = [passes(answer) for answer in ballot.answers]
-    kept = [answer for answer, ok in zip(ballot.answers, passed, strict=True) if ok]
-    return majority(task, [answer for answer in kept if answer.strip()] or list(ballot.answers))
+    kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
+    return majority(ballot.task, kept or list(ballot.answers))
 
 
 def by_weight(ballot: Ballot) -> str:
@@ -306,9 +305,10 @@ def check_roles(graph: CollaborationGraph) -> None:
                 f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree}"
                 f" predecessor, found {found}"
             )
-        if not role.by_majority and (node.waves or node.stop != LOSSLESS):
+        if (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
             raise GraphError(
-                f"node {node.id}: stop and wave are for votes, and role {node.role!r} takes none"
+                f"node {node.id}: expected stop passed and wave at a node that checks answers,"
+                f" any other stop at a vote, found {node.stop.rule} at role {node.role!r}"
             )
         if role.routes != (node.route is not None):
             raise GraphError(
@@ -327,7 +327,7 @@ def fitted(node: Node, before: Set[int]) -> Node:
     without a meaning.
     """
     votes = get_role(node.role).by_majority
-    if node.waves and not votes:
+    if not get_role(node.role).may_stop(node.stop):
         node = replace(node, waves=(), stop=LOSSLESS)
     if node.gate is None:
         return node

@@ -9,6 +9,7 @@ beta       stops once the leader is ahead of the runner-up with probability `lev
            of a coin that shows the one or the other, uniform before
 dirichlet  the same against all other answers at once, with one that nobody has given yet among
            them
+passed     stops once an answer passes the check: of nodes that check answers, the only one
 
 A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
 frequent one); answers without a form agree with none.
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # a graph is made of what stands here; arrays are slow to imp
     from ttsgraph.base.arrays import FloatArray, IntArray
     from ttsgraph.graphs.graph import CollaborationGraph
 
-Rule = Literal["none", "lossless", "beta", "dirichlet"]
+Rule = Literal["none", "lossless", "beta", "dirichlet", "passed"]
 CONFIDENCE_RULES = ("beta", "dirichlet")
 QUADRATURE = 64
 """Points at which the Dirichlet rule's integral is evaluated: exact to 1e-6 for votes of 40."""
@@ -77,11 +78,13 @@ class Stop:
             "dirichlet": (
                 f"once the leader stays ahead of all others with probability {self.level:g}"
             ),
+            "passed": "once an answer passes the check",
         }[self.rule]
 
 
 LOSSLESS = Stop()
 NEVER = Stop("none")
+PASSED = Stop("passed")
 
 
 @dataclass(frozen=True, slots=True, order=True)

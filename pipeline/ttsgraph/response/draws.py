@@ -29,6 +29,9 @@ model, and of two models.
 BLANK_PRIOR = 3.0
 """Draws of a question that a model's own share of unreadable ones counts for."""
 
+PASSING_PRIOR = 0.2
+"""Answers of a class that others' share of passing ones counts for: those alike pass alike."""
+
 SAME_ERROR = 0.5
 """How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
 
@@ -221,6 +224,20 @@ def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArr
     """(C,) a wrong form for each of these questions, by uniform numbers (C,)."""
     table = draws.wrong[questions]
     return np.clip((uniform[:, None] * table[:, -1:] >= table).sum(axis=1), 1, FORMS - 1)
+
+
+def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
+    """(FORMS, C) whether answers of a class pass their question's check, by counts (2, Q, FORMS) of
+    those that passed and those that were checked. A class that was not checked passes as often as
+    others do, right or wrong, and what is seen of a class shows whether all of it passes.
+    """
+    by_class = passed.sum(axis=1)
+    right = by_class[:, :1].sum(axis=1)
+    wrong = by_class[:, 1:].sum(axis=1)
+    usual = np.full(FORMS, (wrong[0] + 1) / (wrong[1] + 4))
+    usual[0] = (right[0] + 3) / (right[1] + 4)
+    share = (passed[0] + PASSING_PRIOR * usual) / (passed[1] + PASSING_PRIOR)
+    return np.asarray(rng.random((FORMS, len(questions))) < share[questions].T)
 
 
 def sample_draws(

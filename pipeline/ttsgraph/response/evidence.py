@@ -129,7 +129,8 @@ class Evidence:
     """Everything known about the nodes and graphs that were evaluated on some questions.
 
     `draws` are answers to the question alone: model -> draw -> (Q,) classes, UNKNOWN where it was
-    not asked. `greedy` models always give a question the same answer.
+    not asked. `greedy` models always give a question the same answer. `passed` (2, Q, FORMS) counts
+    the answers of each class that pass the check, and those that were checked.
     """
 
     questions: Sequence[Question]
@@ -139,6 +140,7 @@ class Evidence:
     graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
     made: dict[int, BoolArray] = field(default_factory=dict)
     latencies: dict[str, tuple[float, int]] = field(default_factory=dict)
+    passed: IntArray = field(init=False)
     _places: dict[str, int] = field(default_factory=dict)
     _sent: dict[Router, IntArray] = field(default_factory=dict)
     _forms: list[dict[str, int]] = field(default_factory=list)
@@ -146,6 +148,7 @@ class Evidence:
     def __post_init__(self) -> None:
         self._places = {question.id: place for place, question in enumerate(self.questions)}
         self._forms = [{} for _ in self.questions]
+        self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
 
     def places(self, questions: Sequence[Question]) -> IntArray:
         """(n,) places of questions among all."""
@@ -286,4 +289,6 @@ class Evidence:
                     if known is None:
                         known = forms[result.form] = min(len(forms) + 1, FORMS - 1)
                     found[i][k] = known
+                if result.passes is not None and found[i][k] >= 0:
+                    self.passed[:, place, found[i][k]] += result.passes, 1
         return found

@@ -17,7 +17,13 @@ from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.response.draws import fit_draws, question_weights, sample_draws, wrong_form
+from ttsgraph.response.draws import (
+    fit_draws,
+    question_weights,
+    sample_draws,
+    sample_passing,
+    wrong_form,
+)
 from ttsgraph.response.evidence import BLANK, Evidence, call_signatures, revisions
 from ttsgraph.response.reactions import Reactions, fit_reactions
 
@@ -114,6 +120,10 @@ class ResponseModel:
             role: self._fit(evidence, role) for role in sorted(roles | {ASSISTANT, FUSER})
         }
         self._said: OrderedDict[int, IntArray] = OrderedDict()
+        self.passing: BoolArray | None = None
+        """(FORMS, C) which simulated answers pass the check; None where none was checked."""
+        if evidence.passed.any():
+            self.passing = sample_passing(evidence.passed, self._questions, rng)
 
     def _fit(self, evidence: Evidence, role: str) -> Reactions:
         rows = [row for row in evidence.rows if row.role == role and row.model in self._place]
@@ -158,7 +168,7 @@ class ResponseModel:
                 react = partial(
                     self._react, node, levels[i], np.stack([found[p] for p in before]), place
                 )
-                known = self._said[signature] = answered(graph, i, found, react)
+                known = self._said[signature] = answered(graph, i, found, react, self.passing)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
             found[i] = known

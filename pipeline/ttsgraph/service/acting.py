@@ -81,7 +81,7 @@ class AskedRun(ServedRun):
         """The trace that the node's requests are of."""
         return self._headers.get(i, self._context)
 
-    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+    def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
         if self.trace is not None:
             self.trace.end(i)
         return super()._arrived(i, completion)

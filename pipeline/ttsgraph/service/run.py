@@ -93,7 +93,7 @@ class ServedRun(Run):
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
         self.late = False
-        self._under_way: dict[int, asyncio.Task[Completion | str]] = {}
+        self._under_way: dict[int, asyncio.Task[Completion | str | None]] = {}
         self._end = math.inf
         self._share_ends: dict[int, float] = {}
         self.cut: set[int] = set()
@@ -222,7 +222,9 @@ class ServedRun(Run):
                 self._hanging.add(i)
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
-    async def _called(self, i: int, call: Awaitable[Completion | str]) -> Completion | str:
+    async def _called(
+        self, i: int, call: Awaitable[Completion | str | None]
+    ) -> Completion | str | None:
         """What a node's call answers, or that of the model that stands in where it fails."""
         self.outgoing[i] = Outgoing(self.headers_of(i))
         OUTGOING.set(self.outgoing[i])  # in this call's task alone
@@ -290,7 +292,7 @@ class ServedRun(Run):
         awaited = {p for j in readers for p in self.demand.awaited(j)} - self._hanging
         return bool(readers) and all(map(self._ended, awaited))
 
-    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+    def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
         if self._steady is not None and isinstance(completion, Completion) and i in self._requests:
             self._steady.learn(self.model_of(i), self._requests[i], completion)
         return super()._arrived(i, completion)

@@ -144,6 +144,20 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
     return f"none of the {len(questions)} questions carries {task.checks}"  # type: ignore[attr-defined]
 
 
+def passes(task: Task, question: Question, text: str) -> bool:
+    """Whether an answer passes what its kind can check without knowing the right one: by
+    `passes_on(question, text)` or `passes(text)`; of other kinds, whether it can be read. An empty
+    one passes nothing. Raises CallFailed where a check could not be made.
+    """
+    if not text.strip():
+        return False
+    if (check := getattr(task, "passes_on", None)) is not None:
+        return bool(check(question, text))
+    if (check := getattr(task, "passes", None)) is not None:
+        return bool(check(text))
+    return read_answer(task, text) is not None
+
+
 def can_vote(task: Task) -> bool:
     """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`,
     words; "" where nothing is).

@@ -1,0 +1,162 @@
+"""A node that checks answers stops once one passes: one by one, the same answers everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fakes import ScriptedClient
+from tests.support.service import PoolStub, ask, deployed, pooled
+from ttsgraph.adaptive.settle import answered, needs
+from ttsgraph.base.errors import GraphError
+from ttsgraph.contest.adaptive import until_passed
+from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles
+from ttsgraph.models.client import Sampling, Usage
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.response.evidence import FORMS, Evidence
+from ttsgraph.response.model import ResponseModel
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+
+POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in "mn"))
+PROMPT = Prompt("", "few_shot")
+TWICE = Question(
+    "q",
+    'def twice(x):\n    """Twice a number.\n\n    >>> twice(3)\n    6\n    """\n',
+    "    return 2 * x\n",
+    {"entry_point": "twice", "test": "def check(f):\n    assert f(3) == 6 and f(4) == 8\n"},
+)
+WRONG = "    return x\n"
+LUCKY = "    return 6\n"
+RIGHT = "    return 2 * x\n"
+
+
+class Even:
+    """Numbers, of which the even ones pass the check and 0 is right."""
+
+    def __init__(self):
+        self.math = get_task("math")
+
+    def __getattr__(self, name):
+        return getattr(self.math, name)
+
+    checks = "whether it is even"
+
+    def passes(self, text):
+        return self.math.extract(text) in {"0", "2", "4"}
+
+
+def run(graph, client, task, question):
+    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked", "taken"),
+    [
+        ((RIGHT, WRONG, WRONG), 1, RIGHT),
+        ((WRONG, RIGHT, LUCKY), 2, RIGHT),
+        ((WRONG, LUCKY, RIGHT), 2, LUCKY),
+        ((WRONG, "no code", WRONG), 3, WRONG),
+    ],
+)
+def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, asked, taken):
+    client = ScriptedClient(lambda request: replies[request.replica])
+    answer = run(until_passed(["m"] * 3, "verifier"), client, get_task("humaneval"), TWICE)
+    assert (len(client.requests), answer.text) == (asked, taken)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-1, 5), min_size=4, max_size=4), min_size=1, max_size=5),
+    st.sampled_from([(1,), (2,), (1, 3)]),
+)
+def test_arrays_settle_as_the_executor_does(columns, waves):
+    plain = until_passed(["m"] * 4, "verifier").to_dict()
+    plain["nodes"][-1]["wave"] = list(waves)
+    graph = CollaborationGraph.from_dict(plain)
+    classes = {i: np.array([column[i] for column in columns]) for i in range(4)}
+    passing = np.zeros((FORMS, len(columns)), dtype=bool)
+    passing[[0, 2, 4]] = True
+    classes[4] = answered(graph, 4, classes, lambda: classes[0], passing)
+    wanted = needs(graph, classes, passing)
+    for k, column in enumerate(columns):
+        client = ScriptedClient(
+            lambda request, column=column: (
+                "no idea" if column[request.replica] < 0 else f"{column[request.replica]}"
+            )
+        )
+        answer = run(graph, client, Even(), Question("q", "?", "0"))
+        assert len(client.requests) == wanted.count()[k]
+        assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
+
+
+def test_other_nodes_refuse_the_rule_and_one_wave_has_nothing_to_stop():
+    for role, stop, wave in (("voter", "passed", 1), ("verifier", "lossless", 1)):
+        data = topologies.parallel(["m"] * 3, "m", role).to_dict()
+        data["nodes"][3] |= {"stop": stop, "wave": wave}
+        with pytest.raises(GraphError, match="expected stop passed and wave at a node that checks"):
+            check_roles(CollaborationGraph.from_dict(data))
+    data["nodes"][3] = data["nodes"][3] | {"stop": "passed"}
+    del data["nodes"][3]["wave"]
+    with pytest.raises(GraphError, match="needs wave"):
+        CollaborationGraph.from_dict(data)
+
+
+def test_what_passes_is_learnt_and_score_and_calls_predicted():
+    """Right answers pass, and so do 40 % of the wrong forms: known from three draws a question."""
+    rng = np.random.default_rng(3)
+    count, most = 400, 8
+    skill = rng.beta(0.6, 0.8, count)
+    drawn = np.where(rng.random((most, count)) < skill, 0, rng.integers(1, 6, (most, count)))
+    passing = np.concatenate([np.ones((1, count)), rng.random((FORMS - 1, count)) < 0.4]) > 0
+    asked = topologies.parallel(["m"] * 3, "m", "voter")
+    evidence = Evidence([Question(str(k), "?", "0") for k in range(count)])
+    results = [
+        QuestionResult(
+            str(k),
+            bool(drawn[0, k] == 0),
+            nodes={
+                i: NodeResult(drawn[i, k] == 0, str(drawn[i, k]), passes=passing[drawn[i, k], k])
+                for i in range(3)
+            }
+            | {3: NodeResult(drawn[0, k] == 0, str(drawn[0, k]))},
+        )
+        for k in range(count)
+    ]
+    evidence.add(asked, Feedback(tuple(results), Usage(), 0.0))
+    model = ResponseModel(evidence, ("m",), rng, 16)
+    graph = until_passed(["m"] * most, "verifier")
+    truth = {i: drawn[i] for i in range(most)}
+    truth[most] = answered(graph, most, truth, lambda: drawn[0], passing)
+    calls = needs(graph, truth, passing).count().mean()
+    known = needs(graph, model.classes(graph), model.passing).count().mean()
+    assert abs(known / calls - 1) < 0.1
+    assert abs(model.predict(graph).accuracy - (truth[most] == 0).mean()) < 0.04
+
+
+def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
+    client = ScriptedClient(lambda request: (WRONG, LUCKY, RIGHT)[request.replica])
+    environment = Environment(
+        get_task("humaneval"), PROMPT, Sampling(), POOL, client, grade_nodes=True
+    )
+    graph = topologies.parallel(["m"] * 3, "m", "verifier")
+    found = asyncio.run(environment.evaluate(graph, [TWICE])).results[0].nodes
+    assert [found[i].passes for i in range(3)] == [False, True, True]
+    assert [found[i].correct for i in range(3)] == [False, False, True]
+
+
+def test_a_served_graph_stops_too():
+    with (
+        pooled(PoolStub()) as pool,
+        deployed(pool, until_passed(["small", "large"], "verifier")) as url,
+    ):
+        assert ask(url).model_extra["ttsgraph"]["calls"] == 1
