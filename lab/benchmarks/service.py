@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -77,19 +76,20 @@ class Load:
         """Questions until the time is over; every one that was asked is waited for."""
         names = itertools.count()
         found = []
-        end = time.perf_counter() + seconds
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
 
         async def client(number: int) -> None:
             await asyncio.sleep(
                 self.delay_s * number / self.clients
             )  # as clients come: not all in the same moment
-            while (started := time.perf_counter()) < end:
+            while (started := clock()) < end:
                 name = f"request-{next(names)}"
                 try:
                     answer = await ask(name)
                 except Exception as error:
                     answer = f"lost: {error!r}"
-                found.append((time.perf_counter() - started, "" if answer == name else answer))
+                found.append((clock() - started, "" if answer == name else answer))
 
         async with asyncio.TaskGroup() as clients:
             for number in range(self.clients):

@@ -52,9 +52,9 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
             if call is None or len(known) > draw.replica:  # of an earlier line
                 continue
             assert isinstance(call.outcome, Completion), "draws that failed are not recorded"
-            question, text = draw.question, call.outcome.text
-            passes = check is None or check(question, text)
-            known.append(Drawn(text, task.grade(question, text), passes))
+            text = call.outcome.text
+            passes = check is None or check(draw.question, text)
+            known.append(Drawn(text, task.grade(draw.question, text), passes))
     return task, {member: list(by.values()) for member, by in found.items()}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -179,42 +177,6 @@ def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> No
     )
     assert again.graph == result.graph
     assert again.spent.dollars == 0  # every call is in the cache
-
-
-def test_importing_it_brings_none_of_what_stages_need() -> None:
-    heavy = [
-        "pandas",
-        "scipy",
-        "matplotlib",
-        "vl_convert",
-        "mlflow",
-        "prefect",
-        "torch",
-        "dvc",
-        "openai",
-        "pandera",
-    ]
-    code = f"import ttsgraph, sys; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-
-
-def test_searching_imports_no_orchestration() -> None:
-    tools = ["mlflow", "prefect", "dvc", "torch"]
-    of_flows = (
-        "[name for name in sys.modules if name.startswith('flows.')"
-        " and name != 'ttsgraph_flows.commands']"
-    )
-    code = (
-        f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in"
-        f" sys.modules] + {of_flows})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from contextlib import chdir
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from lab import python_path
 from lab.benchmarks import __main__ as bench
-from lab.benchmarks import archive, client_rate, peers, racing, service, wall
+from lab.benchmarks import archive, racing, service
 from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed_environment
@@ -22,10 +21,7 @@ from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import COLUMNS
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.progress import ignore
 from ttsgraph.graphs.topologies import parallel
-from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks.base import Question
@@ -110,55 +106,6 @@ def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
     (row,) = stored["ratios"]
     assert row["holds"] == (done.returncode == 0)
     assert row["name"] in done.stdout
-
-
-class OneByOne(Environment):
-    """A scheduler that answers one question after the other."""
-
-    async def outcomes(self, graph, questions, publish=ignore):
-        return [
-            (await super(OneByOne, self).outcomes(graph, [question], publish))[0]
-            for question in questions
-        ]
-
-
-class Busy(Client):
-    """A client that computes for 3 ms a call."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    async def complete(self, request):
-        end = time.process_time() + 0.003
-        while time.process_time() < end:
-            pass
-        return await self.inner.complete(request)
-
-
-@pytest.mark.slow
-def test_the_wall_of_a_scheduler_that_waits_where_there_is_work_fails():
-    slow = lambda e: OneByOne(e.task, e.prompt, e.sampling, e.pool, e.client)  # noqa: E731
-    found = asyncio.run(wall.compare(wall.CASES[0], slow, repetitions=1))
-    assert not found.holds
-    assert found.value > 2
-
-
-@pytest.mark.slow
-def test_the_rate_of_a_client_that_computes_more_fails():
-    found = asyncio.run(
-        client_rate.compare(lambda environment: environment.with_client(Busy(environment.client)))
-    )
-    assert [ratio.holds for ratio in found] == [False, False]
-
-
-def test_a_peer_that_is_faster_is_a_failure():
-    spent = {"aiohttp by hand": [peers.Spent(0.2, 0.1)], "openai by hand": [peers.Spent(0.6, 0.6)]}
-    good, slow = (
-        peers.ratios_of(spent | {"ours": [peers.Spent(wall, core)]})
-        for wall, core in ((0.5, 0.3), (0.9, 0.9))
-    )
-    assert [ratio.holds for ratio in good] == [True, True]
-    assert [ratio.holds for ratio in slow] == [False, False]
 
 
 def test_an_unknown_benchmark_lists_the_known_ones(capsys):

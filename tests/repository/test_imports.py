@@ -13,20 +13,10 @@ from lab.benchmarks import startup
 from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
-HEAVY = {
-    "aiohttp",
-    "dvc",
-    "fastapi",
-    "httpx2",
-    "jinja2",
-    "matplotlib",
-    "mlflow",
-    "networkx",
-    "openai",
-    "pandas",
-    "pandera",
-}
-HEAVY |= {"prefect", "pyarrow", "scipy", "uvicorn", "vl_convert"}
+FORMATS = {"dvc", "jinja2", "matplotlib", "mlflow", "networkx", "pandas", "pandera", "pyarrow"}
+CLIENTS = {"aiohttp", "fastapi", "httpx2", "openai", "prefect", "scipy", "uvicorn", "vl_convert"}
+HEAVY = FORMATS | CLIENTS
+WEIGHTS = {"torch", "transformers", "vllm"}
 
 
 def imported(code: str) -> set[str]:
@@ -38,8 +28,8 @@ def imported(code: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def heavy(modules: set[str]) -> set[str]:
-    return {name.partition(".")[0] for name in modules} & HEAVY
+def first_names(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
 
 
 @pytest.fixture(scope="module")
@@ -47,35 +37,43 @@ def floor() -> int:
     return len(imported(startup.FLOOR))
 
 
-def test_help_imports_little_beyond_its_parser(floor):
-    found = imported(
-        "import sys; sys.argv = ['ttsgraph', '--help']\nfrom ttsgraph.cli import"
-        " app\napp(standalone_mode=False)"
-    )
-    assert not heavy(found)
-    assert "numpy" not in found
-    assert len(found) <= 3 * floor
-
-
-def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: Path):
-    (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 2, "llama-3.2-1b").to_json())
-    arguments = [
-        "ttsgraph",
-        "graph",
-        "cost",
-        str(tmp_path / "graph.json"),
-        "--profile",
-        "paper",
-        "--task",
-        "math",
-    ]
-    found = imported(
-        f"import sys; sys.argv = {arguments}\n"
+def command(*arguments: str) -> str:
+    return (
+        f"import sys; sys.argv = {['ttsgraph', *arguments]}\n"
         "from ttsgraph.cli import app\n"
         "app(standalone_mode=False)"
     )
-    assert not heavy(found)
-    assert len(found) <= 5 * floor
+
+
+@pytest.mark.parametrize(
+    ("code", "none_of", "most"),
+    [
+        (command("--help"), HEAVY | {"numpy"}, 3),
+        (command("graph", "cost", "GRAPH", "--profile", "paper", "--task", "math"), HEAVY, 5),
+        ("import ttsgraph_flows.repro", HEAVY, 4),
+        ("import ttsgraph", HEAVY | WEIGHTS, 2),
+        ("import ttsgraph; ttsgraph.search", {"mlflow", "prefect", "dvc"} | WEIGHTS, 20),
+    ],
+    ids=["help", "what a graph costs", "whether anything has changed", "python", "search"],
+)
+def test_what_is_not_needed_is_not_imported(
+    floor: int, tmp_path: Path, code: str, none_of: set[str], most: int
+) -> None:
+    graph = tmp_path / "graph.json"
+    graph.write_text(parallel(["llama-3.2-1b"] * 2, "llama-3.2-1b").to_json())
+    found = imported(code.replace("GRAPH", str(graph)))
+    assert not first_names(found) & none_of
+    assert len(found) <= most * floor
+
+
+def test_importing_everything_imports_no_torch() -> None:
+    found = imported(
+        "import importlib, pkgutil, ttsgraph\n"
+        "for module in pkgutil.walk_packages(ttsgraph.__path__, 'ttsgraph.'):\n"
+        "    if not module.name.endswith('symbolic_worker'):\n"
+        "        importlib.import_module(module.name)\n"
+    )
+    assert not first_names(found) & WEIGHTS
 
 
 STAGES = ("stage", *startup.STAGES)
@@ -95,16 +93,12 @@ def test_a_stage_imports_no_client_of_models_no_mlflow_and_draws_nothing():
     )
     found = {name: set(modules) for name, modules in map(json.loads, done.stdout.splitlines())}
     assert list(found) == list(STAGES)
-    assert heavy(found["stage"]) <= {"pandas", "pandera", "pyarrow"}
+    assert first_names(found["stage"]) & HEAVY <= {"pandas", "pandera", "pyarrow"}
     for name, modules in found.items():
-        assert not heavy(modules) & {"aiohttp", "dvc", "matplotlib", "mlflow", "networkx"}, name
+        assert not first_names(modules) & {"aiohttp", "dvc", "matplotlib", "mlflow", "networkx"}, (
+            name
+        )
         assert not modules & {"openai", "scipy.optimize", "scipy.stats", "sqlalchemy"}, name
-
-
-def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor):
-    found = imported("import ttsgraph_flows.repro")
-    assert not heavy(found)
-    assert len(found) <= 4 * floor
 
 
 def test_a_table_is_checked_without_what_is_installed_for_others():

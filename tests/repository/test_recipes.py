@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.support.project import Project, copy_folder
+from tests.support.docs_blocks import apply_hunks
+from tests.support.project import ROOT, Project, copy_folder
 from tests.support.simulated_project import SimulatedProject
 from tests.support.stub_server import StubServer, serve
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 # A block of code, with the file that the line before it names, if any.
 BLOCK = re.compile(r"(?:`([\w/]+\.py)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL)
@@ -40,7 +40,7 @@ def apply(recipe: str, folder: Path) -> list[str]:
             (folder / file).write_text(text)
             written.add(file)
         elif language == "diff":
-            patch(folder / file, text)
+            apply_hunks(folder / file, text.split("@@\n"))
             changed.add(file)
         elif language == "sh":
             commands += text.strip().splitlines()
@@ -49,26 +49,9 @@ def apply(recipe: str, folder: Path) -> list[str]:
     return commands
 
 
-def patch(path: Path, diff: str) -> None:
-    """Apply the hunks of a diff without line numbers; each must fit in exactly one place."""
-    text = path.read_text()
-    for hunk in diff.split("@@\n"):
-        lines = hunk.splitlines()
-        before = "\n".join(line[1:] for line in lines if line[0] in " -")
-        after = "\n".join(line[1:] for line in lines if line[0] in " +")
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    path.write_text(text)
-
-
 @pytest.mark.parametrize("recipe", ["Add a model", "Add a task", "Add a role", "Add a method"])
 def test_a_recipe_fits_the_code(tmp_path, recipe):
-    shutil.copytree(
-        ROOT / "pipeline",
-        tmp_path / "pipeline",
-        symlinks=True,
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    copy_folder("pipeline", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert apply(recipe, tmp_path)
     changed = [

@@ -5,6 +5,7 @@ import subprocess
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from setuptools import find_packages
@@ -31,9 +32,11 @@ def files_of_code(*patterns: str) -> list[Path]:
     return [path for path in files if path.exists()]
 
 
-def parsed() -> Iterator[tuple[str, ast.Module]]:
-    for path in files_of_code("*.py"):
-        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@cache
+def parsed() -> list[tuple[str, ast.Module]]:
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in files_of_code("*.py")
+    ]
 
 
 def packed(node: ast.AST) -> bool:

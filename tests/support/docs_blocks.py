@@ -5,6 +5,7 @@ run.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,15 +87,19 @@ def _added(old: Any, new: Any) -> Any:
 
 
 def patched(folder: Path, diff: str) -> None:
-    """Apply a diff of one file: each hunk replaces the one place where its old lines stand,
-    wherever that has moved to.
-    """
+    """Apply a diff of one file that its header names."""
     header, *hunks = re.split(r"^@@.*@@\n", diff, flags=re.MULTILINE)
-    path = folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0]
+    apply_hunks(folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0], hunks)
+
+
+def apply_hunks(path: Path, hunks: Iterable[str]) -> None:
+    """Replace the one place where each hunk's old lines stand, wherever that has moved to."""
     text = path.read_text()
     for hunk in hunks:
-        lines = hunk.splitlines(keepends=True)
-        old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+        lines = hunk.splitlines()
+        old, new = (
+            "\n".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +")
+        )
         assert text.count(old) == 1, f"{path}: expected one place with\n{old}"
         text = text.replace(old, new)
     path.write_text(text)

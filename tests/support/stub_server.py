@@ -141,7 +141,7 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
         request_queue_size = 256
 
     server = Server(("127.0.0.1", port), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"

@@ -36,9 +36,8 @@ def load_for(profile: Any) -> None:
     if not isinstance(profile, Mapping):
         return
     names = profile.get("plugins")
-    load_modules(
-        [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else ()
-    )
+    if isinstance(names, list | tuple) and names:
+        load_modules(name for name in names if isinstance(name, str))
     if not _all_known(profile):
         load_entry_points()
 
