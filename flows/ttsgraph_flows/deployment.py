@@ -275,6 +275,6 @@ def code_state() -> Code:
     if not git("ls-files", "params.yaml"):
         return Code(commit=None, changed=False)
     return Code(
-        commit=git("rev-parse", "HEAD") or None,
+        commit=git("rev-parse", "HEAD"),
         changed=bool(git("status", "--porcelain", "--", *CODE)),
     )

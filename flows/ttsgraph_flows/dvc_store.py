@@ -35,52 +35,50 @@ class Store:
         """The content that had this MD5 at this path. Not intact: damaged, lost, changed, or not
         kept.
         """
-        here = self._here(path)
-        tracked = self._tracked.get(str((self.folder / path).resolve()))
-        if here is not None and _md5(here) != md5 and tracked == md5:
-            return Kept(
-                None, f"the file in the working tree is {_md5(here)}, not what DVC recorded", False
-            )
-        kept, where = self._kept(md5)
+        content, here = self._here(path)
+        if here not in (None, md5) and self._recorded(path) == md5:
+            where = f"the file in the working tree is {here}, not what DVC recorded"
+            return Kept(None, where, False)
+        kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return Kept(None, f"the copy in {where} is damaged: it is {_md5(kept)}", False)
-        if here is not None and _md5(here) == md5:
-            if kept is None:
-                return Kept(
-                    here,
-                    "only in the working tree, where the next run replaces it; `dvc commit`"
-                    " keeps it",
-                    False,
-                )
-            return Kept(here, f"in the working tree and in {where}", True)
-        if kept is None:
-            return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
-        return Kept(
-            kept,
-            f"in {where}" + (", the working tree has another" if here is not None else ""),
-            True,
-        )
+            return Kept(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
+        if kept is not None and here == md5:
+            return Kept(kept, f"in the working tree and in {place}", True)
+        if kept is not None:
+            other = ", the working tree has another" if here is not None else ""
+            return Kept(kept, f"in {place}{other}", True)
+        if here == md5:
+            only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
+            return Kept(content, only, False)
+        return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
 
     def changed(self, path: str, md5: str) -> str:
         """What the working tree and DVC's records have in place of a file with this MD5, nothing
         where they have it, or there is no DVC here.
         """
-        tracked = self._tracked.get(str((self.folder / path).resolve()))
-        here = self._here(path)
         if self._repo is None:
             return ""
-        if tracked is None:
+        known = self._recorded(path)
+        if known is None:
             return "DVC's records have no digest of it: dvc.lock was changed or deleted"
-        if tracked != md5 or (here is not None and _md5(here) != md5):
-            found = tracked if here is None or tracked != md5 else _md5(here)
-            return f"it was changed after the version was registered: expected {md5}, found {found}"
+        _, here = self._here(path)
+        for found in (known, here or md5):
+            if found != md5:
+                what = "it was changed after the version was registered"
+                return f"{what}: expected {md5}, found {found}"
         return ""
 
-    def _here(self, path: str) -> bytes | None:
+    def _here(self, path: str) -> tuple[bytes | None, str | None]:
+        """A file of the working tree and its MD5; None and None where there is none."""
         try:
-            return (self.folder / path).read_bytes()
+            content = (self.folder / path).read_bytes()
         except OSError:
-            return None
+            return None, None
+        return content, _md5(content)
+
+    def _recorded(self, path: str) -> str | None:
+        """The MD5 that DVC recorded of a file."""
+        return self._tracked.get(str((self.folder / path).resolve()))
 
     @cached_property
     def _repo(self) -> Any:

@@ -1,14 +1,11 @@
-"""From a version back to all it comes from, each link verified; and from a dataset or a model to
-the versions that use it.
-"""
+"""From a version back to all it comes from, each link verified."""
 
 from __future__ import annotations
 
 import io
 import json
-import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +13,8 @@ from typing import Any, Literal
 import pandas as pd
 import yaml
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
 
-from ttsgraph.base.errors import DeploymentError, TTSGraphError
+from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import counted
@@ -35,11 +31,13 @@ from ttsgraph.deployment.provenance import (
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
+from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.questions import questions_of
 from ttsgraph_flows import recorded
-from ttsgraph_flows.dependents import dependents as dependents
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.manifest import run_sha256
+from ttsgraph_flows.provenance_tags import git
+from ttsgraph_flows.recorded import same
 from ttsgraph_flows.registry import (
     DECISION,
     LADDER,
@@ -109,7 +107,7 @@ class Lineage:
 def lineage(reference: str, tracking_uri: str, folder: Path = Path()) -> Lineage:
     """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
     registry = Registry(tracking_uri)
-    return _Walk(registry, registry.find(reference), Store(folder), folder).run()
+    return _Walk(registry, registry.find(reference), folder).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -124,318 +122,256 @@ def require_intact(reference: str, tracking_uri: str) -> None:
         )
 
 
-class _Broken(Exception):
-    """A link does not hold, and why."""
-
-
 class _Unknown(Exception):
     """There is nothing to verify a link by, and why."""
 
 
-@dataclass
 class _Walk:
-    """The state of one walk: what earlier links found is what later ones verify."""
+    """One walk: what earlier links found is what later ones verify. A method that verifies a link
+    returns what was seen; an error in it is what is wrong with the link.
+    """
 
-    registry: Registry
-    version: Version
-    store: Store
-    folder: Path
-    links: list[Link] = field(default_factory=list)
-    candidates: list[dict[str, Any]] = field(default_factory=list)
-    exchanges: list[dict[str, Any]] = field(default_factory=list)
-    contents: dict[str, bytes] = field(default_factory=dict)
+    def __init__(self, registry: Registry, version: Version, folder: Path) -> None:
+        self.registry = registry
+        self.version = version
+        self.folder = folder
+        self.store = Store(folder)
+        self.client = client_of(registry.uri)
+        self.links: list[Link] = []
+        self.candidates: list[dict[str, Any]] = []
+        self.exchanges: list[dict[str, Any]] = []
+        self.contents: dict[str, bytes] = {}
+
+    @cached_property
+    def record(self) -> Provenance:
+        return self.registry.provenance(self.version)
+
+    @cached_property
+    def bundle(self) -> Deployed:
+        text = self.registry.registered(self.version, BUNDLE, "bundle_sha256")
+        same("the bundle's hash in the lineage record", self.record.bundle_sha256, sha256(text))
+        return Deployed.from_dict(json.loads(text), BUNDLE, self.version.number)
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = json.loads(self.version.tags.get(MANIFEST, "{}"))
+        return {"files": {}, "runs": {}} | found
 
     def run(self) -> Lineage:
-        record: Provenance | None = None
-        deployed: Deployed | None = None
-
-        def version() -> str:
-            nonlocal record
-            text = self._registered(LINEAGE, "lineage_sha256")
-            record = Provenance.from_json(text, LINEAGE)
-            return "its lineage record is the one that was registered"
-
-        def graph() -> str:
-            nonlocal deployed
-            assert record is not None
-            text = self._registered(BUNDLE, "bundle_sha256")
-            _same(
-                "the hash of the bundle in the lineage record", record.bundle_sha256, sha256(text)
-            )
-            deployed = Deployed.from_dict(json.loads(text), BUNDLE, self.version.number)
-            _same("the graph's hash", record.graph_hash, deployed.graph.content_hash)
-            budget = record.budget
-            return (
-                f"{counted(len(deployed.graph.nodes), 'node')}, {budget['used']:.3g} of"
-                f" {budget['limit']:g} ({budget['metric']})"
-            )
-
-        self._link("version", self.version.label, version)
-        if record is not None:
-            self._link("tags", self.version.label, partial(self._tags, record))
-            self._link("model files", self.version.label, self._model_files)
-            self._link("graph", record.graph_hash, graph)
-            self._walk(record, deployed)
+        label = self.version.label
+        readable = self._link("version", label, self._version)
+        if readable:
+            self._all_behind()
         return Lineage(
-            self.version.label,
+            label,
             self.version.aliases,
             tuple(self.links),
-            record,
+            self.record if readable else None,
             tuple(self.candidates),
             tuple(self.exchanges),
         )
 
-    def _walk(self, record: Provenance, deployed: Deployed | None) -> None:
+    def _all_behind(self) -> None:
         """The links behind a record that could be read."""
-        self._link("search run", record.run_id, lambda: self._run(record))
-        manifest = json.loads(self.version.tags.get(MANIFEST, "{}"))
-        for path, digest in (manifest.get("files", {}) | record.files).items():
+        record = self.record
+        label = self.version.label
+        self._link("tags", label, self._tags)
+        self._link("model files", label, self._model_files)
+        self._link("graph", record.graph_hash, self._graph)
+        self._link("search run", record.run_id, self._search_run)
+        for path, digest in (self.manifest["files"] | record.files).items():
             self._link("file", path, partial(self._file, path, digest))
-        for run_id, digest in manifest.get("runs", {}).items():
+        for run_id, digest in self.manifest["runs"].items():
             self._link("run", run_id, partial(self._run_settings, run_id, digest))
-        self._link("decision", self.version.label, lambda: self._decision(manifest))
+        self._link("decision", label, self._decision)
         if LADDER_SHA256 in self.version.tags:
-            self._link("ladder", self.version.label, self._ladder)
-        self._link(
-            "candidates", f"{record.candidates} evaluations", lambda: self._candidates(record)
-        )
-        self._link("trajectory", record.run_id, lambda: self._trajectory(record))
+            self._link("ladder", label, self._ladder)
+        self._link("candidates", f"{record.candidates} evaluations", self._candidates)
+        self._link("trajectory", record.run_id, self._trajectory)
         if (baseline := record.baseline) is not None:
-            same = partial(recorded.check_baseline, self._client, record, baseline)
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", same)
+            verify = partial(recorded.check_baseline, self.client, record, baseline)
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", verify)
         for stage, run_id in record.stage_runs.items():
-            self._link(
-                "stage run", f"{stage} {run_id}", partial(self._stage_run, record, stage, run_id)
-            )
-        self._link("models chosen", "start.json", lambda: self._why(record))
-        self._link(
-            "agent exchanges",
-            f"{record.agent_exchanges} exchanges",
-            lambda: self._exchanges(record),
-        )
-        self._link(
-            "dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record)
-        )
-        self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
-        if not self._searched(record).is_relative_to(self.folder / RESEARCH):
+            self._link("stage run", f"{stage} {run_id}", partial(self._stage_run, stage, run_id))
+        self._link("models chosen", "start.json", self._why)
+        self._link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
+        self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
+        self._link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
+        if not self._results.is_relative_to(self.folder / RESEARCH):
             # A new search is tested against the champion alone, by its trial.
-            self._link("rivals", "test.parquet", lambda: self._rivals(record))
-        self._link("code", record.code.commit or "no commit", lambda: self._code(record))
-        self._link(
-            "settings", record.settings_sha256[:16], lambda: self._settings(record, deployed)
-        )
-        self._link("prompts", record.prompt_sha256[:16], lambda: self._prompts(record, deployed))
+            self._link("rivals", "test.parquet", self._rivals)
+        self._link("code", record.code.commit or "no commit", self._code)
+        self._link("settings", record.settings_sha256[:16], self._settings)
+        self._link("prompts", record.prompt_sha256[:16], self._prompts)
         for name, model in record.models.items():
-            self._link(
-                "model", f"{name}@{model.revision}", partial(self._model, record, deployed, name)
-            )
+            self._link("model", f"{name}@{model.revision}", partial(self._model, name))
         if (trial := self.version.tags.get(TRIAL)) is not None:
-            self._link("trial", self.version.label, lambda: trial)
-        if record.parent is not None:
-            self._link(
-                "replaces",
-                f"{record.task}/{record.parent.version}",
-                lambda: self._parent(record.task, record.parent),
-            )
+            self._link("trial", label, lambda: trial)
+        if (parent := record.parent) is not None:
+            subject = f"{record.task}/{parent.version}"
+            self._link("replaces", subject, partial(self._parent, subject, parent))
 
-    def _link(self, name: str, subject: str, verify: Callable[[], str]) -> None:
-        """Verify one link; whatever goes wrong in that is what is wrong with the link."""
+    def _link(self, name: str, subject: str, verify: Callable[[], str]) -> bool:
+        """Verify one link; returns whether it holds."""
         state: State = "ok"
         try:
             detail = verify()
         except _Unknown as reason:
             state = "unknown"
             detail = str(reason)
-        except _Broken as reason:
-            state = "broken"
-            detail = str(reason)
         except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
             state = "broken"
             detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
         self.links.append(Link(name, subject, state, detail))
+        return state == "ok"
 
-    def _registered(self, name: str, tag: str) -> str:
-        """One of the version's files, if it is what was registered."""
-        text = self.registry.text(self.version, name)
-        if sha256(text) != self.version.tags.get(tag):
-            raise _Broken(
-                f"{name} is not the file that was registered: its hash is {sha256(text)[:16]}"
-            )
-        return text
+    def _version(self) -> str:
+        return f"its record of {len(self.record.files)} files is the one that was registered"
 
-    def _run(self, record: Provenance) -> str:
-        run = self._client.get_run(record.run_id)
-        if run.info.lifecycle_stage != "active":
-            raise _Broken("the run was deleted")
-        if run.info.status != "FINISHED":
-            raise _Broken(f"expected a finished run, found {run.info.status}")
-        for key, value in (
-            ("task", record.task),
-            ("profile", record.profile),
-            ("method", record.search_method),
-        ):
-            _same(f"the run's {key}", value, run.data.params.get(key))
-        _same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
-        return f"{record.search_method} on {record.task}, seed {record.seed}"
-
-    @property
-    def _client(self) -> MlflowClient:
-        return client_of(self.registry.uri)
-
-    def _file(self, path: str, digest: str) -> str:
-        kept = self.store.find(path, digest)
-        if kept.content is not None:
-            self.contents[path] = kept.content
-        if not kept.intact:
-            raise _Broken(kept.where)
-        if self._is_last and (changed := self.store.changed(path, digest)):
-            raise _Broken(changed)
-        return kept.where
-
-    @cached_property
-    def _is_last(self) -> bool:
-        """Whether the working tree has the results of this version, not of a later search."""
-        try:
-            record = self.registry.provenance(self.version)
-            told = json.loads((self._searched(record) / "run.json").read_bytes())
-        except (TTSGraphError, OSError, ValueError):
-            return False
-        return told.get("run_id") == record.run_id
-
-    def _run_settings(self, run_id: str, digest: str) -> str:
-        _same("the hash of its params and tags", digest, run_sha256(self._client, run_id))
-        return "its params and tags are those of when the version was registered"
-
-    def _decision(self, manifest: Mapping[str, Any]) -> str:
-        if DECISION not in manifest:
-            raise _Unknown("it was registered before manifests were kept")
-        told = self.version.tags.get(DECISION)
-        if told != manifest[DECISION]:
-            raise _Unknown(f"decided again since its test: {told}")
-        return "that of its test"
-
-    def _ladder(self) -> str:
-        self._registered(LADDER, LADDER_SHA256)
-        return "the graphs that serve other prices are those that were registered"
-
-    def _content(self, record: Provenance, name: str) -> bytes:
-        """A file of the record by its name. Broken when it could not be had."""
-        known = [*record.files, *self.contents]
-        path = next((path for path in known if Path(path).name == name), name)
-        if path not in self.contents:
-            raise _Broken(f"{path} can't be read, see above")
-        return self.contents[path]
-
-    def _candidates(self, record: Provenance) -> str:
-        """Every row of the archive is in the journal and in the run, with the same graph and score,
-        and the other way round.
-        """
-        table = check(
-            pd.read_parquet(io.BytesIO(self._content(record, "archive.parquet"))),
-            Candidates,
-            "archive.parquet",
-        )
-        rows = table.to_dict("records")
-        _same("the archive's evaluations", record.candidates, len(rows))
-        journal = [entry for entry in self._journal(record) if entry["type"] == "record"]
-        _same("the journal's evaluations", len(rows), len(journal))
-        recorded.check_candidates(self._client, record.run_id, table)
-        for row, entry in zip(rows, journal, strict=True):
-            number = int(row["candidate_id"])
-            where = f"candidate {number}"
-            _same(
-                f"the graph of {where}",
-                row["graph_hash"],
-                CollaborationGraph.from_json(row["graph"]).content_hash,
-            )
-            _same(f"the journal's graph of {where}", row["graph"], entry["graph"])
-            _same(
-                f"the journal's accuracy of {where}",
-                recorded.number(row["accuracy"]),
-                recorded.number(entry["accuracy"]),
-            )
-            self.candidates.append(
-                {
-                    key: row[key]
-                    for key in ("candidate_id", "iteration", "split", "graph_hash", "status")
-                }
-                | {"accuracy": recorded.number(row["accuracy"])}
-            )
-        wanted = record.baseline.instead_of if record.baseline else record.graph_hash
-        validated = {r["graph_hash"]: r["found_by"] for r in rows if r["split"] == "val"}
-        if wanted not in validated:
-            raise _Broken("the found graph is not among those that were validated")
-        if record.found_by and not record.baseline:
-            _same("who found the graph", record.found_by, validated[wanted])
-        found = CollaborationGraph.from_json(
-            self._content(record, "graph.json").decode(), "graph.json"
-        )
-        _same("the hash of the search's graph file", wanted, found.content_hash)
-        return "archive, journal and run agree, and the found graph is among the validated ones"
-
-    def _stage_run(self, record: Provenance, stage: str, run_id: str) -> str:
-        table = pd.read_parquet(io.BytesIO(self._content(record, f"{stage}.parquet")))
-        return recorded.check_stage(self._client, run_id, table, stage)
-
-    def _why(self, record: Provenance) -> str:
-        """Why the search began with these models: what the first init stage said, and the best that
-        the second one measured.
-        """
-        table = pd.read_parquet(io.BytesIO(self._content(record, "init_instances.parquet")))
-        start = json.loads(self._content(record, "start.json"))["counts"]
-        return recorded.why_models(
-            start, json.loads(self._content(record, "preference.json")), table
-        )
-
-    def _tags(self, record: Provenance) -> str:
-        for key, value in tags_of(record).items():
-            _same(f"the version's tag {key}", value, self.version.tags.get(key))
+    def _tags(self) -> str:
+        for key, value in tags_of(self.record).items():
+            same(f"the version's tag {key}", value, self.version.tags.get(key))
         return "those of its record, by which it is found"
 
     def _model_files(self) -> str:
-        _same(
+        same(
             "the hash of the logged model's files, which MLflow runs",
             self.version.tags.get("files_sha256"),
             self.registry.files_sha256(self.version),
         )
         return "the logged model, with the code that loads it, is the one that was registered"
 
-    def _trajectory(self, record: Provenance) -> str:
-        table = pd.read_csv(io.BytesIO(self._content(record, "trajectory.csv")))
-        recorded.check_trajectory(
-            self._client, record.run_id, table, json.loads(self._content(record, "search.json"))
+    def _graph(self) -> str:
+        graph = self.bundle.graph
+        same("the graph's hash", self.record.graph_hash, graph.content_hash)
+        budget = self.record.budget
+        return (
+            f"{counted(len(graph.nodes), 'node')}, {budget['used']:.3g} of"
+            f" {budget['limit']:g} ({budget['metric']})"
         )
-        return f"{counted(len(table), 'iteration')}, as in the run"
 
-    def _searched(self, record: Provenance) -> Path:
+    def _search_run(self) -> str:
+        record = self.record
+        run = self.client.get_run(record.run_id)
+        same("the run's stage in MLflow", "active", run.info.lifecycle_stage)
+        same("the run's status", "FINISHED", run.info.status)
+        same("the run's task", record.task, run.data.params.get("task"))
+        same("the run's profile", record.profile, run.data.params.get("profile"))
+        same("the run's method", record.search_method, run.data.params.get("method"))
+        same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        return f"{record.search_method} on {record.task}, seed {record.seed}"
+
+    def _file(self, path: str, digest: str) -> str:
+        kept = self.store.find(path, digest)
+        if kept.content is not None:
+            self.contents[path] = kept.content
+        if not kept.intact:
+            raise DataError(kept.where)
+        if self._is_last and (changed := self.store.changed(path, digest)):
+            raise DataError(changed)
+        return kept.where
+
+    @cached_property
+    def _is_last(self) -> bool:
+        """Whether the working tree has the results of this version, not of a later search."""
+        try:
+            told = json.loads((self._results / "run.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return told.get("run_id") == self.record.run_id
+
+    @property
+    def _results(self) -> Path:
         """The folder of the search's results."""
-        found = next(path for path in record.files if Path(path).name == "search.json")
+        found = next(path for path in self.record.files if Path(path).name == "search.json")
         return self.folder / Path(found).parent
 
-    def _rivals(self, record: Provenance) -> str:
-        if not any(Path(path).name == "test.parquet" for path in self.contents):
-            raise _Unknown("it was registered before the test was part of the manifest")
-        table = pd.read_parquet(io.BytesIO(self._content(record, "test.parquet")))
-        check(table, Evaluations, "test.parquet")
-        _same(
-            "the graph's test score",
-            [record.test.accuracy],
-            [*table[table["graph_hash"] == record.graph_hash]["accuracy"][:1]],
-        )
-        recorded.check_test(self._client, record.run_id, table)
-        return f"{counted(len(table), 'score')} in test.parquet, as in the run"
+    def _run_settings(self, run_id: str, digest: str) -> str:
+        same("the hash of its params and tags", digest, run_sha256(self.client, run_id))
+        return "its params and tags are those of when the version was registered"
 
-    def _journal(self, record: Provenance) -> list[dict[str, Any]]:
+    def _decision(self) -> str:
+        if DECISION not in self.manifest:
+            raise _Unknown("it was registered before manifests were kept")
+        told = self.version.tags.get(DECISION)
+        if told != self.manifest[DECISION]:
+            raise _Unknown(f"decided again since its test: {told}")
+        return "that of its test"
+
+    def _ladder(self) -> str:
+        self.registry.registered(self.version, LADDER, LADDER_SHA256)
+        return "the graphs that serve other prices are those that were registered"
+
+    def _content(self, name: str) -> bytes:
+        """A file of the record by its name. Raises DataError when it could not be had."""
+        known = [*self.record.files, *self.contents]
+        path = next((path for path in known if Path(path).name == name), name)
+        if path not in self.contents:
+            raise DataError(f"{path} can't be read, see above")
+        return self.contents[path]
+
+    def _table(self, name: str) -> pd.DataFrame:
+        return pd.read_parquet(io.BytesIO(self._content(name)))
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return dict(json.loads(self._content(name)))
+
+    def _journal(self, kind: str) -> list[dict[str, Any]]:
+        """The entries of a type in the search's history."""
         name = "history.jsonl"
-        return [entry for _, entry in read_content(self._content(record, name), name).entries[1:]]
+        entries = read_content(self._content(name), name).entries[1:]
+        return [entry for _, entry in entries if entry["type"] == kind]
 
-    def _exchanges(self, record: Provenance) -> str:
-        start = json.loads(self._content(record, "start.json"))
-        told = [
-            *start.get("exchanges", []),
-            *(entry for entry in self._journal(record) if entry["type"] == "agent"),
-        ]
-        _same("the agent's exchanges", record.agent_exchanges, len(told))
+    def _candidates(self) -> str:
+        """Every row of the archive is in the journal and in the run, with the same graph and score,
+        and the other way round.
+        """
+        record = self.record
+        table = check(self._table("archive.parquet"), Candidates, "archive.parquet")
+        rows = table.to_dict("records")
+        same("the archive's evaluations", record.candidates, len(rows))
+        journal = self._journal("record")
+        same("the journal's evaluations", len(rows), len(journal))
+        recorded.check_candidates(self.client, record.run_id, table)
+        for row, entry in zip(rows, journal, strict=True):
+            where = f"of candidate {row['candidate_id']}"
+            graph = CollaborationGraph.from_json(row["graph"])
+            accuracy = recorded.number(row["accuracy"])
+            same(f"the graph {where}", row["graph_hash"], graph.content_hash)
+            same(f"the journal's graph {where}", row["graph"], entry["graph"])
+            same(f"the journal's accuracy {where}", accuracy, recorded.number(entry["accuracy"]))
+            shown = ("candidate_id", "iteration", "split", "graph_hash", "status")
+            self.candidates.append({key: row[key] for key in shown} | {"accuracy": accuracy})
+        wanted = record.baseline.instead_of if record.baseline else record.graph_hash
+        validated = {r["graph_hash"]: r["found_by"] for r in rows if r["split"] == "val"}
+        if wanted not in validated:
+            raise DataError("the found graph is not among those that were validated")
+        if record.found_by and not record.baseline:
+            same("who found the graph", record.found_by, validated[wanted])
+        found = CollaborationGraph.from_json(self._content("graph.json").decode(), "graph.json")
+        same("the hash of the search's graph file", wanted, found.content_hash)
+        return "archive, journal and run agree, and the found graph is among the validated ones"
+
+    def _trajectory(self) -> str:
+        table = pd.read_csv(io.BytesIO(self._content("trajectory.csv")))
+        summary = self._json("search.json")
+        recorded.check_trajectory(self.client, self.record.run_id, table, summary)
+        return f"{counted(len(table), 'iteration')}, as in the run"
+
+    def _stage_run(self, stage: str, run_id: str) -> str:
+        return recorded.check_stage(self.client, run_id, self._table(f"{stage}.parquet"), stage)
+
+    def _why(self) -> str:
+        """Why the search began with these models: what the first init stage said, and the best that
+        the second one measured.
+        """
+        start = self._json("start.json")["counts"]
+        table = self._table("init_instances.parquet")
+        return recorded.why_models(start, self._json("preference.json"), table)
+
+    def _exchanges(self) -> str:
+        told = [*self._json("start.json").get("exchanges", []), *self._journal("agent")]
+        same("the agent's exchanges", self.record.agent_exchanges, len(told))
         self.exchanges += [
             {
                 "stage": e["stage"],
@@ -448,134 +384,101 @@ class _Walk:
         ]
         return "in the journal and in start.json" if told else "no language model was asked"
 
-    def _dataset(self, record: Provenance) -> str:
-        where = self._file(record.dataset.path, record.dataset.md5)
-        splits = self._questions(record)
-        _same(
-            "the questions per split",
-            record.dataset.splits,
-            {split: len(rows) for split, rows in splits.items()},
-        )
-        sizes = ", ".join(f"{count} {split}" for split, count in record.dataset.splits.items())
-        return f"{where}; {sizes}; source {record.dataset.source['kind']}"
+    def _dataset(self) -> str:
+        dataset = self.record.dataset
+        where = self._file(dataset.path, dataset.md5)
+        sizes = {split: len(rows) for split, rows in self._questions.items()}
+        same("the questions per split", dataset.splits, sizes)
+        shown = ", ".join(f"{count} {split}" for split, count in sizes.items())
+        return f"{where}; {shown}; source {dataset.source['kind']}"
 
-    def _questions(self, record: Provenance) -> dict[str, list[Any]]:
-        table = pd.read_parquet(io.BytesIO(self._content(record, record.dataset.path)))
-        return questions_of(check(table, Questions, record.dataset.path))
+    @cached_property
+    def _questions(self) -> dict[str, list[Question]]:
+        path = self.record.dataset.path
+        return questions_of(check(self._table(path), Questions, path))
 
-    def _test(self, record: Provenance) -> str:
-        test = record.test
-        _same(
-            "the hash of the test questions",
-            test.questions,
-            questions_sha256(self._questions(record)["test"]),
-        )
+    def _test(self) -> str:
+        test = self.record.test
+        asked = questions_sha256(self._questions["test"])
+        same("the hash of the test questions", test.questions, asked)
         scored = [correct for correct in test.outcomes.values() if correct is not None]
-        _same("the share of right answers", test.accuracy, sum(scored) / len(scored))
-        if record.baseline is None:  # whose score in the run is a link of its own
-            metrics = self._client.get_run(record.run_id).data.metrics
-            _same("the run's test score", test.accuracy, metrics.get("test_found_accuracy"))
+        same("the share of right answers", test.accuracy, sum(scored) / len(scored))
+        if self.record.baseline is None:  # whose score in the run is a link of its own
+            metrics = self.client.get_run(self.record.run_id).data.metrics
+            same("the run's test score", test.accuracy, metrics.get("test_found_accuracy"))
         return (
             f"on {counted(len(scored), 'question')}, {100 * test.low:.1f} to"
             f" {100 * test.high:.1f} %"
         )
 
-    def _code(self, record: Provenance) -> str:
-        commit = record.code.commit
-        if commit is None:
+    def _rivals(self) -> str:
+        if not any(Path(path).name == "test.parquet" for path in self.contents):
+            raise _Unknown("it was registered before the test was part of the manifest")
+        table = check(self._table("test.parquet"), Evaluations, "test.parquet")
+        own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
+        same("the graph's test score", [self.record.test.accuracy], [*own[:1]])
+        recorded.check_test(self.client, self.record.run_id, table)
+        return f"{counted(len(table), 'score')} in test.parquet, as in the run"
+
+    def _code(self) -> str:
+        code = self.record.code
+        if code.commit is None:
             raise _Unknown("it was not made in a git repository")
-        if self._git("cat-file", "-e", f"{commit}^{{commit}}") is None:
-            raise _Broken("this repository does not have the commit")
-        if record.code.changed:
+        if git("cat-file", "-e", f"{code.commit}^{{commit}}", folder=self.folder) is None:
+            raise DataError("this repository does not have the commit")
+        if code.changed:
             raise _Unknown("files differed from the commit")
         return "the commit exists, and no file differed from it"
 
-    def _settings(self, record: Provenance, deployed: Deployed | None) -> str:
-        if deployed is None:
-            raise _Broken(f"{BUNDLE} can't be read, see above")
-        _same(
-            "the hash of the bundle's settings",
-            record.settings_sha256,
-            settings_sha256(deployed.profile, record.task),
-        )
-        now = settings_sha256(load_profile(record.profile, self.folder / "profiles"), record.task)
-        if now != record.settings_sha256:
-            raise _Unknown(f"profiles/{record.profile}.yaml has other settings now")
+    def _settings(self) -> str:
+        record = self.record
+        wanted = record.settings_sha256
+        kept = settings_sha256(self.bundle.profile, record.task)
+        same("the hash of the bundle's settings", wanted, kept)
+        name = f"profiles/{record.profile}.yaml"
+        now = load_profile(record.profile, self.folder / "profiles")
+        if settings_sha256(now, record.task) != wanted:
+            raise _Unknown(f"{name} has other settings now")
         if record.code.commit is None or record.code.changed:
             return f"those of the bundle, profile {record.profile}"
-        text = self._git("show", f"{record.code.commit}:profiles/{record.profile}.yaml")
+        text = git("show", f"{record.code.commit}:{name}", folder=self.folder)
         if text is None:
-            raise _Broken(f"the commit has no profiles/{record.profile}.yaml")
-        profile = parse(Profile, yaml.safe_load(text), f"profiles/{record.profile}.yaml")
+            raise DataError(f"the commit has no {name}")
+        profile = parse(Profile, yaml.safe_load(text), name)
         known = profile.newcomers | profile.pool
         # The record lists variants too, which are settings of their models.
-        then = profile.model_copy(
-            update={"pool": {name: known[name] for name in record.models if name in known}}
-        )
-        _same(
-            "the hash of the settings in the commit",
-            record.settings_sha256,
-            settings_sha256(then, record.task),
-        )
-        return f"those of the bundle, and of profiles/{record.profile}.yaml in the commit"
+        pool = {model: known[model] for model in record.models if model in known}
+        then = settings_sha256(profile.model_copy(update={"pool": pool}), record.task)
+        same("the hash of the settings in the commit", wanted, then)
+        return f"those of the bundle, and of {name} in the commit"
 
-    def _prompts(self, record: Provenance, deployed: Deployed | None) -> str:
-        if deployed is None:
-            raise _Broken(f"{BUNDLE} can't be read, see above")
-        shots = self._questions(record)["shots"]
-        _same(
-            "the hash of the prompts",
-            record.prompt_sha256,
-            prompt_sha256(deployed.profile, record.task, shots),
-        )
-        _same(
-            "the bundle's worked examples",
-            prompt_sha256(deployed.profile, record.task, deployed.shots),
-            record.prompt_sha256,
-        )
+    def _prompts(self) -> str:
+        profile = self.bundle.profile
+        for what, shots in (
+            ("the hash of the prompts", self._questions["shots"]),
+            ("the bundle's worked examples", self.bundle.shots),
+        ):
+            found = prompt_sha256(profile, self.record.task, shots)
+            same(what, self.record.prompt_sha256, found)
         return "from the settings and the dataset's worked examples"
 
-    def _model(self, record: Provenance, deployed: Deployed | None, name: str) -> str:
-        if deployed is None:
-            raise _Broken(f"{BUNDLE} can't be read, see above")
-        recomputed = revisions(deployed.profile)[name]
-        wanted = record.models[name]
-        _same("its revision", wanted.revision, recomputed.revision)
-        _same("its identity in the call cache", wanted.identity, recomputed.identity)
+    def _model(self, name: str) -> str:
+        wanted = self.record.models[name]
+        found = revisions(self.bundle.profile)[name]
+        same("its revision", wanted.revision, found.revision)
+        same("its identity in the call cache", wanted.identity, found.identity)
         if wanted.revision == "unpinned":
             raise _Unknown(
                 "the profile pins no revision: what answered at its endpoint is all that is known"
             )
-        used = name in {node.model for node in deployed.graph.nodes}
+        used = name in {node.model for node in self.bundle.graph.nodes}
         return "used by the graph" if used else "in the pool, not used by the graph"
 
-    def _parent(self, task: str, parent: Parent | None) -> str:
-        assert parent is not None
-        version = self.registry.find(f"{task}/{parent.version}")
-        _same(
-            "the hash of its lineage record",
-            parent.record_sha256,
+    def _parent(self, label: str, parent: Parent) -> str:
+        version = self.registry.find(label)
+        for digest in (
             version.tags.get("lineage_sha256"),
-        )
-        _same(
-            "the hash of its lineage record",
-            parent.record_sha256,
             sha256(self.registry.text(version, LINEAGE)),
-        )
+        ):
+            same("the hash of its lineage record", parent.record_sha256, digest)
         return "the champion that it was compared with; its record is unchanged"
-
-    def _git(self, *arguments: str) -> str | None:
-        done = subprocess.run(
-            ["git", *arguments], cwd=self.folder, capture_output=True, text=True, check=False
-        )
-        return done.stdout if done.returncode == 0 else None
-
-
-def _same(what: str, expected: Any, found: Any) -> None:
-    """Raises _Broken when two values that should be one are not."""
-    if expected != found:
-        shown = [
-            text if len(text := str(value)) <= 40 else text[:37] + "..."
-            for value in (expected, found)
-        ]
-        raise _Broken(f"{what}: expected {shown[0]}, found {shown[1]}")

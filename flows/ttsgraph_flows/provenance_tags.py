@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import subprocess
 from functools import lru_cache
+from pathlib import Path
 
 from ttsgraph.graphs.graph import CollaborationGraph
 
 
-def git(*arguments: str) -> str:
-    """What git says in the working directory, nothing where it can't."""
+def git(*arguments: str, folder: Path = Path()) -> str | None:
+    """What git says in a folder, the working directory by default; None where it can't."""
     try:
-        return subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
-        return ""
+        return None
+    return done.stdout.strip()
 
 
 @lru_cache(maxsize=1)
-def commit() -> str:
-    """The commit of the working directory, empty outside a repository."""
+def commit() -> str | None:
+    """The commit of the working directory; None outside a repository."""
     return git("rev-parse", "HEAD")
 
 
 def run_tags(stage: str) -> dict[str, str]:
     """Tags by which MLflow shows a run's source, the flow of a stage, and commit."""
     tags = {"mlflow.source.name": f"{__package__}.{stage}", "mlflow.source.type": "LOCAL"}
-    return tags | {"mlflow.source.git.commit": commit()} if commit() else tags
+    known = commit()
+    return tags | {"mlflow.source.git.commit": known} if known else tags
 
 
 def graph_note(title: str, graph: CollaborationGraph) -> str:

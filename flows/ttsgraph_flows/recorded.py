@@ -29,10 +29,10 @@ def check_candidates(client: MlflowClient, run_id: str, table: pd.DataFrame) -> 
         check_history(client, run_id, key, wanted, f"the {_said(key)} of the candidates")
     with tempfile.TemporaryDirectory() as folder:
         logged = logged_rows(client, run_id, Path(folder))
-    _same("the candidates in the run's table", len(table), len(logged))
+    same("the candidates in the run's table", len(table), len(logged))
     for column in ("candidate_id", *table.select_dtypes(exclude=["number", "bool"])):
         for place, (one, other) in enumerate(zip(table[column], logged[column], strict=True)):
-            _same(f"the {_said(column)} of candidate {place} in the run's table", one, other)
+            same(f"the {_said(column)} of candidate {place} in the run's table", one, other)
 
 
 def check_history(
@@ -99,9 +99,12 @@ def why_models(
     )
 
 
-def _same(what: str, expected: Any, found: Any) -> None:
+def same(what: str, expected: Any, found: Any) -> None:
+    """Raises DataError when two values that should be one are not."""
     if expected != found:
-        raise DataError(f"{what}: expected {str(expected)[:40]}, found {str(found)[:40]}")
+        shown = [str(value) for value in (expected, found)]
+        brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
+        raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
 
 
 def _said(key: str) -> str:
@@ -117,13 +120,13 @@ def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline)
     """The search's run has the same baseline, put up for the same reason with the same score."""
     path = client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
     told = json.loads(Path(path).read_text(encoding="utf-8"))
-    _same(
+    same(
         "the baseline in the run",
         baseline.model_dump(),
         {key: told[key] for key in Baseline.model_fields},
     )
-    _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
-    _same(
+    same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
+    same(
         "the hash of the baseline's graph",
         record.graph_hash,
         CollaborationGraph.from_dict(told["graph"]).content_hash,

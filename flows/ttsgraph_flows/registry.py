@@ -128,86 +128,63 @@ class Registry:
 
     def text(self, version: Version, name: str) -> str:
         """One of a version's files. Raises DataError when it can't be had."""
-        try:
-            # Not models:/..., which MLflow resolves at the process's own tracking URI.
-            kept = self._client.get_model_version_download_uri(
-                PREFIX + version.task, version.number
-            )
-            with tempfile.TemporaryDirectory() as folder:
-                path = mlflow.artifacts.download_artifacts(
-                    f"{kept}/artifacts/{name}",
-                    dst_path=folder,
-                    tracking_uri=self._client.tracking_uri,
-                )
-                return Path(path).read_text(encoding="utf-8")
-        except (MlflowException, OSError, ValueError) as error:
+        with self._download(version, name) as path:
+            return path.read_text(encoding="utf-8")
+
+    def registered(self, version: Version, name: str, tag: str) -> str:
+        """One of a version's files. Raises DataError when its hash is not the one of the tag."""
+        text = self.text(version, name)
+        if sha256(text) != version.tags.get(tag):
             raise DataError(
-                f"version {version.label}: expected its {name}, but {_first_line(error)}"
-            ) from None
+                f"version {version.label}: {name} is not the file that was registered; `ttsgraph"
+                f" lineage --check {version.label}` lists what else is not"
+            )
+        return text
 
     def provenance(self, version: Version) -> Provenance:
         """Where a version comes from. Raises DataError when the record is not the one that was
         registered.
         """
-        text = self.text(version, LINEAGE)
-        if sha256(text) != version.tags.get("lineage_sha256"):
-            raise DataError(
-                f"version {version.label}: {LINEAGE} is not the file that was registered; `ttsgraph"
-                " lineage` says more"
-            )
+        text = self.registered(version, LINEAGE, "lineage_sha256")
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
     def files_sha256(self, version: Version) -> str:
         """A hash over all that was logged with a version: its files and the code that MLflow runs
         to load it. Raises DataError.
         """
+        with self._download(version) as folder:
+            return _digest(folder)
+
+    @contextlib.contextmanager
+    def _download(self, version: Version, name: str = "") -> Iterator[Path]:
+        """One of a version's files, or the folder of all that was logged with it."""
         try:
-            return self._digest(
-                self._client.get_model_version_download_uri(PREFIX + version.task, version.number)
+            # Not models:/..., which MLflow resolves at the process's own tracking URI.
+            kept = self._client.get_model_version_download_uri(
+                PREFIX + version.task, version.number
             )
-        except (MlflowException, OSError) as error:
+            with tempfile.TemporaryDirectory() as folder:
+                yield self._fetched(f"{kept}/artifacts/{name}" if name else kept, folder)
+        except (MlflowException, OSError, ValueError) as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise DataError(
-                f"version {version.label}: expected its files, but {_first_line(error)}"
+                f"version {version.label}: expected its {name or 'files'}, but {why}"
             ) from None
 
-    def _digest(self, kept: str) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            there = Path(
-                mlflow.artifacts.download_artifacts(
-                    kept, dst_path=folder, tracking_uri=self._client.tracking_uri
-                )
-            )
-            files = sorted(
-                path
-                for path in there.rglob("*")
-                if path.is_file() and path.name not in MADE_WHEN_READ
-            )
-            told = [
-                f"{path.relative_to(there).as_posix()}"
-                f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
-                for path in files
-            ]
-        return sha256("\n".join(told))
+    def _fetched(self, uri: str, folder: str) -> Path:
+        there = self._client.tracking_uri
+        return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=there))
 
     def deployed(self, version: Version) -> Deployed:
         """All that answering takes. Raises InputError when the bundle is not the one that was
         registered.
         """
-        text = self.text(version, BUNDLE)
-        if sha256(text) != version.tags.get("bundle_sha256"):
-            raise DataError(
-                f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph"
-                " lineage` says more"
-            )
-        read = Deployed.from_dict(
-            json.loads(text), f"version {version.label}: {BUNDLE}", version.number
-        )
+        where = f"version {version.label}: "
+        text = self.registered(version, BUNDLE, "bundle_sha256")
+        read = Deployed.from_dict(json.loads(text), where + BUNDLE, version.number)
         front: tuple[Rung, ...] = ()
         if LADDER_SHA256 in version.tags:
-            ladder = self.text(version, LADDER)
-            if sha256(ladder) != version.tags[LADDER_SHA256]:
-                raise DataError(f"version {version.label}: {LADDER} is not the one registered")
-            front = read_ladder(ladder, f"version {version.label}: {LADDER}")
+            front = read_ladder(self.registered(version, LADDER, LADDER_SHA256), where + LADDER)
         found_by = version.tags.get("found_by", "")
         return replace(read, tested=_figures(version), front=front, found_by=found_by)
 
@@ -272,7 +249,9 @@ class Registry:
                 )
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
-            tags["files_sha256"] = self._digest(f"models:/{info.model_id}")
+            with tempfile.TemporaryDirectory() as folder:
+                logged = self._fetched(f"models:/{info.model_id}", folder)
+                tags["files_sha256"] = _digest(logged)
             return _version(
                 self._client.create_model_version(
                     name, info.model_uri, record.run_id, tags, model_id=info.model_id
@@ -442,6 +421,23 @@ class Registry:
                 self._client.delete_model_version_tag(PREFIX + version.task, version.number, key)
 
 
+def dependents(
+    tracking_uri: str, dataset: str | None = None, model: str | None = None
+) -> list[Version]:
+    """The versions that were made with a dataset (its MD5) or a model (`name`, or `name@revision`),
+    oldest first.
+    """
+    name, _, revision = (model or "").partition("@")
+    found = []
+    for version in Registry(tracking_uri).versions():
+        models = json.loads(version.tags.get("models", "{}"))
+        if (dataset is None or version.tags.get("dataset") == dataset) and (
+            model is None or (name in models and revision in ("", models[name]))
+        ):
+            found.append(version)
+    return found
+
+
 class RegistryLoader:
     """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
     asked for each time.
@@ -496,6 +492,18 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
         f"{version.label}, a baseline ({record.baseline.label}), {instead}:"
         f" {record.baseline.reason}"
     )
+
+
+def _digest(folder: Path) -> str:
+    """A hash over the names and contents of all files in a folder."""
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in MADE_WHEN_READ
+    )
+    told = [
+        f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in files
+    ]
+    return sha256("\n".join(told))
 
 
 def _figures(version: Version) -> Figures:
@@ -559,7 +567,3 @@ def _pages(ask: Any) -> Iterator[ModelVersion]:
         token = page.token
         if not token:
             return
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -480,18 +480,19 @@ def lineage(
 
     Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
     """
-    from ttsgraph_flows import lineage as lineages
+    from ttsgraph_flows.lineage import lineage as walk
+    from ttsgraph_flows.registry import dependents
 
     uri = _params().tracking_uri
     if (version is None) == (dataset is None and model is None):
         raise InputError("expected a version, or else --dataset or --model")
     if version is None:
-        found = lineages.dependents(
+        found = dependents(
             uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model
         )
         _print([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
         return
-    walked = lineages.lineage(version, uri)
+    walked = walk(version, uri)
     if as_json:
         _print(walked.to_dict())
     else:

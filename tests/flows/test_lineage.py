@@ -15,8 +15,8 @@ import pytest
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError, InputError
 from ttsgraph.base.files import md5
-from ttsgraph_flows.lineage import dependents, lineage
-from ttsgraph_flows.registry import Registry, RegistryLoader
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import Registry, RegistryLoader, dependents
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ import pytest
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph_flows import report, research
-from ttsgraph_flows.lineage import dependents, lineage
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import dependents
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"
