@@ -37,12 +37,13 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.settings.stages import DeploySettings
+from ttsgraph.stages.plan import STAGES
 from ttsgraph.stages.records import Running, Searched, Started, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.manifest import manifest_of
 from ttsgraph_flows.provenance_tags import git
+from ttsgraph_flows.recorded import run_sha256
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.stage_runs import stage_run
@@ -193,11 +194,23 @@ def deploy(
 
 
 def seal(stage: Stage, method: str, version: Version) -> None:
-    """Give a version the manifest of all that it rests on, once that is written."""
+    """Keep as a tag of a version, once all of it is written, a digest of all that its claim rests
+    on beside its own files: what every stage before it wrote, and what its runs in MLflow say of
+    themselves.
+    """
     registry = Registry(stage.params.tracking_uri)
+    client = client_of(registry.uri)
     record = registry.provenance(version)
-    runs = (record.run_id, *record.stage_runs.values())
-    registry.seal(version, manifest_of(stage, method, runs, client_of(registry.uri)))
+    names = {"profile": stage.params.profile, "task": stage.task, "method": method}
+    paths = [
+        Path(path.format(**names))
+        for plan in STAGES
+        if "task" in plan.per
+        for path in (*plan.writes, *plan.plots, *plan.metrics)
+    ]
+    files = {path.as_posix(): md5(path) for path in paths if path.is_file()}
+    runs = {run: run_sha256(client, run) for run in (record.run_id, *record.stage_runs.values())}
+    registry.seal(version, {"files": files, "runs": runs})
 
 
 def _decisive_files(folder: Path, start: Path) -> dict[str, str]:

@@ -4,9 +4,10 @@ that says how.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,12 @@ EXIT_CODES = (
     "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile"
     " was reached; 3 and 4 keep what was computed, and the next start goes on"
 )
+
+
+PROFILE: Mapping[str, Any] = {
+    "help": "a profile of profiles/ (default: the one in params.yaml)",
+}
+"""The option that most commands have."""
 
 
 class Stopped(BaseException):
@@ -54,6 +61,18 @@ def stopped_by_signals() -> Iterator[None]:
 def say(line: str) -> None:
     """Tell the person who runs this, in a line on stderr."""
     print(redact(line), file=sys.stderr, flush=True)
+
+
+def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
+    """Run work from the command line, with options as `ArgumentParser.add_argument` takes them;
+    ends as `guarded`.
+    """
+    parser = argparse.ArgumentParser(
+        description=(work.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
+    for name, option in options.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **option)
+    guarded(lambda: work(**vars(parser.parse_args())))
 
 
 def guarded(work: Callable[[], Any]) -> None:

@@ -7,7 +7,6 @@ why a stage runs again. Files are written only where they differ.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ttsgraph.serving.number_format import number_format
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.stages.identity import stage_identity
 from ttsgraph.stages.plan import IDENTITY, STAGES
-from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.ending import PROFILE, command
 
 
 def identity(profile: str | None = None) -> list[Path]:
@@ -66,8 +65,4 @@ def _number_format(profile: Profile) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument(
-        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
-    )
-    guarded(lambda: identity(**vars(parser.parse_args())))
+    command(identity, profile=PROFILE)

@@ -16,7 +16,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.records import Preferred, write_record
-from ttsgraph.stages.schemas import Trials, write_table
+from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of
 from ttsgraph.stages.trials import evaluate_trials, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
@@ -35,12 +35,7 @@ def init_family(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     if stage.profile.init.contest.enabled:
         contest = run_contest(stage, "init_family", probes_only=True)
-        table = contest_table(contest)
-        write_table(table, Trials, stage.results / "init_family.parquet")
-        preference = preference_of(contest, contest.standings)
-        _write_preference(stage, preference, [])
-        stage.write_calls("init_family")
-        stage.record("init_family", table)
+        _finish(stage, contest_table(contest), preference_of(contest, contest.standings))
         return
     brief = stage.brief()
     settings = stage.profile.init
@@ -68,19 +63,19 @@ def init_family(task: str, profile: str | None = None) -> None:
 
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
         table, preference, exchanges = stage.with_agent(run, account="init_family")
-    write_table(table, Trials, stage.results / "init_family.parquet")
-    _write_preference(stage, preference, exchanges)
-    stage.write_calls("init_family")
-    stage.record("init_family", table)
+    _finish(stage, table, preference, exchanges)
 
 
-def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
+def _finish(
+    stage: Stage, table: pd.DataFrame, preference: Preference, exchanges: Sequence[Exchange] = ()
+) -> None:
     chosen = {
         "models": list(preference.models),
         "reason": preference.reason,
         "exchanges": [asdict(e) for e in exchanges],
     }
     write_record(Preferred, stage.results / "preference.json", chosen)
+    stage.finish("init_family", Trials, table)
 
 
 if __name__ == "__main__":

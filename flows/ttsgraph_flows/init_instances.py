@@ -4,6 +4,7 @@ second init stage).
 
 import asyncio
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.contest import run_contest
 from ttsgraph_flows.live import live
-from ttsgraph_flows.stage import load_stage, main
+from ttsgraph_flows.stage import Stage, load_stage, main
 
 
 @flow(name="init_instances")
@@ -35,14 +36,9 @@ def init_instances(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     if stage.profile.init.contest.enabled:
         contest = run_contest(stage, "init_instances")
-        table = contest_table(contest)
-        write_table(table, Trials, stage.results / "init_instances.parquet")
         evidence = contest_evidence(contest)
-        write_table(evidence, Evidence, stage.results / "evidence.parquet")
-        data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
-        write_record(Started, stage.results / "start.json", data)
-        stage.write_calls("init_instances")
-        stage.record("init_instances", table, metrics=rate_metrics(evidence))
+        started = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
+        _finish(stage, contest_table(contest), evidence, started)
         return
     brief = stage.brief()
     settings = stage.profile.init
@@ -71,15 +67,18 @@ def init_instances(task: str, profile: str | None = None) -> None:
 
     table, exchanges = stage.with_agent(run, account="init_instances")
     start = start_trial(table, brief, stage.profile.search.way)
-    write_table(table, Trials, stage.results / "init_instances.parquet")
-    # No node is graded here but the sink.
-    write_table(NodeAnswers().table(), Evidence, stage.results / "evidence.parquet")
     # With those of the stage before: all of what the agent was asked on the way to this start.
     told = [*(exchange.model_dump() for exchange in chosen.exchanges), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
+    _finish(stage, table, NodeAnswers().table(), started)  # no node is graded but the sink
+
+
+def _finish(
+    stage: Stage, table: pd.DataFrame, evidence: pd.DataFrame, started: dict[str, Any]
+) -> None:
+    write_table(evidence, Evidence, stage.results / "evidence.parquet")
     write_record(Started, stage.results / "start.json", started)
-    stage.write_calls("init_instances")
-    stage.record("init_instances", table)
+    stage.finish("init_instances", Trials, table, rate_metrics(evidence))
 
 
 if __name__ == "__main__":

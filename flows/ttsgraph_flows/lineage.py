@@ -35,9 +35,8 @@ from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.questions import questions_of
 from ttsgraph_flows import recorded
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.manifest import run_sha256
 from ttsgraph_flows.provenance_tags import git
-from ttsgraph_flows.recorded import same
+from ttsgraph_flows.recorded import run_sha256, same
 from ttsgraph_flows.registry import (
     DECISION,
     LADDER,
@@ -363,9 +362,11 @@ class _Walk:
 
     def _why(self) -> str:
         """Why the search began with these models: what the first init stage said, and the best that
-        the second one measured.
+        the second one measured; a warm one begins with those of the champion.
         """
         start = self._json("start.json")["counts"]
+        if self.record.warm_from is not None:
+            return f"{json.dumps(start)}: those of {self.record.warm_from}"
         table = self._table("init_instances.parquet")
         return recorded.why_models(start, self._json("preference.json"), table)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 
 from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
@@ -37,14 +37,17 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
             yield view.publish
         return
     if not wants_display():
-        lines = PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True))
-        yield lines.publish
-        lines.end()
+        yield view.publish
+        print(view.posting().line, file=sys.stderr, flush=True)
         return
     console = Console(stderr=True, highlight=False)
     # What the stage prints meanwhile goes above the display, and the last state stays on the
     # screen.
-    with Live(get_renderable=view.panel, console=console, refresh_per_second=REFRESH_PER_S):
+    with Live(
+        get_renderable=lambda: picture([view.posting()]),
+        console=console,
+        refresh_per_second=REFRESH_PER_S,
+    ):
         yield view.publish
 
 
@@ -82,49 +85,21 @@ class View:
         with self._lock:
             self.state = self.state.after(event)
 
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the stage began."""
-        return self._clock() - self._began
-
-    def panel(self) -> Group:
-        """The state as a board of this stage alone."""
-        return picture([self.posting()])
-
     def posting(self) -> Posting:
-        """The state as a board of several stages shows it."""
-        elapsed = self.elapsed_s
+        """The state as a board shows it; its line is of a stage that has come to its end."""
+        state = self.state
+        elapsed = self._clock() - self._began
+        known = details(state, self.limits, elapsed)
+        done = f"{headline(state)}: done in {_span(elapsed)}"
         return Posting(
-            self.state.label,
-            headline(self.state),
-            self.state.share,
-            f"{_span(elapsed)}, {time_left(self.state, elapsed)}",
-            details(self.state, self.limits, elapsed),
-            line(self.state, self.limits, elapsed),
-            self.state.outcome,
+            state.label,
+            headline(state),
+            state.share,
+            f"{_span(elapsed)}, {time_left(state, elapsed)}",
+            known,
+            "; ".join(filter(None, (done, known, state.outcome))),
+            state.outcome,
         )
-
-
-class PlainLines:
-    """One line, at the end of the stage; for logs."""
-
-    def __init__(self, view: View, write: Callable[[str], None]) -> None:
-        self._view = view
-        self._write = write
-
-    def publish(self, event: Event) -> None:
-        """Take an event in."""
-        self._view.publish(event)
-
-    def end(self) -> None:
-        """The line, of a stage that has come to its end."""
-        self._write(line(self._view.state, self._view.limits, self._view.elapsed_s))
-
-
-def line(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """A stage that has come to its end, as one line."""
-    done = f"{headline(state)}: done in {_span(elapsed_s)}"
-    return "; ".join(filter(None, (done, details(state, limits, elapsed_s), state.outcome)))
 
 
 def headline(state: RunState) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from prefect import flow
 
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.stages.schemas import Pilots, write_table
+from ttsgraph.stages.schemas import Pilots
 from ttsgraph.stages.trials import best_single, evaluate_cases, pilot_cases
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import load_stage, main
@@ -35,9 +35,7 @@ def pilot(task: str, profile: str | None = None) -> None:
             account="pilot",
         )
     table = table.assign(within_budget=table["budget_units"] <= budget.limit)
-    write_table(table, Pilots, stage.results / "pilot.parquet")
-    stage.write_calls("pilot")
-    stage.record("pilot", table)
+    stage.finish("pilot", Pilots, table)
 
 
 if __name__ == "__main__":

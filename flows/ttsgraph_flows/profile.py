@@ -4,7 +4,7 @@ from prefect import flow
 
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.stages.lengths import off_the_mark, profiled
-from ttsgraph.stages.schemas import Profiles, write_table
+from ttsgraph.stages.schemas import Profiles
 from ttsgraph_flows.ending import say
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import load_stage, main
@@ -27,9 +27,7 @@ def profile_models(task: str, profile: str | None = None) -> None:
             batch=True,
             account="profile",
         )
-    write_table(table, Profiles, stage.results / "profile.parquet")
-    stage.write_calls("profile")
-    stage.record("profile", table)
+    stage.finish("profile", Profiles, table)
     if off := off_the_mark(given, task, table):
         say(
             f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ttsgraph.graphs.graph import CollaborationGraph
 
+COMMIT = "mlflow.source.git.commit"
+
 
 def git(*arguments: str, folder: Path = Path()) -> str | None:
     """What git says in a folder, the working directory by default; None where it can't."""
@@ -30,7 +32,7 @@ def run_tags(stage: str) -> dict[str, str]:
     """Tags by which MLflow shows a run's source, the flow of a stage, and commit."""
     tags = {"mlflow.source.name": f"{__package__}.{stage}", "mlflow.source.type": "LOCAL"}
     known = commit()
-    return tags | {"mlflow.source.git.commit": known} if known else tags
+    return tags | {COMMIT: known} if known else tags
 
 
 def graph_note(title: str, graph: CollaborationGraph) -> str:

@@ -16,9 +16,10 @@ from mlflow.tracking import MlflowClient
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.wording import counted
-from ttsgraph.deployment.provenance import Baseline, Provenance
+from ttsgraph.deployment.provenance import Baseline, Provenance, canonical, sha256
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph_flows.evaluated import logged_rows, steps
+from ttsgraph_flows.provenance_tags import COMMIT
 from ttsgraph_flows.stage_runs import as_archive
 from ttsgraph_flows.tracking import SERIES, baseline_file, test_scores
 
@@ -105,6 +106,17 @@ def same(what: str, expected: Any, found: Any) -> None:
         shown = [str(value) for value in (expected, found)]
         brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
         raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
+
+
+def run_sha256(client: MlflowClient, run_id: str) -> str:
+    """A hash of a run's params and of its tags, without those that MLflow and reports add later."""
+    run = client.get_run(run_id)
+    tags = {
+        key: value
+        for key, value in run.data.tags.items()
+        if key == COMMIT or not key.startswith("mlflow.")
+    }
+    return sha256(canonical([run.info.status, run.data.params, tags]))
 
 
 def _said(key: str) -> str:

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-import yaml
-
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Calls
@@ -22,7 +20,7 @@ from ttsgraph.runtime.clients import open_cache
 from ttsgraph.settings.profile import Profile, load_params, load_profile
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.tracking import database_file
-from ttsgraph_flows.verify import recorded_calls
+from ttsgraph_flows.verify import read_lock, recorded_calls
 
 ARTIFACTS = Path("mlruns")
 PLACES = {
@@ -47,13 +45,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     told = []
     for task in tasks or params.tasks:
         if not usable(registry, task):
-            lock_file = Path("dvc.lock")
-            lock = (
-                yaml.safe_load(lock_file.read_text(encoding="utf-8"))["stages"]
-                if lock_file.exists()
-                else {}
-            )
-            recorded = recorded_calls(params, task, lock)
+            recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
                     f"{task}: expected its recorded calls, found none; `dvc pull` gets them, `make"

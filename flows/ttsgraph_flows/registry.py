@@ -193,7 +193,7 @@ class Registry:
         self._tag(version, FIGURES, json.dumps(asdict(figures)))
 
     def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
-        """Keep the digests of all that a version rests on (ttsgraph_flows/manifest.py)."""
+        """Keep the digests of all that a version rests on (ttsgraph_flows/deployment.py)."""
         decided = {DECISION: self.find(version.label).tags.get(DECISION, "")}
         self._tag(version, MANIFEST, json.dumps({**manifest, **decided}, sort_keys=True))
 

@@ -7,7 +7,6 @@ the cache.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -22,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
 from ttsgraph.base.errors import EndpointError
@@ -32,7 +30,7 @@ from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import board
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.ending import EXIT_INPUT, guarded, say, stopped_by_signals
+from ttsgraph_flows.ending import EXIT_INPUT, command, say, stopped_by_signals
 from ttsgraph_flows.identity import identity
 from ttsgraph_flows.live import wants_display
 
@@ -125,23 +123,17 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise EndpointError(f"the Prefect server did not start; see {log}")
 
 
-def _locked(lock: Path) -> dict[str, str]:
-    """Path -> MD5 of the files that stages wrote, in dvc.lock."""
-    found = yaml.safe_load(lock.read_text(encoding="utf-8")) if lock.exists() else {}
-    stages = found.get("stages", {}).values()
-    return {item["path"]: item["md5"] for entry in stages for item in entry.get("outs", ())}
-
-
 def recall(params: Params, profile: Profile) -> None:
     """Put calls that were pulled into the call cache, if there is none yet, so that no model is
     asked for them again. A file that is not the one of dvc.lock is left out, with a message.
     """
     from ttsgraph.models.recording import read_calls
     from ttsgraph_flows.register import remember
+    from ttsgraph_flows.verify import locked_files
 
     if (STATE / "calls").exists() or profile.workers.store is not None:
         return
-    locked = _locked(Path("dvc.lock"))
+    locked = locked_files()
     for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
         if locked.get(str(path)) in (None, md5(path)):
             remember(profile, read_calls(path))
@@ -182,24 +174,24 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
     write_text(path, re.sub(r"(?m)^profile:.*$", f"profile: {name}", text))
 
 
-def repro(name: str = "", only_ask: bool = False) -> None:
+def repro(profile: str = "", only_ask: bool = False) -> None:
     """Rebuild what changed, under this profile if one is named. With `only_ask`, say whether that
     can be done here. Ends with exit code 2 when a stage failed or something given can't be used.
     Raises EndpointError where there is no dvc.
     """
     params = load_params()
-    name = name or params.profile
-    profile = load_profile(name)
+    name = profile or params.profile
+    loaded = load_profile(name)
     if only_ask:
-        if profile.engine.device == "gpu" and (name != params.profile or changed_stages()):
-            require_gpus(name, profile, params.tasks)
+        if loaded.engine.device == "gpu" and (name != params.profile or changed_stages()):
+            require_gpus(name, loaded, params.tasks)
         return
     if name != params.profile:
         choose(name)
         params = load_params()
     for task in params.tasks:
-        if profile.task(task).lengths.given is not None:  # else what a call costs is measured first
-            profile.budget_on(task).require_feasible()
+        if loaded.task(task).lengths.given is not None:  # else what a call costs is measured first
+            loaded.budget_on(task).require_feasible()
     if shutil.which("dvc") is None:
         raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
     stages = changed_stages()
@@ -207,20 +199,20 @@ def repro(name: str = "", only_ask: bool = False) -> None:
         print("Data and pipelines are up to date.")
         tell(params.profile)
         return
-    require_gpus(name, profile, params.tasks)
+    require_gpus(name, loaded, params.tasks)
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
     from ttsgraph.methods import searcher_class
     from ttsgraph.runtime.clients import servers_on_demand
 
     for method in params.methods:
         searcher_class(method)
-    recall(params, profile)
+    recall(params, loaded)
     with ExitStack() as stack:
         stack.enter_context(stopped_by_signals())
         env = dict(os.environ)
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
-        stack.enter_context(servers_on_demand(profile))
+        stack.enter_context(servers_on_demand(loaded))
         # No run cache: a search that DVC restored instead of running it would have no runs in
         # MLflow.
         command = ["dvc", "repro", "--no-run-cache"]
@@ -237,8 +229,4 @@ def repro(name: str = "", only_ask: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=repro.__doc__)
-    parser.add_argument("--profile", default="")
-    parser.add_argument("--only-ask", action="store_true")
-    asked = parser.parse_args()
-    guarded(lambda: repro(asked.profile, asked.only_ask))
+    command(repro, profile={"default": ""}, only_ask={"action": "store_true"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,21 +66,6 @@ class Plan:
     newcomers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a re-search came to. `calls` are the model calls of the search; `champion` is the
-    version that serves afterwards.
-    """
-
-    plan: Kind
-    reason: str
-    pool: str
-    champion: str
-    promoted: bool = False
-    version: str = ""
-    calls: int = 0
-
-
 @dataclass(frozen=True)
 class Last:
     """The champion, as a warm search starts from it: its record, its bundle, and its search's files
@@ -107,32 +92,32 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
         outcome = _research(stage)
         refresh()
     say(f"research {task} ({reason}): {outcome.plan}: {outcome.reason}")
-    return asdict(outcome)
+    return outcome.model_dump()
 
 
-def _research(stage: Stage) -> Outcome:
+def _research(stage: Stage) -> Researched:
     registry = Registry(stage.params.tracking_uri)
     pool = pool_fingerprint(stage.profile)
     champion = registry.settled(stage.task)
     plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
-        return Outcome("nothing", plan.reason, pool, champion.label)
+        return Researched(plan="nothing", reason=plan.reason, pool=pool, champion=champion.label)
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
         registry.searched_without(now)
-        outcome = Outcome(
-            "cold",
-            plan.reason,
-            pool,
-            now.label,
-            champion is None or now.number != champion.number,
-            now.label,
+        outcome = Researched(
+            plan="cold",
+            reason=plan.reason,
+            pool=pool,
+            champion=now.label,
+            promoted=champion is None or now.number != champion.number,
+            version=now.label,
         )
     else:
         outcome = _warm(stage, registry, last, plan)
-    write_record(Researched, outcome_path(stage.params.profile, stage.task), asdict(outcome))
+    write_record(Researched, outcome_path(stage.params.profile, stage.task), outcome.model_dump())
     _keep(_folder(stage))
     return outcome
 
@@ -208,7 +193,7 @@ def _last(registry: Registry, champion: Version) -> Last:
     return Last(champion, record, registry.deployed(champion), files)
 
 
-def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
+def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
     """Profile the newcomers, search warm, and put what was found to the test if it is not the
     champion's own graph.
     """
@@ -216,45 +201,46 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
         Pilots, stage.results / "pilot.parquet", "pilot"
     )  # which the test needs: before anything is spent
     found, calls = _search(stage, last, plan)
-    pool = pool_fingerprint(stage.profile)
-    if found.graph.content_hash == last.record.graph_hash:
-        why = (
-            f"{plan.reason}; no graph with a newcomer is better than {last.version.label}, which"
-            " stays"
+
+    def outcome(reason: str, champion: str, **more: Any) -> Researched:
+        pool = pool_fingerprint(stage.profile)
+        why = f"{plan.reason}; {reason}"
+        return Researched(
+            plan="warm", reason=why, pool=pool, champion=champion, calls=calls, **more
         )
-        return Outcome("warm", why, pool, last.version.label, calls=calls)
+
+    before = last.version.label
+    if found.graph.content_hash == last.record.graph_hash:
+        return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
     questions = stage.questions()
     folder = _folder(stage)
-    stage = replace(stage, measured=folder / "profile.parquet")
-    cost = stage.profile.cost_model(stage.task)
-    cases = _test_cases(stage, found.graph, pilot, cost)
-    feedbacks = stage.with_models(
+    tested = replace(stage, measured=folder / "profile.parquet")
+    cost = tested.profile.cost_model(stage.task)
+    cases = _test_cases(tested, found.graph, pilot, cost)
+    feedbacks = tested.with_models(
         lambda environment, splits: cases_feedback(cases, environment, splits["test"]),
         account="evaluate-warm",
     )
     table = cases_table(cases, feedbacks, cost)
     add_test_scores(stage.params.tracking_uri, read_run_id(folder, "research"), table)
-    _keep(
-        folder
-    )  # before there is a version: from its first moment, lineage finds what it was made from
+    # Before there is a version: from its first moment, lineage finds what it was made from.
+    _keep(folder)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     if put_up.graph.content_hash == last.record.graph_hash:
-        why = f"{plan.reason}; {put_up.choice.reason}; that is {last.version.label}, which stays"
-        return Outcome("warm", why, pool, last.version.label, calls=calls)
-    version, decision = deploy(
-        stage, "warm", folder, folder, put_up, questions, last.version.label, table
+        return outcome(f"{put_up.choice.reason}; that is {before}, which stays", before)
+    version, decision = deploy(tested, "warm", folder, folder, put_up, questions, before, table)
+    scores = [f"{100 * test.accuracy:.1f} %" for test in (put_up.test, last.record.test)]
+    reasons = [
+        *([f"instead of the found graph, {put_up.choice.reason}"] if put_up.choice.place else []),
+        f"{version.label} has {scores[0]} against {scores[1]} of {before}",
+        f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}",
+    ]
+    return outcome(
+        "; ".join(reasons),
+        registry.find(f"{stage.task}@champion").label,
+        promoted=decision.promote,
+        version=version.label,
     )
-    champion = registry.find(f"{stage.task}@champion")
-    scores = (
-        f"{100 * put_up.test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of"
-        f" {last.version.label}"
-    )
-    instead = (
-        "" if put_up.choice.place == 0 else f"; instead of the found graph, {put_up.choice.reason}"
-    )
-    outcome = f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}"
-    why = f"{plan.reason}{instead}; {version.label} has {scores}; {outcome}"
-    return Outcome("warm", why, pool, champion.label, decision.promote, version.label, calls)
 
 
 def _test_cases(

@@ -228,21 +228,25 @@ def _tell(
     exchanges: Sequence[Mapping[str, Any]],
 ) -> None:
     """The search's run in MLflow gets what was found and what nodes gain, beside its candidates."""
-    from ttsgraph_flows.tracking import metric_name
+    from ttsgraph_flows.evaluated import log_rows
+    from ttsgraph_flows.tracking import log_metrics, metric_name
 
+    client = tracker.client
+    run = tracker.run_id
     tracker.trajectory(found.trajectory)
     archive = read_table(Candidates, folder / "archive.parquet", "search")
-    tracker.rows(archive)
-    show(f"search-{method}", archive, tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
-    tracker.tag("found_by", found.found_by)
+    log_rows(client, run, archive)
+    show(f"search-{method}", archive, tracker.uri, tracker.experiment.experiment_id, run)
+    client.set_tag(run, "found_by", found.found_by)
     numbers = {
         metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)
     }
-    tracker.metrics(numbers | rates)
-    tracker.artifact(folder / "graph.json")
-    tracker.note(graph_note(f"The graph, {phrase(found.found_by, method)}", found.graph))
+    log_metrics(client, run, numbers | rates)
+    client.log_artifact(run, str(folder / "graph.json"))
+    note = graph_note(f"The graph, {phrase(found.found_by, method)}", found.graph)
+    client.set_tag(run, "mlflow.note.content", note)
     if exchanges:
-        tracker.text("agent_trace.md", trace_page(exchanges))
+        client.log_text(run, trace_page(exchanges), "agent_trace.md")
 
 
 @contextmanager

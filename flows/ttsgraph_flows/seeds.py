@@ -7,7 +7,6 @@ hold for each. Calls come from the project's cache, so what was stopped goes on 
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir
@@ -27,7 +26,7 @@ from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.ending import PROFILE, command, say
 from ttsgraph_flows.stage import Stage, load_stage
 from ttsgraph_flows.verify import copy_into, run_stages
 
@@ -44,6 +43,8 @@ def seeds(
 
     `without` runs each again whose contest has no response model. Raises what stages raise.
     """
+    if count < 1:
+        raise InputError(f"--seeds: expected 1 or more, got {count}")
     params = load_params()
     params = params.model_copy(
         update={"profile": profile or params.profile, "tasks": (task,), "methods": (METHOD,)}
@@ -65,7 +66,9 @@ def seeds(
             tables.append(rows)
     name = f"{params.profile}-{task}"
     simulated = loaded.engine.kind == "simulated"
-    return write_pooled(REPORT, name, pooled(pd.concat(tables)), simulated)
+    page = write_pooled(REPORT, name, pooled(pd.concat(tables)), simulated)
+    say(f"{page}: written")
+    return page
 
 
 def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFrame:
@@ -153,38 +156,16 @@ def _asked(stage: Stage, graphs: list[CollaborationGraph]) -> list[Feedback]:
     return stage.with_models(work, account="seeds")
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=(seeds.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
-    )
-    parser.add_argument("--task", required=True)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument(
-        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
-    )
-    parser.add_argument(
-        "--without-response-model",
-        action="store_true",
-        help="each seed once more with a contest that predicts nothing, to compare",
-    )
-    options = parser.parse_args()
-
-    def run() -> None:
-        if options.seeds < 1:
-            raise InputError(f"--seeds: expected 1 or more, got {options.seeds}")
-        path = seeds(
-            options.task,
-            options.seeds,
-            options.first_seed,
-            options.profile,
-            options.without_response_model,
-        )
-        say(f"{path}: written")
-
-    guarded(run)
-
-
 if __name__ == "__main__":
-    main()
+    command(
+        seeds,
+        task={"required": True},
+        seeds={"type": int, "default": 5, "dest": "count"},
+        first_seed={"type": int, "default": 0},
+        profile=PROFILE,
+        without_response_model={
+            "action": "store_true",
+            "dest": "without",
+            "help": "each seed once more with a contest that predicts nothing, to compare",
+        },
+    )

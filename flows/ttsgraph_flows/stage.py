@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -32,12 +31,12 @@ from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.lengths import as_measured
 from ttsgraph.stages.records import Searched, read_record
-from ttsgraph.stages.schemas import Pilots, Profiles, Questions, read_table
+from ttsgraph.stages.schemas import Pilots, Profiles, Questions, Table, read_table, write_table
 from ttsgraph.stages.trials import pilot_scores
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.ending import PROFILE, command, say
 from ttsgraph_flows.flow_page import step
 
 NO_LIMITS = LimitSettings()
@@ -214,6 +213,18 @@ class Stage:
             lambda: record_stage(uri, experiment, name, table, folder, params, self.began, metrics),
         )
 
+    def finish(
+        self,
+        name: str,
+        schema: type[Table],
+        table: pd.DataFrame,
+        metrics: Mapping[str, float] = NO_METRICS,
+    ) -> None:
+        """Write a stage's table and the calls that it used, and record it in MLflow."""
+        write_table(table, schema, self.results / f"{name}.parquet")
+        self.write_calls(name)
+        self.record(name, table, metrics=metrics)
+
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
         path = Path("calls") / self.params.profile / self.task / f"{name}.parquet"
@@ -253,12 +264,5 @@ def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None
 
     Ends with one line and an exit code as EXIT_CODES says.
     """
-    parser = argparse.ArgumentParser(
-        description=(flow.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
-    )
-    for name in arguments:
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument(
-        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
-    )
-    guarded(lambda: flow(**vars(parser.parse_args())))
+    required = {name: {"required": True} for name in arguments}
+    command(flow, **required, profile=PROFILE)

@@ -41,7 +41,7 @@ from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.evaluated import known_steps, log_all, log_rows, log_steps
+from ttsgraph_flows.evaluated import known_steps, log_all, log_steps
 from ttsgraph_flows.provenance_tags import run_tags
 from ttsgraph_flows.runs_view import set_view
 
@@ -245,34 +245,10 @@ class SearchTracker:
         ]
         self.client.log_batch(self.run_id, metrics=metrics)
 
-    def rows(self, table: pd.DataFrame) -> None:
-        """The table of all candidates."""
-        log_rows(self.client, self.run_id, table)
-
-    def artifact(self, path: Path) -> None:
-        """A file as an artefact of the run."""
-        self.client.log_artifact(self.run_id, str(path))
-
-    def text(self, name: str, text: str) -> None:
-        """Text as an artefact of the run."""
-        self.client.log_text(self.run_id, text, name)
-
-    def tag(self, key: str, value: str) -> None:
-        """A tag of the run."""
-        self.client.set_tag(self.run_id, key, value)
-
     def params(self, values: Mapping[str, Any]) -> None:
         """Params of the run that are known later than its beginning; those it has stay."""
         params = [Param(key, str(value)) for key, value in values.items()]
         self.client.log_batch(self.run_id, params=params)
-
-    def note(self, text: str) -> None:
-        """What MLflow shows above the run's figures, as Markdown."""
-        self.client.set_tag(self.run_id, "mlflow.note.content", text)
-
-    def metrics(self, values: Mapping[str, float]) -> None:
-        """Final figures of the run."""
-        log_metrics(self.client, self.run_id, values)
 
     def __enter__(self) -> SearchTracker:
         return self

@@ -7,7 +7,6 @@ were pulled or made here; else those that are published with the repository (`ma
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
@@ -18,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
+from ttsgraph_flows.ending import EXIT_INPUT, PROFILE, command, say
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
@@ -102,12 +103,12 @@ def verify(
             params.model_dump() | yaml.safe_load(own.read_text(encoding="utf-8"))["params"],
             str(own),
         )
-    if not lock_file.exists():
+    lock = read_lock(lock_file)
+    if not lock:
         raise InputError(
             f"expected {lock_file}, which says what to compare with, found none; `make repro`"
             " makes it"
         )
-    lock: Lock = yaml.safe_load(lock_file.read_text(encoding="utf-8"))["stages"]
     known: dict[str, Recorded] = {}
     for task in tasks or params.tasks:
         calls = recorded_calls(params, task, lock)
@@ -126,6 +127,19 @@ def verify(
         replay_in(folder, params.profile, list(known.values()))
         with chdir(folder):
             return _rebuilt(params, list(known), lock)
+
+
+def read_lock(path: Path = Path("dvc.lock")) -> Lock:
+    """What DVC recorded of each stage; nothing where there is no such file."""
+    if not path.exists():
+        return {}
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
+
+
+def locked_files() -> dict[str, str]:
+    """Path -> MD5 of the files that stages wrote, in dvc.lock."""
+    outs = (entry.get("outs", ()) for entry in read_lock().values())
+    return {item["path"]: item["md5"] for item in chain.from_iterable(outs)}
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
@@ -172,9 +186,8 @@ def publish(task: str, profile: str | None = None) -> Path:
     """
     params = load_params()
     params = params.model_copy(update={"profile": profile or params.profile})
-    lock = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]
     path = PUBLISHED / params.profile / f"{task}.parquet"
-    calls = _locked_calls(params, task, lock)
+    calls = _locked_calls(params, task, read_lock())
     if calls is None:
         raise InputError(
             f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"
@@ -330,30 +343,10 @@ def runs_of(params: Params, task: str) -> Iterator[tuple[StagePlan, str | None, 
 
 def flow_of(stage: str) -> Callable[..., Any]:
     """A stage's work, without Prefect around it."""
-    from ttsgraph_flows import (
-        evaluate,
-        init_family,
-        init_instances,
-        pilot,
-        pilot_plots,
-        profile,
-        report,
-        sample,
-        search,
-    )
+    from prefect import Flow
 
-    flows: dict[str, Callable[..., Any]] = {
-        "sample": sample.sample.fn,
-        "profile": profile.profile_models.fn,
-        "pilot": pilot.pilot.fn,
-        "pilot_plots": pilot_plots.draw_pilot.fn,
-        "init_family": init_family.init_family.fn,
-        "init_instances": init_instances.init_instances.fn,
-        "search": search.search.fn,
-        "evaluate": evaluate.evaluate.fn,
-        "report": report.report.fn,
-    }
-    return flows[stage]
+    members = vars(import_module(STAGE[stage].module)).values()
+    return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)
 
 
 def _md5(path: Path) -> str:
@@ -379,33 +372,27 @@ def _told(verdict: Comparison) -> str:
     return "; ".join([shown, *verdict.wrong])
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=(verify.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
-    )
-    parser.add_argument(
-        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
-    )
-    parser.add_argument(
-        "--task", nargs="*", default=[], help="tasks of the profile (default: those of params.yaml)"
-    )
-    parser.add_argument(
-        "--publish",
-        action="store_true",
-        help="write the tasks' calls, to be shipped with the repository, instead",
-    )
-    options = parser.parse_args()
-
-    def run() -> None:
-        if options.publish:
-            for task in options.task or load_params().tasks:
-                publish(task, options.profile)
-        elif any(verdict.wrong for verdict in verify(options.profile, options.task).values()):
-            sys.exit(EXIT_INPUT)
-
-    guarded(run)
+def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:
+    """Rebuild tasks from recorded calls, without any model, and compare with dvc.lock."""
+    if publishing:
+        for each in task or load_params().tasks:
+            publish(each, profile)
+    elif any(verdict.wrong for verdict in verify(profile, task).values()):
+        sys.exit(EXIT_INPUT)
 
 
 if __name__ == "__main__":
-    main()
+    command(
+        verify_or_publish,
+        profile=PROFILE,
+        task={
+            "nargs": "*",
+            "default": [],
+            "help": "tasks of the profile (default: those of params.yaml)",
+        },
+        publish={
+            "action": "store_true",
+            "dest": "publishing",
+            "help": "write the tasks' calls, to be shipped with the repository, instead",
+        },
+    )

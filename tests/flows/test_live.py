@@ -15,7 +15,8 @@ from lab import python_path
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph_flows.live import PlainLines, View
+from ttsgraph_flows.board import picture
+from ttsgraph_flows.live import View
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -23,6 +24,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A stage without a model: what it publishes is what the environment and the driver do.
 STAGE = """
 import sys, time
+from ttsgraph_flows.board import picture
 from ttsgraph_flows.live import live
 from ttsgraph_flows.ending import say
 from ttsgraph.models.client import Usage
@@ -129,19 +131,15 @@ def test_time_left_is_estimated_from_what_this_start_did():
 def test_the_view_shows_what_was_published_and_nothing_else():
     now = [0.0]
     view = View(run_state("pilot math", 4), LimitSettings(wall_s=60), clock=lambda: now[0])
-    written: list[str] = []
-    lines = PlainLines(view, written.append)
     now[0] = 2.0
-    lines.publish(Answered(Usage(calls=2, cached_calls=1, spent_dollars=0.25)))
-    lines.publish(Best(0.5, 0.1, 0.9, "chain of 2"))
-    lines.publish(Spent(1.5, 10, 30.0))
-    lines.publish(Answered())
-    assert written == []
-    lines.end()
-    assert written == [
+    view.publish(Answered(Usage(calls=2, cached_calls=1, spent_dollars=0.25)))
+    view.publish(Best(0.5, 0.1, 0.9, "chain of 2"))
+    view.publish(Spent(1.5, 10, 30.0))
+    view.publish(Answered())
+    assert view.posting().line == (
         "pilot math: done in 0:00:02; best 0.50 (0.10 to 0.90; chain of 2), 0.5 calls/s, 50 %"
         " reused, $1.5000, 0:00:30 of 0:01:00 spent"
-    ]
+    )
     console = Console(width=100, file=io.StringIO(), record=True)
-    console.print(view.panel())
+    console.print(picture([view.posting()]))
     assert "chain of 2" in console.export_text()

@@ -155,7 +155,7 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
         (tmp_path / name).mkdir()
         with chdir(tmp_path / name), SearchTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
             runs[name] = tracker.run_id
-            tracker.text("said.txt", name)
+            tracker.client.log_text(tracker.run_id, name, "said.txt")
     for name, run in runs.items():
         client = MlflowClient(f"sqlite:///{tmp_path / name}/mlflow.db")
         experiment = client.get_experiment_by_name("e").experiment_id

@@ -176,15 +176,17 @@ class Gated(GateVerdict):
 
 
 class Researched(Closed):
-    """outcome.json: what a re-search came to."""
+    """outcome.json: what a re-search came to. `calls` are the model calls of the search; `champion`
+    is the version that serves afterwards.
+    """
 
     plan: str
     reason: str
     pool: str
     champion: str
-    promoted: bool
-    version: str
-    calls: int
+    promoted: bool = False
+    version: str = ""
+    calls: int = 0
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Closed)
