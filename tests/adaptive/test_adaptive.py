@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, voting_graphs, with_sink
+from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.adaptive.settle import answered, needs
 from ttsgraph.agent.base import Brief

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.evaluation.test_executor import MATH, POOL, TASK
 from tests.support.faults import FAULTS, Faults
+from tests.support.running import POOL, PROMPT, TASK
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, RunStopped
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Fault, Server
@@ -265,7 +265,7 @@ def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
 
     async def run(url: str):
         client = OpenAIClient({"m": Endpoint((url,), "m")})
-        environment = Environment(TASK, MATH, Sampling(), POOL, client)
+        environment = Environment(TASK, PROMPT, Sampling(), POOL, client)
         question = [Question("q1", "3 + 4", "7")]
         feedbacks = [
             await environment.evaluate(graph, question)

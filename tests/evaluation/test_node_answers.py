@@ -5,8 +5,6 @@ restart, that stay within their bound, and the rates that follow.
 from __future__ import annotations
 
 import asyncio
-import time
-import tracemalloc
 from contextlib import closing
 
 import numpy as np
@@ -15,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import POOL, PROMPT, TASK, with_sink
+from tests.graphs.test_stopping import with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.running import POOL, PROMPT, TASK
 from ttsgraph.base.bookkeeping import beside
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, record_of, without_nodes
@@ -130,23 +129,6 @@ def test_a_table_that_is_full_counts_what_it_leaves_out():
         answers.add(number, graph, [result("q", "7", "7", "5", "7")])
     assert (len(answers), answers.left_out) == (8, 8)
     assert len(answers.table()) == 8
-
-
-def test_ten_thousand_candidates_take_seconds_and_little_memory(tmp_path):
-    questions = [result(f"q{k}", *"7575757575", "7") for k in range(16)]
-    graph = topologies.parallel(["a"] * 10, "a", "voter")
-    answers = NodeAnswers()
-    tracemalloc.start()
-    began = time.process_time()
-    for number in range(400):
-        answers.add(number, graph, questions)
-        answers._known.clear()  # as if each were another graph
-    seconds = time.process_time() - began
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(answers) == 400 * 16 * 11
-    print(f"{25 * seconds:.0f} CPU s, {25 * peak / 2**20:.0f} MiB for 10,000 candidates")
-    assert 25 * peak < 600 * 2**20
 
 
 def evaluated(graph, number, feedback):

@@ -15,6 +15,7 @@ from ttsgraph.graphs.budget import (
 )
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import check_roles
 
 ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")
@@ -59,6 +60,7 @@ class TestBudget:
     ):
         nodes, adjacency = wiring
         graph = Budget(COST, budget).pruned(nodes, adjacency.copy())
+        check_roles(graph)
         assert COST.graph_cost(graph) <= budget
         assert graph.sink == nodes[-1].id
         # A node left without what it would weigh answers by itself.
@@ -137,6 +139,7 @@ class TestDistribution:
             *d.sample_graphs(8, Budget(COST, budget)),
             d.decode(0.5, Budget(COST, budget)),
         ]:
+            check_roles(graph)
             assert COST.graph_cost(graph) <= budget
             assert graph.sink == d.ids[-1]
             assert {node.model for node in graph.nodes} <= set(MODELS)

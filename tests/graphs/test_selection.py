@@ -87,12 +87,6 @@ def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken(
     assert chosen(get_task("exact"), "best solution: **1**", ["a", "b"]) == "a"
 
 
-def test_a_judge_needs_no_votes_and_so_is_offered_for_free_text() -> None:
-    assert get_role("judge").calls_model
-    assert not get_role("judge").votes
-    assert get_role("voter").votes
-
-
 def test_a_verifier_takes_what_keeps_the_schema() -> None:
     task = get_task("json", {"schema": {"type": "object", "required": ["days"]}})
     answers = ["no idea", '{"weeks": 1}', '{"weeks": 1}', '{"days": 5}']

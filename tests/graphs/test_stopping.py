@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.running import MODELS, POOL, TASK, run
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -30,27 +30,14 @@ from ttsgraph.graphs.stopping import (
     decided,
     most_frequent,
 )
-from ttsgraph.models.client import Completion, Request, Sampling
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.models.client import Completion, Request
 from ttsgraph.reporting.drawing import draw
 from ttsgraph.reporting.explain import explain, steps
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import BudgetSettings
 from ttsgraph.stages.estimate import estimate_run
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
 
-MODELS = ("m", "n")
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
-TASK = get_task("math")
-PROMPT = Prompt("Answer.", "few_shot")
-QUESTION = Question("q1", "3 + 4", "7")
 BETA = Stop("beta", 0.95)
-
-
-def run(graph, client):
-    return asyncio.run(run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, client))
 
 
 def vote(count, waves=(), stop=LOSSLESS):
@@ -117,36 +104,21 @@ def test_dirichlet_is_what_draws_of_the_posterior_say(votes):
 # In the executor.
 
 
-def test_a_vote_in_waves_stops_once_it_is_decided():
-    client = saying("7", "7", "9", "7", "8", "9", "9")
-    answer = run(vote(7, waves=(3, 1)), client)
-    assert (answer.text, said(client)) == ("7", [0, 1, 2, 3, 4])
-    client = saying("7", "7", "7", "7", "8", "9", "9")
-    assert (run(vote(7, waves=(4, 1)), client).text, said(client)) == ("7", [0, 1, 2, 3])
-
-
-def test_one_wave_asks_all_whatever_the_rule():
-    client = saying(*"7777777")
-    run(vote(7), client)
-    assert said(client) == list(range(7))
-
-
-def test_stop_none_asks_all_in_waves():
-    client = saying(*"7777777")
-    run(vote(7, waves=(4,), stop=NEVER), client)
-    assert said(client) == list(range(7))
-
-
-def test_the_beta_rule_stops_a_vote_that_is_clear_before_it_is_decided():
-    client = saying(*"777788888")
-    answer = run(vote(9, waves=(1,), stop=BETA), client)
-    assert (answer.text, said(client)) == ("7", [0, 1, 2, 3])
-
-
-def test_answers_without_a_form_never_stop_a_vote():
-    client = saying(*["no idea"] * 4, "7")
-    answer = run(vote(5, waves=(1,), stop=BETA), client)
-    assert (answer.text, len(client.requests)) == ("7", 5)
+@pytest.mark.parametrize(
+    ("replies", "waves", "stop", "asked"),
+    [
+        ("7797899", (3, 1), LOSSLESS, 5),  # decided
+        ("7777899", (4, 1), LOSSLESS, 4),
+        ("7777777", (), LOSSLESS, 7),  # one wave
+        ("7777777", (4,), NEVER, 7),
+        ("777788888", (1,), BETA, 4),  # clear before it is decided
+        ("    7", (1,), BETA, 5),  # blanks have no form
+    ],
+)
+def test_a_vote_in_waves_stops_by_its_rule(replies, waves, stop, asked):
+    client = saying(*replies)
+    answer = run(vote(len(replies), waves, stop), client)
+    assert (answer.text, said(client)) == ("7", list(range(asked)))
 
 
 def test_waves_of_branches_leave_whole_branches_out():

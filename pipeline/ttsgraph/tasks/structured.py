@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -13,7 +12,7 @@ from pydantic import Field, field_validator
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask, normalised, require_answer
+from ttsgraph.tasks.plain import ReadTask, normalised, require_answer
 
 MOST_READ = 50_000
 """Characters at a reply's end that a value is looked for in."""
@@ -46,7 +45,13 @@ class JsonOptions(Closed):
         return schema
 
 
-class JsonTask(PlainTask):
+def value_in(text: str) -> str | None:
+    """The last object or list in a reply, in one spelling."""
+    found = _last_value(text)
+    return None if found is None else canonical(found)
+
+
+class JsonTask(ReadTask):
     """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds
     it.
     """
@@ -55,6 +60,7 @@ class JsonTask(PlainTask):
     instruction = "Answer the question with one JSON value and nothing else."
     same_answer = "equal JSON values"
     Options = JsonOptions
+    read = staticmethod(value_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's value, as JSON. Raises DataError where it is none, or breaks the schema."""
@@ -73,14 +79,6 @@ class JsonTask(PlainTask):
         if why := self._breaks(value):
             raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
         return [canonical(value)]
-
-    def extract(self, text: str) -> str | None:
-        """The last object or list in a reply, in one spelling."""
-        return value_in(text)
-
-    def reader(self) -> partial[str | None]:
-        """How answers are read, as a function."""
-        return partial(value_in)
 
     def grade(self, question: Question, text: str) -> float:
         """The share of the fields that are right; of a list, whether it is the answer. 0 for what
@@ -121,12 +119,6 @@ class JsonTask(PlainTask):
             jsonschema.validators.validator_for(schema)(schema).iter_errors(value)
         )
         return "" if error is None else f"{error.json_path}: {error.message[:120]}"
-
-
-def value_in(text: str) -> str | None:
-    """The last object or list in a reply, in one spelling."""
-    found = _last_value(text)
-    return None if found is None else canonical(found)
 
 
 def canonical(value: Any) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask, normalised, stated, words_of
+from ttsgraph.tasks.plain import PlainTask, ReadTask, normalised, stated, words_of
 
 
-class ExactTask(PlainTask):
+def form_in(text: str) -> str | None:
+    """What a reply says its answer is, else all of it, in normal form."""
+    return normalised(stated(text)) or None
+
+
+class ExactTask(ReadTask):
     """Right if the answer is one of those accepted, but for case, punctuation at the edges of
     words, spaces and articles.
     """
@@ -22,23 +27,11 @@ class ExactTask(PlainTask):
     instruction = (
         "Answer the question. End with the answer alone, in as few words as possible: Answer: ..."
     )
-
-    def extract(self, text: str) -> str | None:
-        """What the reply says its answer is, else all of it, in normal form."""
-        return form_in(text)
-
-    def reader(self) -> partial[str | None]:
-        """How answers are read, as a function."""
-        return partial(form_in)
+    read = staticmethod(form_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is one of the answers."""
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
-
-
-def form_in(text: str) -> str | None:
-    """What a reply says its answer is, else all of it, in normal form."""
-    return normalised(stated(text)) or None
 
 
 class ContainsTask(PlainTask):

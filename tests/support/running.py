@@ -1,0 +1,24 @@
+"""Two models and a question of arithmetic, for tests that run graphs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ttsgraph.evaluation.executor import NodeAnswer, run_graph
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Client, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+
+MODELS = ("m", "n")
+POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
+TASK = get_task("math")
+PROMPT = Prompt("Answer.", "few_shot")
+QUESTION = Question("q1", "3 + 4", "7")
+
+
+def run(graph: CollaborationGraph, client: Client, question: Question = QUESTION) -> NodeAnswer:
+    """A graph's answer to one question."""
+    return asyncio.run(run_graph(graph, question, TASK, PROMPT, Sampling(), POOL, client))
