@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -78,7 +78,10 @@ class ReadTask(PlainTask):
     can hold.
     """
 
-    read: ClassVar[Callable[[str], str | None]]
+    @staticmethod
+    def read(text: str) -> str | None:
+        """The answer in a reply; None where there is none."""
+        raise NotImplementedError
 
     def reader(self) -> partial[str | None]:
         """How answers are read, as a function with its settings."""
