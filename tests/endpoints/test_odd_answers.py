@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.agent_server import settings as agent_settings
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
@@ -21,7 +20,6 @@ from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, retry_after
 from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
-from ttsgraph.runtime.agent_client import AgentClient
 from ttsgraph.scaffold.listing import models_at
 
 SAMPLING = Sampling(max_tokens=64)
@@ -358,62 +356,6 @@ class TestBounds:
     def test_any_other_wish_is_ignored(self, said):
         found = retry_after({"retry-after": said}, now=10.0)
         assert found is None or 0 <= found <= 600
-
-
-class TestAgent:
-    def ask(self, raw, **changes):
-        async def run(url):
-            client = AgentClient(Endpoint((url,), "guide"), agent_settings(**changes))
-            async with aclosing(client):
-                return await client.complete(REQUEST)
-
-        with raw_server(lambda count: raw) as url:
-            return asyncio.run(run(url))
-
-    @pytest.mark.parametrize("kind", BROKEN_HTTP)
-    def test_a_broken_response_is_a_failed_call(self, kind):
-        with pytest.raises(CallFailed, match="agent small at"):
-            self.ask(BROKEN_HTTP[kind])
-
-    @pytest.mark.parametrize("kind", BAD_BODIES)
-    def test_what_is_no_answer_is_a_failed_call(self, kind):
-        raw, named = BAD_BODIES[kind]
-        with pytest.raises(CallFailed) as caught:
-            self.ask(http(raw))
-        assert named in str(caught.value)
-
-    def test_its_answers_have_a_bound(self):
-        with pytest.raises(CallFailed, match="at most 4 MiB"):
-            self.ask(http(b" " * (MAX_BODY_BYTES + 1)))
-        with pytest.raises(CallFailed, match="at most 4 MiB"):
-            self.ask(http(TestBounds.BOMB, "Content-Encoding: gzip"))
-
-    def test_a_whole_attempt_has_a_limit_also_when_bytes_keep_coming(self):
-        async def run():
-            async def drip(reader, writer):
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-                while not writer.is_closing():
-                    writer.write(b" ")
-                    await asyncio.sleep(0.02)
-
-            async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
-                url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-                async with aclosing(
-                    AgentClient(Endpoint((url,), "guide"), agent_settings(timeout_s=0.3))
-                ) as client:
-                    await client.complete(REQUEST)
-
-        with pytest.raises(CallFailed, match="timed out"):
-            asyncio.run(asyncio.wait_for(run(), 10))
-
-    def test_it_follows_no_redirect(self):
-        elsewhere = StubServer(("m",))
-        with serve(elsewhere) as other, pytest.raises(CallFailed, match="HTTP 308"):
-            self.ask(
-                http(b"", f"Location: {other}/chat/completions", status="308 Permanent Redirect")
-            )
-        assert elsewhere.requests == []
 
 
 def test_a_server_that_lists_no_models_in_any_way_is_named():

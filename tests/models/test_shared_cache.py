@@ -8,9 +8,8 @@ import time
 import pytest
 
 from ttsgraph.base.errors import DataError, RunStopped
-from ttsgraph.models.cache import CallCache
+from ttsgraph.models.cache import CallCache, SharedCallCache
 from ttsgraph.models.client import Completion
-from ttsgraph.models.shared_cache import SharedCallCache
 
 ANSWER = Completion("42", 10, 2, 0.5)
 

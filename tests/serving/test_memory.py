@@ -17,7 +17,7 @@ from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import doctor
 from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, Tenant, need, shares
-from ttsgraph.serving.needs import Unknown, need_of
+from ttsgraph.serving.needs import need_of
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
@@ -90,7 +90,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
     (told, *_) = doctor._gpus(profile, tmp_path, [80.0])
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
-    assert need_of("m", without, profile.engine) == Unknown(("serve.kv_heads", "serve.head_dim"))
+    assert need_of("m", without, profile.engine) == ("serve.kv_heads", "serve.head_dim")
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
     here = without.model_copy(
         update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})}

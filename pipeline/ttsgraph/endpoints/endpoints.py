@@ -25,13 +25,14 @@ random hardly ever gets there.
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
 _OVERLOADED = (408, 429, 503)
-_TRANSIENT = (408, 409, 425, 429)
+TRANSIENT = (408, 409, 425, 429)
 
 
 class Fault(CallFailed):
     """One attempt went wrong. `overload` says that the server had too much to do, `retry` that
     another attempt may go better, `unreached` that no server was there to hear of it; `said` is
-    what the server says about it, if anything.
+    what the server says about it, if anything, and `status` the HTTP status of an
+    answer that is an error.
     """
 
     def __init__(
@@ -49,13 +50,14 @@ class Fault(CallFailed):
         self.retry_after_s = retry_after_s
         self.unreached = unreached
         self.said = ""
+        self.status: int | None = None
 
     @property
     def charged(self) -> bool:
         """Whether whoever serves the model may charge for it: not where nobody heard of it, nor for
         what ended with an error's status.
         """
-        return not self.unreached and not self.kind.startswith("HTTP ")
+        return not self.unreached and self.status is None
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
@@ -63,7 +65,7 @@ def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) 
     doing may pass.
     """
     return Fault(
-        kind, not 300 <= status < 500 or status in _TRANSIENT, status in _OVERLOADED, retry_after_s
+        kind, not 300 <= status < 500 or status in TRANSIENT, status in _OVERLOADED, retry_after_s
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -10,20 +11,31 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import openai
-import tenacity
 from openai import RequestOptions
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, FormRefused
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.answers import read_answer, read_answers, with_prompt
 from ttsgraph.endpoints.choices import read_choice_stream, read_choices
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Server, place, stop_if_given_up
+from ttsgraph.endpoints.endpoints import (
+    TRANSIENT,
+    FailurePolicy,
+    Fault,
+    Server,
+    place,
+    stop_if_given_up,
+)
 from ttsgraph.endpoints.habits import Habits, habit_name
 from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.posting import Poster
 from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.endpoints.streaming import read_stream
-from ttsgraph.endpoints.transport import MAX_BODY_BYTES, backoff, connect, fault_of, reason_of
+from ttsgraph.endpoints.transport import (
+    MAX_BODY_BYTES,
+    connect,
+    fault_of,
+    reason_of,
+)
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
 from ttsgraph.endpoints.wire import body_of, probe
 from ttsgraph.models.client import (
@@ -38,7 +50,7 @@ from ttsgraph.models.client import (
 )
 from ttsgraph.models.dialect import Dialect
 
-_TRANSIENT = (408, 409, 425, 429)
+LONGEST_WAIT_S = 30.0
 _UNLISTED = (403, 404, 405, 501)
 """How servers without a list of models, or with keys that may not see it, answer to /models."""
 
@@ -67,7 +79,7 @@ ReadStream = Callable[
 ]
 """Reads the chunks of an attempt that started then, and hands each piece over as it comes."""
 
-_REFUSED_FORM = ("HTTP 400", "HTTP 422", "HTTP 501")
+_REFUSED_FORM = (400, 422, 501)
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
@@ -144,7 +156,7 @@ class OpenAIClient(Client):
             async with asyncio.timeout(self._retries.timeout_s):
                 await self.once(url, probe(name))
         except openai.APIStatusError as error:
-            if 400 <= error.status_code < 500 and error.status_code not in _TRANSIENT:
+            if 400 <= error.status_code < 500 and error.status_code not in TRANSIENT:
                 said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
                 raise EndpointError(
                     f"{url}: expected model {self._endpoints[name].served_as!r} (pool name"
@@ -301,19 +313,24 @@ class OpenAIClient(Client):
                 used = await place(servers)
                 return await self._attempt(used, request, ask)
 
+        attempts = _Attempts(self._retries, used.policy)
         try:
-            try:
-                completion = await attempt()
-            except Fault as fault:
-                completion = await self._retried(attempt, fault, used.policy, again)
+            while True:
+                try:
+                    completion = await attempt()
+                    break
+                except Fault as fault:
+                    if not (fault.retry and again()) or attempts.over(fault):
+                        raise
+                    await asyncio.sleep(attempts.wait_s(fault))
         except Fault as fault:
             stop_if_given_up(servers)
             used.finish(fault)
             said = f" ({fault.said})" if fault.said else ""
             failed = f"{request.model} at {used.url}: {fault.kind}{said}"
-            if fault.kind in _REFUSED_FORM and request.wishes:
+            if fault.status in _REFUSED_FORM and request.wishes:
                 raise FormRefused(failed, fault.said) from None
-            raise CallFailed(failed) from None
+            raise CallFailed(failed) from fault
         used.finish(None)
         return self._redacted(completion)
 
@@ -328,33 +345,6 @@ class OpenAIClient(Client):
         ):
             return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
-
-    async def _retried(
-        self,
-        attempt: Callable[[], Awaitable[Completion]],
-        fault: Fault,
-        policy: FailurePolicy,
-        again: Callable[[], bool],
-    ) -> Completion:
-        """What further attempts give; the first, which most calls end with, has failed and costs no
-        more than itself.
-        """
-        first = [fault]
-
-        async def attempt_again() -> Completion:
-            if first:
-                raise first.pop()
-            return await attempt()
-
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, Fault) and error.retry and again()
-            ),
-            stop=_Attempts(self._retries, policy),
-            wait=backoff(self._retries.first_wait_s),
-            reraise=True,
-        )
-        return await retrying(attempt_again)
 
     async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
         """One attempt on a place that is held; the place is given back."""
@@ -443,27 +433,36 @@ def _carrying(options: RequestOptions) -> RequestOptions:
 
 
 class _Attempts:
-    """When one call has been attempted often enough.
+    """When one call has been attempted often enough, and how long it waits before it is again.
 
     A server that is being started again refuses connections for as long as that takes: those
     attempts are no fault of the call, and end with the time that a server may be down.
     """
 
     def __init__(self, retries: Retries, policy: FailurePolicy) -> None:
-        self._most = retries.most
-        self._budget = retries.budget
+        self._retries = retries
         self._policy = policy
-        self._unreached = 0
+        self._made = 0
+        self._failed = 0
         self._since = 0.0
 
-    def __call__(self, state: tenacity.RetryCallState) -> bool:
-        fault = state.outcome.exception() if state.outcome else None
+    def over(self, fault: Fault) -> bool:
+        """Whether a call that failed so is not attempted again."""
+        self._made += 1
         now = time.monotonic()
-        if self._policy.waits and isinstance(fault, Fault) and fault.unreached:
-            self._unreached += 1
+        if self._policy.waits and fault.unreached:
             self._since = self._since or now
             return now - self._since > self._policy.down_s
         self._since = 0.0
-        if state.attempt_number - self._unreached > self._most:
+        self._failed += 1
+        if self._failed > self._retries.most:
             return True
-        return self._budget is not None and not self._budget.take()
+        budget = self._retries.budget
+        return budget is not None and not budget.take()
+
+    def wait_s(self, fault: Fault) -> float:
+        """Seconds before another attempt: what the server asks for, and a random time on top whose
+        bound doubles (full jitter).
+        """
+        most = min(LONGEST_WAIT_S, self._retries.first_wait_s * 2.0 ** min(self._made - 1, 60))
+        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)

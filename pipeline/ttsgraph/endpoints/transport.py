@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import aiohttp
 import httpx2
 import openai
-import tenacity
 
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.secrets import redact
@@ -31,7 +30,6 @@ MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
 
 NO_CONNECTION = "connection refused or broken"
-LONGEST_WAIT_S = 30.0
 LONGEST_RETRY_AFTER_S = 600.0
 _OVERFLOW = re.compile(
     r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long",
@@ -145,9 +143,10 @@ def fault_of(error: Exception, where: str) -> Fault:
         redirect = (
             " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
         )
-        return fault_of_status(
-            status, f"HTTP {status}{redirect}", retry_after(error.response.headers, time.time())
-        )
+        wait_s = retry_after(error.response.headers, time.time())
+        fault = fault_of_status(status, f"HTTP {status}{redirect}", wait_s)
+        fault.status = status
+        return fault
     if isinstance(error, openai.APIConnectionError):
         return Fault(NO_CONNECTION)
     if isinstance(error, openai.APIError):  # what a stream holds in place of a chunk
@@ -171,24 +170,6 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         except (ValueError, OverflowError):
             return None
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
-
-
-def backoff(first_wait_s: float) -> Callable[[tenacity.RetryCallState], float]:
-    """Seconds before another attempt: what the server asks for, and a random time on top whose
-    bound doubles (full jitter).
-    """
-    jitter = tenacity.wait_random_exponential(first_wait_s, LONGEST_WAIT_S)
-
-    def wait(state: tenacity.RetryCallState) -> float:
-        fault = state.outcome.exception() if state.outcome else None
-        told = (
-            fault.retry_after_s
-            if isinstance(fault, Fault) and fault.retry_after_s is not None
-            else 0.0
-        )
-        return told + jitter(state)
-
-    return wait
 
 
 def reason_of(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""The on-disk cache of model calls, under their content keys.
+"""The on-disk cache of model calls, under their content keys: one SQLite file, or for several
+machines a folder that all of them see.
 
 Candidates that share a prefix share its calls, candidates are compared on common random numbers,
 and a run that died starts again where it was: all because a call is identified by what it asks, not
@@ -8,16 +9,21 @@ by who asked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
+import os
 import sqlite3
 import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ttsgraph.base.errors import DataError, RunStopped
 from ttsgraph.base.sqlite import write_ahead
@@ -25,100 +31,190 @@ from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrappe
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
-_HOUR = 3600
+_HOUR_S = 3600
+_DAY_S = 86400
 _WAIT_S = 60.0
-_CHECK_EVERY = 256
-"""Puts between two looks at the size."""
-
+_SHARDS = 256
 _SCHEMA = """
 create table if not exists calls (
     key text primary key, model text not null, value blob not null, checksum blob not null,
     used integer not null
 )
 """
+_KEPT = "what was computed is kept, start again to continue"
 _log = logging.getLogger(__name__)
 
 
-class CallStore(Protocol):
-    """Completions by content key, shared by all who open it, who all see the first one put."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A stored call: where it is, its model, its completion (None where it is damaged), and the
+    hour of its last use.
+    """
 
-    max_bytes: int
+    place: Any
+    model: str
+    completion: Completion | None
+    used: int
+
+
+class CallStore(ABC):
+    """Completions by content key, shared by all who open it, who all see the first one put.
+
+    An entry carries a checksum over its key and value: one that does not fit is a miss, reported
+    and made anew, never an answer. Above `max_bytes` the calls that were not used for longest go;
+    the time of the last use is kept in whole hours, so that reading seldom writes.
+    """
+
+    path: Path
+    noun: str
+    """What it is on the disk."""
+
+    check_every: int
+    """Puts between two looks at the size."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self._puts = 0
 
     def get(self, key: str) -> Completion | None:
         """The completion stored under this key, marked as cached, or None."""
-        ...
+        entry = self._find(key)
+        if entry is None:
+            return None
+        if entry.completion is None:
+            _log.warning(
+                "call cache %s: the entry of a call is damaged; the call is made again", self.path
+            )
+            self._drop(entry.place)
+        elif entry.used != _hours():
+            self._touch(key)
+        return entry.completion
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one; returns what is stored now."""
-        ...
+        """Store a completion unless its key has one, and return what is stored now, so that all who
+        ask see the same.
+
+        The latency measured when it was made stays with it.
+        """
+        won = self._add(key, completion, model)
+        if not won and (first := self.get(key)) is not None:
+            return replace(first, cached=False)
+        self._puts += 1
+        if self._puts % self.check_every == 0:
+            self._bound(key)
+        return completion
 
     def prune(
         self, max_bytes: int | None = None, unused_days: float | None = None
     ) -> dict[str, int]:
-        """Delete what is damaged, unused for so many days, or over the bound; returns how much of
-        each, and what is left.
+        """Delete damaged entries, those unused for so many days, and what is over the bound; give
+        the space back to the disk.
         """
-        ...
-
-    def stats(self) -> dict[str, Any]:
-        """What is kept, by model."""
-        ...
-
-    def close(self) -> None:
-        """Let go of files."""
-        ...
-
-
-class ModelTotals:
-    """Counts what a store keeps, by model."""
-
-    def __init__(self) -> None:
-        self._models: dict[str, dict[str, int]] = {}
-        self._damaged = 0
-
-    def add(self, entry: tuple[str, Completion] | None) -> None:
-        """One entry's model and completion, None for a damaged one."""
-        if entry is None:
-            self._damaged += 1
-            return
-        model, completion = entry
-        row = self._models.setdefault(
-            model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0}
-        )
-        row["calls"] += 1
-        row["prompt_tokens"] += completion.prompt_tokens
-        row["completion_tokens"] += completion.completion_tokens
-
-    def plain(self) -> dict[str, Any]:
-        """Calls, damaged entries, and calls and tokens by model."""
-        calls = sum(row["calls"] for row in self._models.values())
+        gone = Counter[str]()
+        for entry in self._entries():
+            if entry.completion is None:
+                gone["damaged"] += 1
+            elif unused_days is not None and entry.used < _hours() - unused_days * 24:
+                gone["unused"] += 1
+            else:
+                continue
+            self._drop(entry.place)
+        over = 0 if max_bytes is None else self.shrink(max_bytes)
+        self._tidy()
         return {
-            "calls": calls,
-            "damaged": self._damaged,
-            "models": dict(sorted(self._models.items())),
+            "damaged": gone["damaged"],
+            "unused": gone["unused"],
+            "over_the_bound": over,
+            "kept": len(self),
+            "bytes": self.bytes_used(),
         }
 
+    def stats(self) -> dict[str, Any]:
+        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how
+        many entries are damaged.
+        """
+        models: dict[str, dict[str, int]] = {}
+        damaged = 0
+        oldest = _hours()
+        for entry in self._entries():
+            oldest = min(oldest, entry.used)
+            if (done := entry.completion) is None:
+                damaged += 1
+                continue
+            empty = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0}
+            row = models.setdefault(entry.model, empty)
+            row["calls"] += 1
+            row["prompt_tokens"] += done.prompt_tokens
+            row["completion_tokens"] += done.completion_tokens
+        return {
+            self.noun: str(self.path),
+            "bytes": self.bytes_used(),
+            "max_bytes": self.max_bytes,
+            "hours_unused_at_most": _hours() - oldest,
+            "calls": sum(row["calls"] for row in models.values()),
+            "damaged": damaged,
+            "models": dict(sorted(models.items())),
+        }
 
-class CallCache:
-    """Completions by content key in one SQLite file; safe to open from several processes of one
-    machine.
+    @abstractmethod
+    def shrink(self, max_bytes: int) -> int:
+        """Delete the calls not used for longest until the store is within the bound; returns how
+        many went.
+        """
 
-    All of them see the first one put. The file must not lie on a network file system: its
-    write-ahead log needs shared memory.
+    @abstractmethod
+    def bytes_used(self) -> int:
+        """Bytes on the disk."""
 
-    An entry carries a checksum over its key and value: one that does not fit is a miss, reported
-    and made anew, never an answer. A file that SQLite can't read is put aside, reported, and begun
-    anew. Above `max_bytes` the calls that were not used for longest go. `used` is in whole hours,
-    so that reading seldom writes.
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files."""
+
+    @abstractmethod
+    def _find(self, key: str) -> _Entry | None: ...
+
+    @abstractmethod
+    def _add(self, key: str, completion: Completion, model: str) -> bool:
+        """Store it if its key has none; whether that was so."""
+
+    @abstractmethod
+    def _touch(self, key: str) -> None:
+        """It is used now."""
+
+    @abstractmethod
+    def _drop(self, place: Any) -> None: ...
+
+    @abstractmethod
+    def _entries(self) -> Iterator[_Entry]: ...
+
+    @abstractmethod
+    def _bound(self, key: str) -> None:
+        """Hold what this key lies among to its bound."""
+
+    @abstractmethod
+    def _tidy(self) -> None:
+        """Give space back to the disk."""
+
+
+class CallCache(CallStore):
+    """A CallStore in one SQLite file; safe to open from several processes of one machine.
+
+    The file must not lie on a network file system: its write-ahead log needs shared memory. A file
+    that SQLite can't read is put aside, reported, and begun anew.
 
     Raises DataError when the file can't be opened, RunStopped when it can't be written later (a
     full disk).
     """
 
+    noun = "file"
+    check_every = 256
+
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self.path = folder / "calls.db"
-        self.max_bytes = max_bytes
-        self._puts = 0
+        super().__init__(folder / "calls.db", max_bytes)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
@@ -139,37 +235,41 @@ class CallCache:
         self._store.execute(_SCHEMA)
         self._inode = self.path.stat().st_ino
 
-    def get(self, key: str) -> Completion | None:
-        """The completion stored under this key, marked as cached, or None."""
-        rows = self._run("select value, checksum, used from calls where key = ?", key)
-        if not rows:
-            return None
-        value, checksum, used = rows[0]
-        completion = _read(key, value, checksum)
-        if completion is None:
-            _log.warning(
-                "call cache %s: the entry of a call is damaged; the call is made again", self.path
-            )
-            self._run("delete from calls where key = ? and checksum is ?", key, checksum)
-        elif used != (now := _hours()):
-            self._run("update calls set used = ? where key = ?", now, key)
-        return completion
+    def _find(self, key: str) -> _Entry | None:
+        columns = "rowid, key, model, value, checksum, used"
+        rows = self._run(f"select {columns} from calls where key = ?", key)
+        return _row_entry(*rows[0]) if rows else None
 
-    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return what is stored now, so that all who
-        ask see the same.
-
-        The latency measured when it was made stays with it.
-        """
+    def _add(self, key: str, completion: Completion, model: str) -> bool:
         value = json.dumps(completion.to_list()).encode()
-        row = (key, model, value, _checksum(key, value), _hours())
-        won = self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
-        if not won and (first := self.get(key)) is not None:
-            return replace(first, cached=False)
-        self._puts += 1
-        if self._puts % _CHECK_EVERY == 0:
-            self.shrink(self.max_bytes)
-        return completion
+        row = (key, model, value, _digest(key, value).digest(), _hours())
+        return bool(
+            self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
+        )
+
+    def _touch(self, key: str) -> None:
+        self._run("update calls set used = ? where key = ?", _hours(), key)
+
+    def _drop(self, place: tuple[int, bytes]) -> None:
+        # By the row, as its key may be no text; and only as long as it is what was found there.
+        self._run("delete from calls where rowid = ? and checksum is ?", *place)
+
+    def _entries(self) -> Iterator[_Entry]:
+        """Every entry, a few at a time."""
+        columns = "rowid, key, model, value, checksum, used"
+        last = -(2**63)
+        while rows := self._run(
+            f"select {columns} from calls where rowid > ? order by rowid limit 1000", last
+        ):
+            yield from (_row_entry(*row) for row in rows)
+            last = rows[-1][0]
+
+    def _bound(self, key: str) -> None:
+        self.shrink(self.max_bytes)
+
+    def _tidy(self) -> None:
+        self._run("vacuum")
+        self._run("pragma wal_checkpoint(truncate)")
 
     def shrink(self, max_bytes: int) -> int:
         """Delete the calls not used for longest until the store is within the bound; returns how
@@ -187,61 +287,6 @@ class CallCache:
                 )
             )
         return gone
-
-    def prune(
-        self, max_bytes: int | None = None, unused_days: float | None = None
-    ) -> dict[str, int]:
-        """Delete damaged entries, those unused for so many days, and what is over the bound; give
-        the space back to the disk.
-        """
-        damaged = [number for number, _, completion in self._entries() if completion is None]
-        for number in damaged:  # not by its key, which may be no text
-            self._run("delete from calls where rowid = ?", number)
-        old = (
-            []
-            if unused_days is None
-            else self._run(
-                "delete from calls where used < ? returning 1", _hours() - unused_days * 24
-            )
-        )
-        gone = 0 if max_bytes is None else self.shrink(max_bytes)
-        self._run("vacuum")
-        self._run("pragma wal_checkpoint(truncate)")
-        return {
-            "damaged": len(damaged),
-            "unused": len(old),
-            "over_the_bound": gone,
-            "kept": len(self),
-            "bytes": self.bytes_used(),
-        }
-
-    def stats(self) -> dict[str, Any]:
-        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how
-        many entries are damaged.
-        """
-        totals = ModelTotals()
-        for _, model, completion in self._entries():
-            totals.add(None if completion is None else (model, completion))
-        ((oldest,),) = self._run("select min(used) from calls")
-        place = {"file": str(self.path), "bytes": self.bytes_used(), "max_bytes": self.max_bytes}
-        return (
-            place
-            | {"hours_unused_at_most": 0 if oldest is None else _hours() - oldest}
-            | totals.plain()
-        )
-
-    def _entries(self) -> Iterator[tuple[int, str, Completion | None]]:
-        """Row, model and completion of every entry, a few at a time; None for a damaged one."""
-        columns = "rowid, key, model, value, checksum"
-        last = -(2**63)
-        while rows := self._run(
-            f"select {columns} from calls where rowid > ? order by rowid limit 1000", last
-        ):
-            yield from (
-                (number, str(model), _read(key, value, checksum))
-                for number, key, model, value, checksum in rows
-            )
-            last = rows[-1][0]
 
     def bytes_used(self) -> int:
         """Bytes of the pages in use."""
@@ -264,9 +309,8 @@ class CallCache:
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
-            kept = "what was computed is kept, start again to continue"
             raise RunStopped(
-                f"call cache {self.path}: expected to read and write it, but {error}; {kept}"
+                f"call cache {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None
         except sqlite3.DatabaseError as error:
             self._start_anew(error)
@@ -294,23 +338,174 @@ class CallCache:
         self._open()
 
 
+class SharedCallCache(CallStore):
+    """A CallStore in a folder, one file a call, for processes of any machine.
+
+    It needs nothing but what network file systems promise: a hard link is made whole or not at all,
+    and only where there is no file of that name yet. Keys spread evenly over 256 subfolders, so
+    each is held to its share of `max_bytes`. A file's time of change is when it was last used.
+
+    Raises DataError when the folder can't be used, RunStopped when it can't be written later (a
+    full disk).
+    """
+
+    noun = "folder"
+    check_every = 64
+
+    def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        super().__init__(folder, max_bytes)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with self._written(b"") as probe:
+                target = folder / f".{uuid.uuid4().hex}.probe"
+                os.link(probe, target)
+                target.unlink()
+        except OSError as error:
+            raise DataError(
+                f"call store {folder}: expected a folder with hard links that can be written, but"
+                f" {error}"
+            ) from None
+
+    def _find(self, key: str) -> _Entry | None:
+        try:
+            return _file_entry(self._path(key))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._stopped(error) from None
+
+    def _add(self, key: str, completion: Completion, model: str) -> bool:
+        path = self._path(key)
+        value = json.dumps([model, *completion.to_list()]).encode()
+        try:
+            path.parent.mkdir(exist_ok=True)
+            line = _digest(key, value).hexdigest().encode() + b"\n" + value
+            with self._written(line) as unfinished:
+                os.link(unfinished, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._stopped(error) from None
+        return True
+
+    def _touch(self, key: str) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self._path(key))
+
+    def _drop(self, place: Path) -> None:
+        place.unlink(missing_ok=True)
+
+    def _entries(self) -> Iterator[_Entry]:
+        for path, _, _ in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                yield _file_entry(path)
+
+    def _bound(self, key: str) -> None:
+        self._shrink(self._path(key).parent, self.max_bytes / _SHARDS)
+
+    def _tidy(self) -> None:
+        """Delete what crashes left unfinished."""
+        for left in self.path.glob(".*.part"):
+            if time.time() - left.stat().st_mtime > _DAY_S:
+                left.unlink(missing_ok=True)
+
+    def shrink(self, max_bytes: int) -> int:
+        """Each subfolder to its share."""
+        return sum(self._shrink(shard, max_bytes / _SHARDS) for shard in self._shards())
+
+    def bytes_used(self) -> int:
+        """Of all files."""
+        return sum(size for _, _, size in self._files())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._files())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _path(self, key: str) -> Path:
+        return self.path / key[:2] / key
+
+    def _shards(self) -> Iterator[Path]:
+        yield from (path for path in sorted(self.path.iterdir()) if path.is_dir())
+
+    def _files(self, shard: Path | None = None) -> Iterator[tuple[Path, float, int]]:
+        """Path, time of the last use and bytes of every entry, or of those in one subfolder; what
+        goes meanwhile is left out.
+        """
+        for folder in [shard] if shard else self._shards():
+            for entry in os.scandir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    yield Path(entry.path), stat.st_mtime, stat.st_size
+
+    def _shrink(self, shard: Path, max_bytes: float) -> int:
+        """Delete the entries of a subfolder not used for longest until it is a tenth below its
+        bound; returns how many went.
+        """
+        files = sorted(self._files(shard), key=lambda file: file[1])
+        size = sum(length for _, _, length in files)
+        gone = 0
+        if size <= max_bytes:
+            return 0
+        for path, _, length in files:
+            if size <= 0.9 * max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            size = size - length
+            gone = gone + 1
+        return gone
+
+    @contextlib.contextmanager
+    def _written(self, data: bytes) -> Iterator[Path]:
+        """A file with this content under a name of its own, on the disk, for as long as the block
+        lasts.
+        """
+        path = self.path / f".{uuid.uuid4().hex}.part"
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _stopped(self, error: OSError) -> RunStopped:
+        return RunStopped(
+            f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
+        )
+
+
 def _hours() -> int:
-    return int(time.time() // _HOUR)
+    return int(time.time() // _HOUR_S)
 
 
-def _checksum(key: str, value: bytes) -> bytes:
-    return hashlib.blake2b(key.encode() + value, digest_size=16).digest()
+def _digest(key: str, value: bytes) -> Any:
+    """What a checksum is made of."""
+    return hashlib.blake2b(key.encode() + value, digest_size=16)
 
 
-def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
-    """A stored completion, or None when it is not what was put under this key."""
-    if (
-        not isinstance(key, str)
-        or not isinstance(value, bytes)
-        or checksum != _checksum(key, value)
-    ):
-        return None
-    return Completion.from_list(json.loads(value))
+def _row_entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
+    """An entry of the file; it is damaged where it is not what was put under this key."""
+    whole = (
+        isinstance(key, str)
+        and isinstance(value, bytes)
+        and checksum == _digest(key, value).digest()
+    )
+    completion = Completion.from_list(json.loads(value)) if whole else None
+    return _Entry((row, checksum), str(model), completion, used)
+
+
+def _file_entry(path: Path) -> _Entry:
+    """An entry of the folder, whose name is its key. Raises OSError."""
+    with path.open("rb") as file:
+        checksum, _, value = file.read().partition(b"\n")
+        used = int(os.fstat(file.fileno()).st_mtime // _HOUR_S)
+    if checksum != _digest(path.name, value).hexdigest().encode():
+        return _Entry(path, "", None, used)
+    model, *plain = json.loads(value)
+    return _Entry(path, model, Completion.from_list(plain), used)
 
 
 class CachedClient(Wrapper):

@@ -1,37 +1,35 @@
 """The language model that guides a search, behind an OpenAI-compatible endpoint.
 
-Apart from the pool's client, because it is asked otherwise (one request at a time, an answer in a
-given form) and fails otherwise: a refused key or an unknown model is the user's to mend, and
-without an agent there is no search to go on with.
+It is asked as the pool's models are, but fails otherwise: a refused key or an unknown model is the
+user's to mend, and without an agent there is no search to go on with.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import httpx2
-import openai
-import tenacity
-
 from ttsgraph.agent.base import AgentReply, Chat
-from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
-from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.answers import read_answer
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.openai_client import Endpoint
-from ttsgraph.endpoints.transport import backoff, connect, fault_of
-from ttsgraph.models.client import Client, Completion, Message, Request, Sampling, whole_text
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    EndpointError,
+    RunStopped,
+    TTSGraphError,
+)
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 
 REFUSED_KEY = (401, 403)
 UNKNOWN_MODEL = (404,)
 REFUSED_REQUEST = (400, 413, 422)
+REFUSED_FORM = (400, 422)
 FIRST_WAIT_S = 0.5
 FORMS = ("schema", "object", "text")
 """Ways to ask for an answer's form, from strict to none: a JSON schema, any JSON object, the prompt
@@ -49,106 +47,74 @@ class AgentClient(Client):
     """
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
-        self._endpoint = endpoint
-        self._settings = settings
-        self._url = endpoint.base_urls[0]
         self._form = FORMS.index(settings.response_format)
-        self._client = connect(self._url, endpoint.api_key(), settings.timeout_s)
+        self._url = endpoint.base_urls[0]
+        self._key_env = endpoint.api_key_env
+        dialect = replace(endpoint.dialect, tokens_key=settings.tokens_key)
+        self._client = OpenAIClient(
+            {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
+            Retries(settings.max_retries, FIRST_WAIT_S, settings.timeout_s),
+            FailurePolicy(waits=False),
+        )
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; the key is taken out of an answer that repeats it. Raises
-        CallFailed, and EndpointError for what the user has to mend.
+        """Answer one request. Raises CallFailed, and EndpointError for what the user has to
+        mend.
         """
         where = f"agent {request.model} at {self._url}"
-        try:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(
-                    lambda error: isinstance(error, Fault) and error.retry
-                ),
-                stop=tenacity.stop_after_attempt(self._settings.max_retries + 1),
-                wait=backoff(FIRST_WAIT_S),
-                reraise=True,
-            ):
-                with attempt:
-                    found = await self._attempt(request, where)
-        except Fault as fault:
-            raise CallFailed(f"{where}: {fault.kind}") from None
-        return replace(found, text=redact(found.text))
-
-    async def _attempt(self, request: Request, where: str) -> Completion:
-        started = time.perf_counter()
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                body = await self._ask(request)
-            return read_answer(body, time.perf_counter() - started, request.sampling)
-        except Exception as error:  # whatever an answer makes of those who read it
-            if isinstance(error, openai.APIStatusError) and error.status_code in (
-                *REFUSED_KEY,
-                *UNKNOWN_MODEL,
-                *REFUSED_REQUEST,
-            ):
-                raise self._explained(error.status_code, where) from None
-            raise fault_of(error, where) from None
-
-    async def _ask(self, request: Request) -> bytes:
         while True:
             try:
-                return await self._send(request)
-            except (openai.BadRequestError, openai.UnprocessableEntityError):
-                if request.schema is None or self._form == len(FORMS) - 1:
-                    raise
-                self._form += 1
+                return await self._client.complete(self._sent(request))
+            except ContextOverflow as overflow:
+                raise EndpointError(
+                    f"agent {overflow}; agent.context_tokens may be too much"
+                ) from None
+            except CallFailed as failure:
+                fault = failure.__cause__
+                status = fault.status if isinstance(fault, Fault) else None
+                if status in REFUSED_FORM and request.schema and FORMS[self._form] != "text":
+                    self._form += 1
+                elif why := self._users(status):
+                    raise EndpointError(f"{where}: the endpoint {why}") from None
+                else:
+                    raise CallFailed(f"agent {failure}") from None
 
-    async def _send(self, request: Request) -> bytes:
-        body: dict[str, Any] = {
-            "model": self._endpoint.served_as,
-            "messages": [
-                {"role": message.role, "content": whole_text(message.content)}
-                for message in request.messages
-            ],
-            # Reasoning models of OpenAI itself know only the newer name, most other endpoints only
-            # the older one.
-            self._settings.tokens_key: request.sampling.max_tokens,
-        }
-        if request.sampling.temperature is not None:
-            body["temperature"] = request.sampling.temperature
-        if (form := self._response_format(request)) is not None:
-            body["response_format"] = form
-        response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
-        return response.content
+    def _sent(self, request: Request) -> Request:
+        """The request with the form that its answer is to have, and without what few agents
+        take.
+        """
+        form: dict[str, Any] | None = None
+        if request.schema is not None and FORMS[self._form] == "object":
+            form = {"type": "json_object"}
+        elif request.schema is not None and FORMS[self._form] == "schema":
+            name, schema = request.schema
+            described = {"name": name, "schema": json.loads(schema), "strict": True}
+            form = {"type": "json_schema", "json_schema": described}
+        extra = None if form is None else json.dumps({"response_format": form})
+        sampling = replace(request.sampling, extra_body=extra, left_out=("top_p",))
+        return replace(request, sampling=sampling)
 
-    def _response_format(self, request: Request) -> dict[str, Any] | None:
-        if request.schema is None or FORMS[self._form] == "text":
-            return None
-        if FORMS[self._form] == "object":
-            return {"type": "json_object"}
-        name, schema = request.schema
-        return {
-            "type": "json_schema",
-            "json_schema": {"name": name, "schema": json.loads(schema), "strict": True},
-        }
-
-    def _explained(self, status: int, where: str) -> EndpointError:
+    def _users(self, status: int | None) -> str | None:
+        """What the user has to mend, if that is what an answer with this status is about."""
         if status in REFUSED_KEY:
-            named = self._endpoint.api_key_env
-            key = (
-                f"the key in {named}"
-                if named
-                else "a request without a key (agent.api_key_env names its variable)"
+            if self._key_env:
+                return f"refuses the key in {self._key_env} (HTTP {status})"
+            return (
+                f"refuses a request without a key (HTTP {status}); agent.api_key_env names its"
+                " variable"
             )
-            return EndpointError(f"{where}: the endpoint refuses {key} (HTTP {status})")
         if status in UNKNOWN_MODEL:
-            return EndpointError(
-                f"{where}: the endpoint has no such model or no /chat/completions (HTTP {status})"
+            return f"has no such model or no /chat/completions (HTTP {status})"
+        if status in REFUSED_REQUEST:
+            return (
+                f"refuses the request (HTTP {status}); the agent's model, context_tokens,"
+                " max_tokens, tokens_key or temperature may not suit it"
             )
-        return EndpointError(
-            f"{where}: the endpoint refuses the request (HTTP {status}); the agent's model,"
-            " context_tokens, max_tokens, tokens_key or temperature may not suit it"
-        )
+        return None
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._client.aclose()
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:

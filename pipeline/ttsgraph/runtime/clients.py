@@ -26,19 +26,19 @@ from ttsgraph.base.errors import EndpointError, SettingsError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.habits import HABITS, Habits
-from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore
+from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
 from ttsgraph.models.client import Client
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.lazy import LazyClient
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
-from ttsgraph.models.shared_cache import SharedCallCache
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.builds import CONVERT, vllm_build
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.needs import known_need
+from ttsgraph.serving.memory import Need
+from ttsgraph.serving.needs import need_of
 from ttsgraph.serving.number_format import number_format
 from ttsgraph.serving.offline import OfflineClient
 from ttsgraph.serving.running import read_pool
@@ -74,27 +74,17 @@ async def open_client(
         with rare_collections():
             yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
-    all_here = len(profile.hosted) == len(profile.pool)
-    offline = (
-        batch
-        and profile.engine.offline
-        and all_here
-        and not profile.judges
-        and _pool_up(profile, state) is None
-    )
+    offline = False
+    if batch and profile.engine.offline and not profile.judges:
+        up = read_pool(state / RECORD, profile.engine.startup_s) or {}
+        offline = len(profile.hosted) == len(profile.pool) and not set(profile.hosted) <= set(up)
     opened = partial(_offline if offline else _online, profile, state)
+    here = bool(profile.hosted or profile.elsewhere)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
-        if not (
-            profile.hosted or profile.elsewhere
-        ):  # what is started already is checked before any work
-            async with opened() as client:
-                yield CachedClient(client, cache)
-            return
-        lazy = LazyClient(opened)
-        try:
-            yield CachedClient(lazy, cache)
-        finally:
-            await lazy.aclose()
+        # What is started already is checked before any work.
+        opening = contextlib.aclosing(LazyClient(opened)) if here else opened()
+        async with opening as client:
+            yield CachedClient(client, cache)
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
@@ -128,11 +118,10 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def _offline(profile: Profile, state: Path) -> AsyncIterator[Client]:
     """A client without servers."""
-    client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
-    try:
+    async with contextlib.aclosing(
+        OfflineClient(local_specs(profile, state), profile.engine.concurrency)
+    ) as client:
         yield client
-    finally:
-        await client.aclose()
 
 
 @asynccontextmanager
@@ -153,12 +142,11 @@ async def connect(
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
-    client = OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
-    try:
+    async with contextlib.aclosing(
+        OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
+    ) as client:
         await client.check()
         yield client
-    finally:
-        await client.aclose()
 
 
 def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
@@ -190,31 +178,23 @@ async def open_agent(
     from ttsgraph.runtime.agent_client import AgentClient, speaker
 
     with contextlib.ExitStack() as held:
-        if agent.base_url is not None:
-            endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
-            revision = f"agent-{agent.revision}"
-        elif (state / REPLAY).exists():
-            endpoint = Endpoint(("",), agent.model, None)
-            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
-        else:
-            endpoint = endpoints(
-                profile, held.enter_context(running_servers(profile, state)), state
-            )[agent.model]
-            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
+        client: Client
+        pooled = profile.pool[agent.model] if agent.base_url is None else None
+        revision = pooled.identity(profile.engine) if pooled else agent.revision
         if (recorded := state / REPLAY).exists():
-            yield speaker(
-                around(ReplayClient(read_calls(recorded))), agent, revision, profile.agent_price()
-            )
-            return
-        client = AgentClient(endpoint, agent)
-        cache = open_cache(profile, state)
+            client = ReplayClient(read_calls(recorded))
+        else:
+            if agent.base_url is not None:
+                endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
+            else:
+                local = held.enter_context(running_servers(profile, state))
+                endpoint = endpoints(profile, local, state)[agent.model]
+            cache = held.enter_context(contextlib.closing(open_cache(profile, state)))
+            client = CachedClient(AgentClient(endpoint, agent), cache)
         try:
-            yield speaker(
-                around(CachedClient(client, cache)), agent, revision, profile.agent_price()
-            )
+            yield speaker(around(client), agent, f"agent-{revision}", profile.agent_price())
         finally:
             await client.aclose()
-            cache.close()
 
 
 @contextmanager
@@ -264,12 +244,6 @@ def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
     )
 
 
-def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
-    """The servers that another process keeps up, if the profile's models are all among them."""
-    up = read_pool(state / RECORD, profile.engine.startup_s)
-    return up if up is not None and set(profile.hosted) <= set(up) else None
-
-
 def local_specs(
     profile: Profile, state: Path = STATE, at: Urls | None = None
 ) -> tuple[ServerSpec, ...]:
@@ -284,15 +258,16 @@ def local_specs(
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
     gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
     dtype = number_format(engine.dtype, engine.python, state) if device == "cpu" else None
+    models = {}
+    for name, model in profile.hosted.items():
+        needed = need_of(name, model, engine, state)
+        models[name] = replace(
+            _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
+            need=needed if isinstance(needed, Need) else None,
+        )
     return server_specs(
         kind,
-        {
-            name: replace(
-                _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
-                need=known_need(name, model, engine, state),
-            )
-            for name, model in profile.hosted.items()
-        },
+        models,
         log_dir=state / "logs",
         python=engine.python,
         device=device,
@@ -320,8 +295,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
 
     Raises EndpointError when there is no serve environment.
     """
-    replayed = replayed_facts()
-    if replayed is not None:
+    if (replayed := replayed_facts()) is not None:
         return replayed
     engine = profile.engine
     if engine.kind not in ("vllm", "transformers") or not profile.hosted:
@@ -369,30 +343,26 @@ def endpoints(
     """Where each model of the pool is served. Raises SettingsError for a model that is neither
     local nor has a base_url.
     """
-    from ttsgraph.endpoints.openai_client import Endpoint
-
     found = {}
-    python = profile.engine.python
-    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build(python).seeds
+    engine = profile.engine
+    vllm = engine.kind == "vllm"
+    seeds = vllm and bool(local) and vllm_build(engine.python).seeds
     for name, model in profile.pool.items():
-        if name in local and profile.engine.kind in ENGINES:
-            here = model.model_copy(update={"base_url": local[name]})
-            found[name] = replace(endpoint_of(name, here, profile.engine.seeds), local=True)
+        if name in local and engine.kind in ENGINES:
+            found[name] = replace(
+                endpoint_of(name, model, engine.seeds), base_urls=local[name], local=True
+            )
         elif name in local:
             # A server of transformers goes by what it was started with, and by no other name.
-            vllm = profile.engine.kind == "vllm"
-            served_as = name if vllm else hosted(name, model, state, python).source_at_revision
-            found[name] = Endpoint(
-                local[name],
-                served_as,
-                None,
-                seeds,
-                vllm,
-                model.dialect,
-                None,
-                (),
-                _extra_body(model),
-                True,
+            served_as = (
+                name if vllm else hosted(name, model, state, engine.python).source_at_revision
+            )
+            found[name] = replace(
+                endpoint_of(name, model, seeds),
+                base_urls=local[name],
+                served_as=served_as,
+                lists_models=vllm,
+                local=True,
             )
         elif not model.base_urls:
             raise SettingsError(
@@ -400,9 +370,9 @@ def endpoints(
                 " (vllm); found neither"
             )
         else:
-            found[name] = endpoint_of(name, model, profile.engine.seeds)
+            found[name] = endpoint_of(name, model, engine.seeds)
     for name, model in profile.judges.items():
-        found[name] = endpoint_of(name.removeprefix(JUDGE), model, profile.engine.seeds)
+        found[name] = endpoint_of(name.removeprefix(JUDGE), model, engine.seeds)
     return found
 
 
@@ -421,12 +391,8 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         model.dialect,
         key_header=model.api_key_header,
         query=tuple(model.query.items()),
-        extra_body=_extra_body(model),
+        extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
     )
-
-
-def _extra_body(model: ModelSettings) -> str | None:
-    return json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
 
 
 def prepare_weights(

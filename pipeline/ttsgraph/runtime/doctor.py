@@ -12,17 +12,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.runtime.reach import reach
+from ttsgraph.runtime.reach import Finding as Finding
+from ttsgraph.runtime.reach import finding, reach
 from ttsgraph.serving.builds import vllm_build
 from ttsgraph.serving.memory import USABLE, Need
-from ttsgraph.serving.needs import Unknown, hub_home, need_of, weights_folder
+from ttsgraph.serving.needs import hub_home, need_of, weights_folder
 from ttsgraph.serving.number_format import number_format
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
 from ttsgraph.settings.profile import Profile
@@ -35,22 +35,13 @@ GIB = 2**30
 BYTES_PER_PARAMETER = 2
 """Weights are kept, and served on GPUs, as bfloat16."""
 
+TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
+"""How far a profile's facts may be from those of the weights, as shares."""
+
 SERVER_GIB = 2.0
 """What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache
 for a few prompts.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing a profile needs: whether it is there, what was found, and what to do about it if
-    not.
-    """
-
-    subject: str
-    ok: bool
-    found: str
-    advice: str = ""
 
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
@@ -63,9 +54,7 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
-    findings += [
-        Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)
-    ]
+    findings += reach(profile, state)
     findings += _sources(profile)
     findings += _isolation(profile)
     return findings
@@ -75,9 +64,9 @@ def in_lines(
     findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
 ) -> Iterator[str]:
     """Findings, what runs take, and why that is not known of others, a line each."""
-    for finding in findings:
-        todo = f"; {finding.advice}" if finding.advice else ""
-        yield f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}"
+    for one in findings:
+        todo = f"; {one.advice}" if one.advice else ""
+        yield f"{'ok     ' if one.ok else 'MISSING'}  {one.subject}: {one.found}{todo}"
     for why in unknown:
         yield f"unknown  what a run takes: {why}"
     for run in estimates:
@@ -98,16 +87,12 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
         yield Finding("serve environment", False, str(error), "run `make setup`")
         return
     wanted = profile.engine.device
-    ok = wanted in ("auto", build.device)
+    found = f"version {build.version}, built for the {build.device}"
     advice = (
-        ""
-        if ok
-        else (
-            f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md"
-            " says how)"
-        )
+        f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says"
+        " how)"
     )
-    yield Finding("vLLM", ok, f"version {build.version}, built for the {build.device}", advice)
+    yield finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
         dtype = number_format(profile.engine.dtype, python, state)
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
@@ -133,13 +118,11 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         for model in profile.hosted.values()
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    advice = (
-        ""
-        if replicas <= total
-        else "take models out of the pool, or serve some elsewhere (base_url)"
-    )
-    yield Finding(
-        "memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice
+    yield finding(
+        "memory",
+        replicas <= total,
+        f"{total:.0f} GiB, servers need about {replicas:.0f}",
+        "take models out of the pool, or serve some elsewhere (base_url)",
     )
 
 
@@ -151,19 +134,19 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
         name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()
     }
     for name, unknown in needs.items():
-        if isinstance(unknown, Unknown):
-            facts = ", ".join(unknown.facts)
+        if not isinstance(unknown, Need):
+            facts = ", ".join(unknown)
             advice = (
                 f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
                 " shared evenly"
             )
             yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
     known = {name: found for name, found in needs.items() if isinstance(found, Need)}
-    replicas = {
-        name: model.serve.replicas * model.serve.tensor_parallel
-        for name, model in profile.hosted.items()
-    }
-    total = sum(found.total * replicas[name] for name, found in known.items())
+    serve = {name: model.serve for name, model in profile.hosted.items()}
+    total = sum(
+        found.total * serve[name].replicas * serve[name].tensor_parallel
+        for name, found in known.items()
+    )
     if not gpus:
         advice = (
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
@@ -174,12 +157,12 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
     models = {
         name: Hosted(
             name,
-            replicas=model.serve.replicas,
-            tensor_parallel=model.serve.tensor_parallel,
-            gpu_memory=model.serve.gpu_memory,
+            replicas=one.replicas,
+            tensor_parallel=one.tensor_parallel,
+            gpu_memory=one.gpu_memory,
             need=known.get(name),
         )
-        for name, model in profile.hosted.items()
+        for name, one in serve.items()
     }
     try:
         placed = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
@@ -188,30 +171,21 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
             "GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs"
         )
         return
-    contexts = {
-        name: model.serve.max_model_len or profile.engine.max_model_len
-        for name, model in profile.hosted.items()
-    }
     for slot in placed:
         if slot.name in known:
-            yield _server(
-                slot, known[slot.name], min(gpus[gpu] for gpu in slot.gpus), contexts[slot.name]
-            )
+            context = serve[slot.name].max_model_len or profile.engine.max_model_len
+            size = min(gpus[gpu] for gpu in slot.gpus)
+            yield _server(slot, known[slot.name], size, context)
     for gpu, size in enumerate(gpus):
         load = sum(
             known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known
         )
-        ok = load <= USABLE * size
-        advice = (
-            ""
-            if ok
-            else (
-                "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
-                " (base_url)"
-            )
-        )
-        yield Finding(
-            f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice
+        yield finding(
+            f"GPU {gpu}",
+            load <= USABLE * size,
+            f"{size:.0f} GiB, its servers need about {load:.0f}",
+            "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
+            " (base_url)",
         )
 
 
@@ -252,37 +226,25 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
                 " licence on the hub first)"
             )
             yield Finding(f"weights of {name}", False, "not in the hub's cache here", advice)
-            if pinned == "":
-                yield Finding(
-                    f"revision of {name}",
-                    False,
-                    "unpinned",
-                    "pin a commit of the hub's repository as its revision",
-                )
+            if not pinned:
+                advice = "pin a commit of the hub's repository as its revision"
+                yield Finding(f"revision of {name}", False, "unpinned", advice)
         else:
-            yield Finding(
-                f"weights of {name}",
-                False,
-                "not there",
-                "run `ttsgraph prepare`, or correct the path in the profile",
-            )
+            advice = "run `ttsgraph prepare`, or correct the path in the profile"
+            yield Finding(f"weights of {name}", False, "not there", advice)
     if missing_gib:
         known = (
             any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH"))
             or hub_home().joinpath("token").exists()
         )
-        advice = "" if known else "set HF_TOKEN, or run `hf auth login`"
-        yield Finding(
-            "hub token", known, "found" if known else "none; gated models need one", advice
-        )
-        free = shutil.disk_usage(_existing(hub_home())).free / GIB
-        advice = "" if free > missing_gib else "free space, or point HF_HOME at a larger disk"
-        yield Finding(
-            "disk",
-            free > missing_gib,
-            f"{free:.0f} GiB free, downloads need {missing_gib:.0f}",
-            advice,
-        )
+        found = "found" if known else "none; gated models need one"
+        yield finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
+        home = hub_home()
+        there = next(path for path in (home, *home.parents) if path.exists())
+        free = shutil.disk_usage(there).free / GIB
+        found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
+        advice = "free space, or point HF_HOME at a larger disk"
+        yield finding("disk", free > missing_gib, found, advice)
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
@@ -300,12 +262,8 @@ def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     counted = count_parameters(list(here.values()), python)
     for name, found in zip(here, counted, strict=True):
         wrong = differences(profile.hosted[name], found)
-        yield Finding(
-            f"facts of {name}",
-            not wrong,
-            "; ".join(wrong) or "as configured",
-            "correct the profile" if wrong else "",
-        )
+        found_so = "; ".join(wrong) or "as configured"
+        yield finding(f"facts of {name}", not wrong, found_so, "correct the profile")
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
@@ -334,18 +292,10 @@ def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
     Facts that the profile does not give can't be wrong.
     """
     wrong = []
-    for key, tolerance in (
-        ("total", 1e-3),
-        ("non_embedding", 1e-3),
-        ("layers", 0.0),
-        ("hidden", 0.0),
-    ):
-        if getattr(model, key) is None:
-            continue
-        said = float(getattr(model, key))
-        counted = float(found[key])
-        if abs(said - counted) > tolerance * counted:
-            wrong.append(f"{key}: the profile says {said:g}, its configuration {counted:g}")
+    for key, tolerance in TOLERANCES.items():
+        said = getattr(model, key)
+        if said is not None and abs(said - found[key]) > tolerance * found[key]:
+            wrong.append(f"{key}: the profile says {said:g}, its configuration {found[key]:g}")
     return wrong
 
 
@@ -353,9 +303,7 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
-        yield Finding(
-            f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=..."
-        )
+        yield finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -368,26 +316,17 @@ def _sources(profile: Profile) -> Iterator[Finding]:
 def _source(task: str, source: SourcePart) -> Iterator[Finding]:
     if source.kind == "jsonl":
         ok = source.path.exists()
-        yield Finding(
-            f"questions of {task}",
-            ok,
-            str(source.path),
-            "" if ok else "put the file there, or correct source.path",
-        )
+        advice = "put the file there, or correct source.path"
+        yield finding(f"questions of {task}", ok, str(source.path), advice)
     elif source.kind == "hf":
         folder = hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
         ok = folder.exists()
+        found = str(folder) if ok else "not in the hub's cache here"
         advice = (
-            ""
-            if ok
-            else (
-                "the sample stage fetches it, given a network; or `hf download --repo-type dataset"
-                f" {source.path}`"
-            )
+            "the sample stage fetches it, given a network; or `hf download --repo-type dataset"
+            f" {source.path}`"
         )
-        yield Finding(
-            f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice
-        )
+        yield finding(f"questions of {task}", ok, found, advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
@@ -404,9 +343,4 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
         "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
         " sandbox.accept_weaker: true"
     )
-    yield Finding("isolation of programs", not missing, found, advice if missing else "")
-
-
-def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    return next(p for p in (path, *path.parents) if p.exists())
+    yield finding("isolation of programs", not missing, found, advice)

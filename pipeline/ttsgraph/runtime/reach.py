@@ -41,9 +41,9 @@ _NO_MODEL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """What came of asking one model at one base URL: whether it can be worked with, in words, and
-    what to do if not.
+class Finding:
+    """One thing a profile needs: whether it is there, what was found, and what to do about it if
+    not.
     """
 
     subject: str
@@ -52,14 +52,19 @@ class Reached:
     advice: str = ""
 
 
-def reach(profile: Profile, state: Path) -> list[Reached]:
+def finding(subject: str, ok: bool, found: str, advice: str) -> Finding:
+    """A finding that gives its advice only where something is missing."""
+    return Finding(subject, ok, found, "" if ok else advice)
+
+
+def reach(profile: Profile, state: Path) -> list[Finding]:
     """Ask every model that has a base_url, at each of its URLs, and the agent's model; what they
     refuse is kept for later runs.
     """
     return asyncio.run(_reach_all(profile, state))
 
 
-async def _reach_all(profile: Profile, state: Path) -> list[Reached]:
+async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     habits = Fresh(state / HABITS)
     calls = []
     for spec in profile.model_pool().values() if profile.pool else ():
@@ -119,18 +124,18 @@ def _request(profile: Profile, spec: ModelSpec) -> Request:
 
 async def _reach(
     subject: str, endpoint: Endpoint, url: str, request: Request, profile: Profile, habits: Habits
-) -> Reached:
+) -> Finding:
     at = replace(endpoint, base_urls=(url,))
     try:
         retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
         client = OpenAIClient({request.model: at}, retries, FailurePolicy(), habits)
     except EndpointError as error:  # a key that is not set, or can't be sent
-        return Reached(subject, False, str(error), f"export {endpoint.api_key_env}=...")
+        return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
     try:
         async with asyncio.timeout(retries.timeout_s):
             return await _asked(subject, client, at, request)
     except TimeoutError:
-        return Reached(
+        return Finding(
             subject,
             False,
             f"{url} does not answer within {retries.timeout_s:g} s",
@@ -142,13 +147,13 @@ async def _reach(
 
 async def _asked(
     subject: str, client: OpenAIClient, endpoint: Endpoint, request: Request
-) -> Reached:
+) -> Finding:
     started = time.monotonic()
     url = endpoint.base_urls[0]
     try:
         answer = await client.once(url, request)
     except Exception as error:  # whatever a server that is none of models makes of it
-        return Reached(subject, False, *await _why(error, client, endpoint, request.model))
+        return Finding(subject, False, *await _why(error, client, endpoint, request.model))
     client.keep(request)
     listed = await _listed(client, url, request.model)
     seconds = time.monotonic() - started
@@ -159,11 +164,11 @@ async def _asked(
         and not {endpoint.served_as, f"{endpoint.served_as}:latest"} & listed
     ):
         found += f", but it does not list {endpoint.served_as!r} ({_names(listed)})"
-        return Reached(
+        return Finding(
             subject, False, found, "correct served_as, or say `listed: false` if this name is right"
         )
     how = client.manner(request).words
-    return Reached(
+    return Finding(
         subject,
         True,
         f"{found} after {seconds:.1f} s, {_tokens(answer)}{f'; asked {how}' if how else ''}",

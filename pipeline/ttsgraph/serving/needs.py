@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,12 @@ from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.memory import ModelShape, Need, need
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Facts without which it can't be said what a server needs."""
-
-    facts: tuple[str, ...]
-
-
 def need_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> Need | Unknown:
-    """What one server of this model needs of each of its GPUs."""
+) -> Need | tuple[str, ...]:
+    """What one server of this model needs of each of its GPUs, or the facts without which that
+    can't be said.
+    """
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
     flags = [*serve.extra_args, *engine.extra_args]
@@ -39,21 +33,13 @@ def need_of(
         "serve.head_dim": serve.head_dim or heads.get("head_dim"),
     }
     if missing := tuple(fact for fact, value in known.items() if value is None):
-        return Unknown(missing)
+        return missing
     facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
     weight_bytes = 4 if _flag(flags, "--dtype") in ("float32", "float") else 2
     cache_bytes = 1 if _flag(flags, "--kv-cache-dtype").startswith("fp8") else weight_bytes
     shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
     context = serve.max_model_len or engine.max_model_len
     return need(shape, context, engine.concurrency, serve.tensor_parallel)
-
-
-def known_need(
-    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> Need | None:
-    """The same; None where it is not known."""
-    found = need_of(name, model, engine, state)
-    return None if isinstance(found, Unknown) else found
 
 
 def _flag(flags: Sequence[str], name: str) -> str:

@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -176,16 +176,20 @@ def slots(
             [Tenant(taken, hosted.need, hosted.gpu_memory) for taken, (_, hosted, _) in placed],
             gpu_gib,
         )
-    found = []
-    for place, ((name, hosted, k), spare) in enumerate(
-        zip(servers, free_ports(len(servers)), strict=True)
-    ):
-        title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
-        port = hosted.ports[k] if hosted.ports else spare
-        found.append(
-            ServerSlot(title, name, hosted, port, core_lists[place], on_gpus[place], given[place])
+    return [
+        ServerSlot(
+            name if hosted.replicas == 1 else f"{name}-{k + 1}",
+            name,
+            hosted,
+            hosted.ports[k] if hosted.ports else spare,
+            cores_of,
+            taken,
+            share,
         )
-    return found
+        for (name, hosted, k), spare, cores_of, taken, share in zip(
+            servers, free_ports(len(servers)), core_lists, on_gpus, given, strict=True
+        )
+    ]
 
 
 def server_specs(
@@ -214,13 +218,12 @@ def server_specs(
     if device == "cpu":
         dtype = dtype or number_format("auto", python)
     for slot in slots(models, device, gpus, gpu_gib):
-        command, env = _COMMANDS[engine](
-            slot,
-            python,
-            dtype.name if dtype else None,
-            slot.hosted.max_model_len or max_model_len,
-            max_seqs,
-        )
+        context = slot.hosted.max_model_len or max_model_len
+        name = dtype.name if dtype else None
+        if engine == "vllm":
+            command, env = _vllm(slot, python, name, context, max_seqs)
+        else:
+            command, env = _transformers(slot, python, name, context)
         env |= _ALWAYS | ({} if slot.hosted.from_hub else _OFFLINE)
         if device == "gpu":
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
@@ -269,12 +272,8 @@ def _vllm(
         # As many as there can be: vLLM keeps memory for the logits of all of them, 1 GiB for 1024
         # of a large vocabulary.
         command += ["--max-num-seqs", str(max_seqs)]
-    command += [
-        "--tensor-parallel-size",
-        str(len(slot.gpus)),
-        "--gpu-memory-utilization",
-        str(slot.gpu_memory),
-    ]
+    command += ["--tensor-parallel-size", str(len(slot.gpus))]
+    command += ["--gpu-memory-utilization", str(slot.gpu_memory)]
     return command, {}
 
 
@@ -283,22 +282,14 @@ def _transformers(
     python: str,
     dtype: NumberFormat | None,
     max_model_len: int,
-    max_seqs: int | None,
 ) -> tuple[list[str], dict[str, str]]:
     """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and
     lists no models.
     """
     server = str(Path(__file__).with_name("transformers_server.py"))
     command = [python, "-P", server, str(max_model_len), slot.hosted.source_at_revision]
-    command += [
-        "--host",
-        HOST,
-        "--port",
-        str(slot.port),
-        "--continuous-batching",
-        "--dtype",
-        dtype or "bfloat16",
-    ]
+    command += ["--host", HOST, "--port", str(slot.port), "--continuous-batching"]
+    command += ["--dtype", dtype or "bfloat16"]
     # Room for the keys and values of 16 full prompts; left alone, it takes nearly all the memory
     # there is.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
@@ -310,17 +301,6 @@ def _transformers(
         "OMP_NUM_THREADS": str(slot.cores.count(",") + 1),
         "OMP_WAIT_POLICY": "passive",
     }
-
-
-_COMMANDS: dict[
-    ServerEngine,
-    Callable[
-        [ServerSlot, str, NumberFormat | None, int, int | None], tuple[list[str], dict[str, str]]
-    ],
-] = {
-    "vllm": _vllm,
-    "transformers": _transformers,
-}
 
 
 def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | None:
