@@ -101,8 +101,8 @@ def test_a_stand_in_that_fails_too_fails_the_answer_and_no_words_are_taken_back(
 
 def test_a_stand_in_has_to_be_in_the_pool():
     version = Deployed("math", graph_of("assistant"), profile_of("http://127.0.0.1:9/v1"))
-    assert standing_in(version, SteadySettings(stand_ins={"large": "small"})) == ("small",)
-    assert standing_in(version, SteadySettings(stand_ins={"other": "none"})) == ()
+    assert standing_in(version, SteadySettings(stand_ins={"large": "small"})) == {"small"}
+    assert standing_in(version, SteadySettings(stand_ins={"other": "none"})) == set()
     with pytest.raises(InputError, match=r"expected models of the pool of math .*found 'tiny'"):
         standing_in(version, SteadySettings(stand_ins={"large": "tiny"}))
 

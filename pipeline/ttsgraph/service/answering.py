@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import CallFailed, RunStopped
+from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.service.acting import AskedRun, actors
 from ttsgraph.service.deployments import Live
-from ttsgraph.service.errors import ApiError, of_call, of_refusal
-from ttsgraph.service.forms import check_place
+from ttsgraph.service.errors import ApiError
+from ttsgraph.service.forms import actors, as_choice, check_place
 from ttsgraph.service.requests import ChatRequest
-from ttsgraph.service.run import Served, Tolerance
+from ttsgraph.service.run import Served, ServedRun, Tolerance
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
@@ -51,25 +52,32 @@ class Answering:
     ) -> None:
         self.live = live
         self.asked = asked
-        self.run: AskedRun | None = None
-        self._tolerance = tolerance
         if asked.form is not None:
             sink_acts = live.deployed.graph.sink in actors(live.deployed.graph)[0]
             check_place(asked.form, not live.takes_conversations, sink_acts)
         prompt = asked.prompt(live.prompt, live.takes_conversations)
         task = asked.task(live.task)
-        self._runner = (
-            live.runner
-            if prompt is live.prompt and task is live.task
-            else live.deployed.runner(live.client, task, prompt)
-        )
+        runner = live.runner
+        if prompt is not live.prompt or task is not live.task:
+            runner = live.deployed.runner(live.client, task, prompt)
         self._limit_s = min(timeout_s, asked.timeout_s or timeout_s)
-        self._told = trace, context
         self.choices: list[dict[str, Any]] = []  # of an answer in another form than one text
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._handed_over = False
         self.first_at: float | None = None  # the event loop's time of the first piece
         self._alive: asyncio.TimerHandle | None = None
+        self.run = ServedRun(
+            runner,
+            Question("asked", asked.question, ""),
+            self._finish if asked.stream or asked.max_tokens is not None else None,
+            tolerance,
+            live.steady,
+            lambda: self._handed_over,
+            asked.form,
+            asked.turns,
+            trace,
+            context,
+        )
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure that nobody is left to hear of is not a warning of the event loop.
@@ -82,54 +90,73 @@ class Answering:
         await self.task
 
     async def _work(self) -> Served:
-        finish = self._finish if self.asked.stream or self.asked.max_tokens is not None else None
-        self.run = run = AskedRun(
-            self._runner,
-            Question("asked", self.asked.question, ""),
-            finish,
-            self._tolerance,
-            self.live.steady,
-            lambda: self._handed_over,
-            self.asked.form,
-            self.asked.turns,
-            *self._told,
-        )
         if self.asked.stream:
             self._sign_of_life()
         try:
-            answer = await run.answer(self._limit_s)
-        except RunStopped as stopped:
-            raise ApiError(
-                503, "the service can't work at present", code="unavailable"
-            ) from stopped
-        else:
-            if answer.late and (answer.text is None or self._handed_over):
-                raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
-            if (refused := run.refused) is not None and answer.error:
-                raise of_refusal(refused)
-            if answer.error:
-                raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(
-                    answer.error
-                )
-            if answer.note and not answer.text:
-                said = (
-                    "the question is too long: with what the graph adds to it, it exceeds a pool"
-                    " model's context"
-                )
-                raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(
-                    answer.note
-                )
+            answer = await self.run.answer(self._limit_s)
+            self._check(answer)
             if self.formed:
-                self.choices = run.choices(answer)
+                self.choices = self._choices(answer)
             if not self._handed_over:
                 pieces: Sequence[Piece] = pieces_of(self.choices)
                 for piece in pieces or (answer.text or "",):
                     self._hand_over(piece)
             return answer
+        except RunStopped as stopped:
+            said = "the service can't work at present"
+            raise ApiError(503, said, code="unavailable") from stopped
         finally:
             if self._alive is not None:
                 self._alive.cancel()
             self._pieces.put_nowait(None)
+
+    def _check(self, answer: Served) -> None:
+        """Raises ApiError for an answer that is none. Where models run is not the client's
+        business; which one failed is.
+        """
+        if answer.late and (answer.text is None or self._handed_over):
+            raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
+        if answer.error:
+            for failure in self.run.failures.values():
+                if isinstance(failure, FormRefused):
+                    model = str(failure).partition(" ")[0]
+                    why = failure.said or "no reason"
+                    said = f"pool model {model!r} refuses what this request asks for: {why}"
+                    raise ApiError(400, said, code="unsupported_by_model")
+            model = answer.error.partition(" ")[0]
+            named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
+            said = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, said, code="pool_model_failed") from CallFailed(answer.error)
+        if answer.note and not answer.text:
+            said = (
+                "the question is too long: with what the graph adds to it, it exceeds a pool"
+                " model's context"
+            )
+            cause = CallFailed(answer.note)
+            raise ApiError(400, said, "messages", "context_length_exceeded") from cause
+
+    def _choices(self, answer: Served) -> list[dict[str, Any]]:
+        """The choices of an answer in a form with parameters, as the node gave them whose answer it
+        is. Raises ApiError where its endpoint gave none, or what there is is no JSON as asked for.
+        """
+        form = self.asked.form
+        run = self.run
+        assert form is not None
+        sink = run.runner.sink
+        said = [i for i in run.runner.graph.order if answer.node_texts.get(i) == answer.text]
+        if sink in run.acting and sink in answer.completions:
+            said = [sink]
+        made = [answer.completions[i] for i in said if i in run.acting and i in answer.completions]
+        if any(not completion.choices for completion in made):
+            told = "this model's pool answers in plain text, without tools, JSON modes or choices"
+            raise ApiError(400, told, code="unsupported_parameter")
+        if made:
+            # Where a text reads like calls, the calls come first.
+            found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
+            return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
+        if form.as_json and not form.tools:
+            raise ApiError(502, "no model that answers in JSON did", code="pool_model_failed")
+        return list(as_choice(answer.text or ""))
 
     def _sign_of_life(self) -> None:
         loop = asyncio.get_running_loop()
@@ -141,9 +168,8 @@ class Answering:
         """The last node's call, shorter if the client wants it so, its text handed over while it is
         written.
         """
-        limit = min(
-            request.sampling.max_tokens, self.asked.max_tokens or request.sampling.max_tokens
-        )
+        most = request.sampling.max_tokens
+        limit = min(most, self.asked.max_tokens or most)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
         formed = request.form is not None
@@ -166,19 +192,15 @@ class Answering:
         """Whether the answer is choices in a form, rather than one text."""
         return self.asked.form is not None and self.asked.form.parameters is not None
 
-    @property
-    def _last_calls_model(self) -> bool:
-        ends = [branch.node(branch.sink) for branch in self.live.deployed.graph.branches]
-        roles = [get_role(end.role) for end in ends]
-        # Else what it says is not the answer.
-        return all(role.calls_model and role.read is None for role in roles)
-
-    @property
+    @cached_property
     def ignored(self) -> tuple[str, ...]:
         """The client's parameters without effect; max_tokens is one where the last node takes
         another node's text as it is.
         """
-        cut = self.asked.max_tokens is not None and not self._last_calls_model
+        ends = [branch.node(branch.sink) for branch in self.live.deployed.graph.branches]
+        roles = [get_role(end.role) for end in ends]
+        own_words = all(role.calls_model and role.read is None for role in roles)
+        cut = self.asked.max_tokens is not None and not own_words
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
     def finish_reason(self, answer: Served) -> str:
@@ -186,26 +208,23 @@ class Answering:
         graph = self.live.deployed.graph
         sink = graph.branches[graph.route.taken(answer.stages)].sink if graph.route else graph.sink
         last = answer.completions.get(sink)
-        limit = self._runner.manners[graph.node(sink).model].sampling.max_tokens
-        return (
-            "length"
-            if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit)
-            else "stop"
-        )
+        most = self.run.whole.manners[graph.node(sink).model].sampling.max_tokens
+        limit = min(most, self.asked.max_tokens or most)
+        return "length" if last and last.completion_tokens >= limit else "stop"
 
     def trace(self, answer: Served) -> list[dict[str, Any]]:
         """Every node's answer, in the graph's order, and what its call used."""
         graph = self.live.deployed.graph
-        return [_traced(graph.node(i).role, i, graph.node(i).model, answer) for i in graph.order]
-
-
-def _traced(role: str, i: int, model: str, answer: Served) -> dict[str, Any]:
-    shown: dict[str, Any] = {"node": i, "role": role, "text": answer.node_texts.get(i)}
-    if call := answer.completions.get(i):
-        used = {
-            "prompt_tokens": call.prompt_tokens,
-            "completion_tokens": call.completion_tokens,
-            "latency_s": call.latency_s,
-        }
-        shown |= {"model": model, **used, "cached": call.cached}
-    return shown
+        shown: list[dict[str, Any]] = []
+        for i in graph.order:
+            node = graph.node(i)
+            shown.append({"node": i, "role": node.role, "text": answer.node_texts.get(i)})
+            if call := answer.completions.get(i):
+                shown[-1] |= {
+                    "model": node.model,
+                    "prompt_tokens": call.prompt_tokens,
+                    "completion_tokens": call.completion_tokens,
+                    "latency_s": call.latency_s,
+                    "cached": call.cached,
+                }
+        return shown

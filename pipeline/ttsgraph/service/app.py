@@ -28,12 +28,11 @@ from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.answering import ALIVE, Answering, Piece
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.errors import CLIENT_GONE, ApiError, of_status
+from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.limits import Admission, Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest, parse_chat
-from ttsgraph.service.response_replies import ResponseReply
-from ttsgraph.service.response_requests import parse_response
+from ttsgraph.service.requests import parse_chat
+from ttsgraph.service.response_api import ResponseReply, parse_response
 from ttsgraph.service.responses import Reply, model_of
 from ttsgraph.service.run import Tolerance
 from ttsgraph.settings.service import ServiceSettings, TraceSettings
@@ -42,10 +41,13 @@ if TYPE_CHECKING:
     from ttsgraph.service.tracing import Tracing
 
 T = TypeVar("T")
-Parse = Callable[[bytes, int], ChatRequest]
-"""(body, most tokens) -> what is asked. Raises ApiError."""
 
-ANSWERING = ("/v1/chat/completions", "/v1/responses")
+ANSWERING = {
+    "/v1/chat/completions": (parse_chat, Reply),
+    "/v1/responses": (parse_response, ResponseReply),
+}
+"""Paths that a graph answers: how a body is read, and how its answer is written."""
+
 CONTEXT = ("traceparent", "tracestate")
 """Headers of the W3C's trace context; without tracing they go on as they came."""
 
@@ -109,61 +111,56 @@ class App:
                     _log.exception("the server can't start")
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
+            self._gate = Admission(self._settings.concurrency, self._settings.tiers)
+            self._started = int(time.time())
             self._inner = self._routes()
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
     def _routes(self) -> Starlette:
-        chats = _Chats(self.deployments, self.metrics, self._settings)
-        deployments = self.deployments
-        started = int(time.time())
-
-        async def healthz(request: Request) -> Response:
-            served = bool(deployments.all())
-            said = "ok" if served else "nothing is served"
-            return JSONResponse({"status": said}, 200 if served else 503)
-
-        async def figures(request: Request) -> Response:
-            media = "text/plain; version=0.0.4; charset=utf-8"
-            return Response(self.metrics.text(), media_type=media)
-
-        async def models(request: Request) -> Response:
-            listed = [model_of(live, started) for live in deployments.listed()]
-            return JSONResponse({"object": "list", "data": listed})
-
-        async def model(request: Request) -> Response:
-            return JSONResponse(model_of(deployments.get(request.path_params["name"]), started))
-
-        async def response(request: Request) -> Response:
-            return await chats.answer(request, parse_response, ResponseReply)
-
-        async def feedback(request: Request) -> Response:
-            raw = await read_body(request, self._settings.max_body_bytes)
-            said = await deployments.outcomes.judge(raw, deployments.by_task(), _client(request))
-            return JSONResponse(said)
-
         app = Starlette(
             routes=[
-                Route("/healthz", healthz),
-                Route("/metrics", figures),
-                Route("/v1/models", models),
-                Route("/v1/models/{name:path}", model),
-                Route(ANSWERING[0], chats.answer, methods=["POST"]),
-                Route(ANSWERING[1], response, methods=["POST"]),
-                Route("/v1/feedback", feedback, methods=["POST"]),
+                Route("/healthz", self._health),
+                Route("/metrics", self._figures),
+                Route("/v1/models", self._models),
+                Route("/v1/models/{name:path}", self._model),
+                *(Route(path, self._answer, methods=["POST"]) for path in ANSWERING),
+                Route("/v1/feedback", self._feedback, methods=["POST"]),
             ],
-            exception_handlers={
-                ApiError: _on_api_error,
-                HTTPException: _on_http_error,
-                ClientDisconnect: _on_disconnect,
-                Exception: _on_defect,
-            },
+            exception_handlers=dict.fromkeys(
+                (ApiError, HTTPException, ClientDisconnect, Exception), _on_error
+            ),
         )
         # A redirect to the same path with or without its slash would go to whatever host the
         # request names.
         app.router.redirect_slashes = False
         return app
+
+    async def _health(self, request: Request) -> Response:
+        if self.deployments.all():
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "nothing is served"}, 503)
+
+    async def _figures(self, request: Request) -> Response:
+        media = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(self.metrics.text(), media_type=media)
+
+    async def _models(self, request: Request) -> Response:
+        listed = [model_of(live, self._started) for live in self.deployments.listed()]
+        return JSONResponse({"object": "list", "data": listed})
+
+    async def _model(self, request: Request) -> Response:
+        live = self.deployments.get(request.path_params["name"])
+        return JSONResponse(model_of(live, self._started))
+
+    async def _feedback(self, request: Request) -> Response:
+        raw = await read_body(request, self._settings.max_body_bytes)
+        client = str(request.state.key)
+        if client == "-":  # no keys are needed
+            client = f"address {request.client.host if request.client else ''}"
+        deployments = self.deployments
+        return JSONResponse(await deployments.outcomes.judge(raw, deployments.by_task(), client))
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request sets `state.model` once it is known to be served, and `state.status` where it
@@ -193,8 +190,7 @@ class App:
             check_framing(headers)
             state["key"] = self._keys.check(headers) if path != "/healthz" else "-"
         except ApiError as error:
-            refused = JSONResponse(error.body(), error.status, headers=error.headers)
-            await refused(scope, receive, send_traced)
+            await _response_to(error)(scope, receive, send_traced)
         else:
             await self._inner(scope, receive, send_traced)
         finally:
@@ -217,6 +213,69 @@ class App:
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
 
+    async def _answer(self, request: Request) -> Response:
+        """The whole answer, or a stream; what fails before its first text, or HEAD_S, still has its
+        own status.
+        """
+        state = request.state
+        answering = await self._begin(request)
+        task = answering.task
+        write = ANSWERING[request.url.path][1]
+        reply = write(state.trace_id, int(time.time()), answering)
+        try:
+            if not answering.asked.stream:
+                answer = await unless_gone(request, task)
+                return JSONResponse(reply.whole(answer), headers=reply.headers())
+            pieces = answering.pieces()
+            first = asyncio.ensure_future(anext(pieces, ALIVE))
+            await unless_gone(request, asyncio.wait([first], timeout=HEAD_S))
+            if first.done():
+                first.result()
+        except BaseException:
+            task.cancel()
+            raise
+        return _Stream(reply.events(_chain(first, pieces)), task, request, reply.headers())
+
+    async def _begin(self, request: Request) -> Answering:
+        """Begin to answer a request, which is counted and kept once that has ended."""
+        started = asyncio.get_running_loop().time()
+        state = request.state
+        settings = self._settings
+        body = await read_body(request, settings.max_body_bytes)
+        asked = ANSWERING[request.url.path][0](body, settings.max_input_tokens)
+        champion = self.deployments.get(asked.model)
+        outcomes = self.deployments.outcomes
+        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.trace_id)
+        if asked.effort and champion.rungs:
+            live, arm = champion.rungs[asked.effort], None
+        elif asked.effort:
+            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
+        state.model = live.name
+        try:
+            self._gate.check(asked.tier)
+        except ApiError:
+            self.metrics.shed.labels(live.name, asked.tier).inc()
+            raise
+        tolerance = Tolerance(settings.quorum, settings.fallback)
+        answering = Answering(
+            live, asked, settings.timeout_s, tolerance, state.trace, state.context
+        )
+        state.answering = answering
+        self._gate.hold(answering.task)
+        self.metrics.under_way.inc()
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self.metrics.under_way.dec()
+            self.metrics.called(live, answering.run)
+            if asked.stream and answering.first_at is not None:
+                self.metrics.first_text.labels(live.name).observe(answering.first_at - started)
+            if not task.cancelled() and task.exception() is None:
+                self.metrics.served(live, task.result())
+                outcomes.keep(state.trace_id, live, champion, arm, asked, task.result())
+
+        answering.task.add_done_callback(ended)
+        return answering
+
 
 def _tracing(settings: TraceSettings) -> Tracing | None:
     """What makes traces, where there is somewhere to send them. Raises InputError where the extra
@@ -232,83 +291,6 @@ def _tracing(settings: TraceSettings) -> Tracing | None:
             " 'ttsgraph[traces]'"
         ) from None
     return Tracing(settings)
-
-
-class _Chats:
-    """/v1/chat/completions, and what else comes down to it."""
-
-    def __init__(
-        self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings
-    ) -> None:
-        self._deployments = deployments
-        self._metrics = metrics
-        self._settings = settings
-        self._gate = Admission(settings.concurrency, settings.tiers)
-
-    async def answer(
-        self, request: Request, parse: Parse = parse_chat, reply_of: type[Reply] = Reply
-    ) -> Response:
-        """The whole answer, or a stream; what fails before its first text, or HEAD_S, still has its
-        own status.
-        """
-        started = asyncio.get_running_loop().time()
-        state = request.state
-        body = await read_body(request, self._settings.max_body_bytes)
-        asked = parse(body, self._settings.max_input_tokens)
-        champion = self._deployments.get(asked.model)
-        outcomes = self._deployments.outcomes
-        live, arm = outcomes.side(champion, self._deployments.rival(champion), state.trace_id)
-        if asked.effort and champion.rungs:
-            live = champion.rungs[asked.effort]
-            arm = None
-        elif asked.effort:
-            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
-        state.model = live.name
-        try:
-            self._gate.check(asked.tier)
-        except ApiError:
-            self._metrics.shed.labels(live.name, asked.tier).inc()
-            raise
-        tolerance = Tolerance(self._settings.quorum, self._settings.fallback)
-        answering = Answering(
-            live, asked, self._settings.timeout_s, tolerance, state.trace, state.context
-        )
-        state.answering = answering
-        task = answering.task
-        self._gate.hold(task)
-        self._metrics.under_way.inc()
-
-        def ended(_: object) -> None:
-            self._metrics.under_way.dec()
-            self._count(answering, started)
-            if not task.cancelled() and task.exception() is None:
-                outcomes.keep(state.trace_id, live, champion, arm, asked, task.result())
-
-        task.add_done_callback(ended)
-        reply = reply_of(state.trace_id, int(time.time()), answering)
-        try:
-            if not asked.stream:
-                answer = await unless_gone(request, task)
-                return JSONResponse(reply.whole(answer), headers=reply.headers())
-            pieces = answering.pieces()
-            first = asyncio.ensure_future(anext(pieces, ALIVE))
-            await unless_gone(request, asyncio.wait([first], timeout=HEAD_S))
-            if first.done():
-                first.result()
-        except BaseException:
-            task.cancel()
-            raise
-        return _Stream(reply.events(_chain(first, pieces)), task, request, reply.headers())
-
-    def _count(self, answering: Answering, started: float) -> None:
-        live = answering.live
-        task = answering.task
-        if answering.run is not None:
-            self._metrics.called(live, answering.run)
-        if answering.asked.stream and answering.first_at is not None:
-            self._metrics.first_text.labels(live.name).observe(answering.first_at - started)
-        if not task.cancelled() and task.exception() is None:
-            self._metrics.served(live, task.result())
 
 
 class _Stream(StreamingResponse):
@@ -371,27 +353,17 @@ async def _chain(first: asyncio.Future[Piece], rest: AsyncIterator[Piece]) -> As
         yield piece
 
 
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
+async def _on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # an unknown path, or method
+        error = ApiError(error.status_code, headers=error.headers)
+    elif isinstance(error, ClientDisconnect):
+        error = ApiError(CLIENT_GONE, "the client left")
+    elif not isinstance(error, ApiError):
+        error = ApiError(500)
     if error.status >= 500:
         _log.warning("%s %s: %s", request.state.trace_id, error, error.__cause__)
+    return _response_to(error)
+
+
+def _response_to(error: ApiError) -> Response:
     return JSONResponse(error.body(), error.status, headers=error.headers)
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return await _on_api_error(request, of_status(error.status_code, error.headers))
-
-
-def _client(request: Request) -> str:
-    """Who asks: by the name of its key, else by its address."""
-    key = str(request.state.key)
-    return f"address {request.client.host if request.client else ''}" if key == "-" else key
-
-
-async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return await _on_api_error(request, ApiError(CLIENT_GONE, "the client left"))
-
-
-async def _on_defect(request: Request, error: Exception) -> Response:
-    return await _on_api_error(request, of_status(500))

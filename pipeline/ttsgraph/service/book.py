@@ -10,12 +10,12 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
@@ -67,18 +67,6 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
-    """What is known of an answer when feedback on it comes."""
-
-    model: str
-    task: str
-    version: str
-    question: str | None
-    answer: str | None
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """What a client says of an answer, which is known by its trace id or its response's."""
 
@@ -108,13 +96,13 @@ class Book:
         made_private(path)
         with self._open() as table:
             table.executescript(_TABLES)
-            known = {name for _, name, *_ in table.execute("pragma table_info(served)")}
+            known = {row["name"] for row in table.execute("pragma table_info(served)")}
             for column in {"client", "counts"} - known:  # a table from before they were kept
                 table.execute(f"alter table served add column {column}")
 
-    def later(self, work: Callable[[], T]) -> Future[T]:
+    def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""
-        return self._worker.submit(work)
+        return self._worker.submit(work, *arguments)
 
     def close(self) -> None:
         """Wait for what is under way."""
@@ -124,6 +112,7 @@ class Book:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """One transaction."""
         with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as table:
+            table.row_factory = sqlite3.Row
             write_ahead(table, BUSY_S)
             table.execute("pragma synchronous = normal")
             table.execute("begin immediate")
@@ -134,50 +123,50 @@ class Book:
                 raise
             table.commit()
 
+    def _rows_of(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[sqlite3.Row]:
+        """What one statement gives, in a transaction of its own."""
+        with self._open() as table:
+            return table.execute(sql, values).fetchall()
+
     def add(self, entry: Entry) -> None:
         """Keep an answer; the oldest make room."""
-        columns = [*(part.name for part in fields(Entry)), "at"]
-        places = ",".join("?" * len(columns))
+        row = {**asdict(entry), "at": time.time()}
+        places = ", ".join(f":{column}" for column in row)
         with self._open() as table:
-            table.execute(
-                f"insert into served ({','.join(columns)}) values ({places})",
-                (*astuple(entry), time.time()),
-            )
+            table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)
             table.execute(
                 "delete from served where seq <= (select max(seq) from served) - ?", (self._rows,)
             )
 
-    def find(self, reference: str) -> KeptAnswer | None:
-        """An answer by its trace id, or by the id of the response."""
-        with self._open() as table:
-            found = table.execute(
-                "select model, task, version, question, answer, score from served where trace = ?",
-                (trace_of(reference),),
-            ).fetchone()
-        return KeptAnswer(*found) if found else None
+    def find(self, reference: str) -> Mapping[str, Any] | None:
+        """An answer's row, by its trace id or the id of the response."""
+        found = self._rows_of("select * from served where trace = ?", (trace_of(reference),))
+        return dict(found[0]) if found else None
 
     def judge(self, said: Judgement, clients: int) -> bool:
         """Keep what an answer was worth; the last word counts. False where it had a score.
 
-        Of a client whose scores would be more than one in `clients` of those that count, a score is
-        kept and does not count.
+        Of a client whose scores would be more than one in `clients` of those that count, at most
+        one more than its share beside those of the others, a score is kept and does not count.
         """
-        which = (trace_of(said.reference),)
+        values = {**asdict(said), "trace": trace_of(said.reference), "clients": clients}
         with self._open() as table:
-            before, *of = table.execute(
-                "select score, task, version, arm from served where trace = ?", which
-            ).fetchone()
-            if before is None:
-                counts = _has_room(table, (of[0], of[1], of[2]), said.client, clients)
-                table.execute(
-                    "update served set client = ?, counts = ? where trace = ?",
-                    (said.client, counts, *which),
-                )
+            first = table.execute(
+                "update served set client = :client, counts = ("
+                " select coalesce(sum(o.client is :client), 0) * (:clients - 1)"
+                "  <= coalesce(sum(o.client is not :client), 0) from served o where o.counts"
+                "  and o.task = served.task and o.version = served.version and o.arm is served.arm)"
+                " where trace = :trace and score is null",
+                values,
+            ).rowcount
             table.execute(
-                "update served set score = ?, right_answer = ? where trace = ?",
-                (said.score, said.right_answer, *which),
+                "update served set score = :score, right_answer = :right_answer"
+                " where trace = :trace",
+                values,
             )
-        return before is None
+        return bool(first)
 
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
         """Whether a trial goes on: one that is new begins, and one that the scores of its answers
@@ -187,49 +176,32 @@ class Book:
             table.execute(
                 "insert or ignore into trials (task, champion, challenger) values (?,?,?)", trial
             )
-            (decided,) = table.execute(
-                f"select promote is not null from trials where {_IT}", trial
-            ).fetchone()
-            decision = None if decided else self._duel(table, trial).decision(confidence, most)
+            found = table.execute(f"select promote from trials where {_IT}", trial).fetchone()
+            if found["promote"] is not None:
+                return False
+            decision = _duel(table, trial).decision(confidence, most)
             if decision is not None:
                 table.execute(
                     f"update trials set promote = ?, reason = ? where {_IT}",
                     (decision.promote, decision.reason, *trial),
                 )
-        return not decided and decision is None
-
-    def _duel(self, table: sqlite3.Connection, trial: TrialKey) -> Duel:
-        """A trial from its scores, in the order of the answers, since its challenger's first."""
-        task, champion, challenger = trial
-        its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
-        duel = Duel()
-        for arm, score in table.execute(
-            f"select arm, score from served where counts and ({its} or task = :task"
-            f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
-            f" where {its})) order by seq",
-            {"task": task, "old": champion, "new": challenger},
-        ):
-            duel = duel.seen(arm, score)
-        return duel
+        return decision is None
 
     def settled(self) -> list[Settled]:
         """Trials that were decided and that nobody was told of; each is given to one asker."""
-        with self._open() as table:
-            rows = table.execute(
-                "update trials set told = 1 where promote is not null and told = 0"
-                " returning task, champion, challenger, promote, reason"
-            ).fetchall()
+        rows = self._rows_of(
+            "update trials set told = 1 where promote is not null and told = 0"
+            " returning task, champion, challenger, promote, reason"
+        )
         return [
-            Settled(task, champion, challenger, Decision(bool(promote), reason))
-            for task, champion, challenger, promote, reason in rows
+            Settled(task, old, new, Decision(bool(promote), reason))
+            for task, old, new, promote, reason in rows
         ]
 
     def not_told(self, one: Settled) -> None:
         """Telling failed: it is given out again."""
-        with self._open() as table:
-            table.execute(
-                f"update trials set told = 0 where {_IT}", (one.task, one.champion, one.challenger)
-            )
+        trial = (one.task, one.champion, one.challenger)
+        self._rows_of(f"update trials set told = 0 where {_IT}", trial)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
         """The last so many known values of a figure (score, cost or agreement) of a version, of
@@ -237,59 +209,54 @@ class Book:
         """
         assert figure in ("score", "cost", "agreement")
         known = "counts" if figure == "score" else f"{figure} is not null"
-        with self._open() as table:
-            rows = table.execute(
-                f"select {figure} from served where task = ? and version = ?"
-                f" and {known} order by seq desc limit ?",
-                (task, version, count),
-            ).fetchall()
+        rows = self._rows_of(
+            f"select {figure} from served where task = ? and version = ? and {known}"
+            " order by seq desc limit ?",
+            (task, version, count),
+        )
         return [float(value) for (value,) in rows]
 
     def alert(self, task: str, version: str, figure: str) -> bool:
         """Whether this is the first that is heard of it."""
-        with self._open() as table:
-            return (
-                table.execute(
-                    "insert or ignore into alerts (task, version, figure, at) values (?,?,?,?)",
-                    (task, version, figure, time.time()),
-                ).rowcount
-                == 1
+        return bool(
+            self._rows_of(
+                "insert or ignore into alerts values (?,?,?,?) returning at",
+                (task, version, figure, time.time()),
             )
+        )
 
     def no_alert(self, task: str, version: str, figure: str) -> None:
         """It is over, or nobody could be told: it may be an alert again."""
-        with self._open() as table:
-            table.execute(
-                "delete from alerts where task = ? and version = ? and figure = ?",
-                (task, version, figure),
-            )
+        self._rows_of(
+            "delete from alerts where task = ? and version = ? and figure = ?",
+            (task, version, figure),
+        )
 
     def questions(self, task: str) -> list[dict[str, str]]:
         """Served questions whose right answer is known, as rows of a source: given with the
         feedback, or the graph's own where it was said to be right.
         """
-        with self._open() as table:
-            rows = table.execute(
-                "select trace, question, coalesce(right_answer, answer) from served where task = ?"
-                " and question is not null and (right_answer is not null or score = 1)"
-                " order by seq",
-                (task,),
-            ).fetchall()
-        return [{"id": trace, "question": text, "answer": right} for trace, text, right in rows]
+        rows = self._rows_of(
+            "select trace as id, question, coalesce(right_answer, answer) as answer from served"
+            " where task = ? and question is not null"
+            " and (right_answer is not null or score = 1) order by seq",
+            (task,),
+        )
+        return [dict(row) for row in rows]
 
 
-def _has_room(
-    table: sqlite3.Connection, which: tuple[str, str, str | None], client: str, clients: int
-) -> bool:
-    """Whether one more score of a client may count: its own are at most one more than its share
-    beside those of the others.
-    """
-    own, others = table.execute(
-        "select coalesce(sum(client is :client), 0), coalesce(sum(client is not :client), 0)"
-        " from served where counts and task = :task and version = :version and arm is :arm",
-        {"client": client, **dict(zip(("task", "version", "arm"), which, strict=True))},
-    ).fetchone()
-    return bool(own * (clients - 1) <= others)
+def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
+    """A trial from its scores, in the order of the answers, since its challenger's first."""
+    its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
+    duel = Duel()
+    for arm, score in table.execute(
+        f"select arm, score from served where counts and ({its} or task = :task"
+        f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
+        f" where {its})) order by seq",
+        dict(zip(("task", "old", "new"), trial, strict=True)),
+    ):
+        duel = duel.seen(arm, score)
+    return duel
 
 
 def trace_of(reference: str) -> str:

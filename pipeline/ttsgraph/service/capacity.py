@@ -30,17 +30,10 @@ class Load:
     questions_per_hour: float
     peak: float = 3.0
 
-    @property
-    def per_s(self) -> float:
-        """Questions a second in the busiest hour."""
-        return self.users * self.questions_per_hour * self.peak / 3600
-
 
 @dataclass(frozen=True, slots=True)
 class PerAnswer:
-    """What one answer uses: calls, seconds, tokens written and read, dollars where calls are paid
-    for by the token.
-    """
+    """What one answer uses; dollars where calls are paid for by the token."""
 
     calls: float
     seconds: float
@@ -62,8 +55,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """What a load takes: answers under way in the busiest hour, processes of `ttsgraph serve`,
-    model servers, and dollars a month of servers and of calls.
+    """What a load takes: questions a second and answers under way in the busiest hour, processes of
+    `ttsgraph serve`, model servers, and dollars a month of servers and of calls.
     """
 
     per_s: float
@@ -74,9 +67,7 @@ class CapacityPlan:
     call_dollars: float
 
 
-def plan(
-    load: Load, answer: PerAnswer, replica: Replica | None, busy: float = BUSY
-) -> CapacityPlan:
+def plan(load: Load, answer: PerAnswer, replica: Replica | None) -> CapacityPlan:
     """The servers for a load. Without a replica, models are rented, and paid for by the call.
 
     Raises InputError for a figure that is not above zero.
@@ -87,29 +78,27 @@ def plan(
         "peak": load.peak,
         "calls": answer.calls,
         "seconds": answer.seconds,
-        "busy": busy,
+        "tokens a second of a replica": replica.completion_tokens_per_s if replica else 1.0,
     }
-    if replica is not None:
-        given["tokens a second of a replica"] = replica.completion_tokens_per_s
     for name, value in given.items():
         if not value > 0:
             raise InputError(f"expected {name} above 0, found {value:g}")
-    # Little's law: as many are under way as come in the time that one takes.
-    under_way = math.ceil(load.per_s * answer.seconds)
-    one_process = REQUESTS_PER_S * CALLS / answer.calls * busy
+    questions = load.users * load.questions_per_hour
+    per_s = questions * load.peak / 3600
     replicas = 0
+    server_dollars = 0.0
     if replica is not None:
         wanted = max(
             answer.completion_tokens / replica.completion_tokens_per_s,
             answer.prompt_tokens / replica.prompt_tokens_per_s,
         )
-        replicas = max(1, math.ceil(load.per_s * wanted / busy))
-    questions = load.users * load.questions_per_hour * HOURS
+        replicas = max(1, math.ceil(per_s * wanted / BUSY))
+        server_dollars = replicas * replica.dollars_per_hour * HOURS
     return CapacityPlan(
-        load.per_s,
-        under_way,
-        max(1, math.ceil(load.per_s / one_process)),
+        per_s,
+        math.ceil(per_s * answer.seconds),  # Little's law
+        max(1, math.ceil(per_s * answer.calls / (REQUESTS_PER_S * CALLS * BUSY))),
         replicas,
-        replicas * replica.dollars_per_hour * HOURS if replica is not None else 0.0,
-        questions * answer.dollars,
+        server_dollars,
+        questions * HOURS * answer.dollars,
     )

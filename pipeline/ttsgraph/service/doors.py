@@ -125,10 +125,7 @@ class Sparing(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record may pass."""
         now = self._clock()
-        said = str(record.msg)
-        if now - self._said.get(said, -self._seconds) < self._seconds:
-            return False
-        if len(self._said) >= 1000:
-            self._said.clear()
-        self._said[said] = now
-        return True
+        self._said = {said: at for said, at in self._said.items() if now - at < self._seconds}
+        passes = record.msg not in self._said
+        self._said.setdefault(record.msg, now)
+        return passes

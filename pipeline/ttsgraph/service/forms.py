@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import calls_in, normal_json
+from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
-from ttsgraph.tasks.base import Question, Task
-
-MOST_CHOICES = 128
-MOST_STOPS = 16
-
-_KINDS = ("json_object", "json_schema")
+from ttsgraph.tasks.base import Task
 
 TOOLS_ADVICE = (
     "Another model gives the answer and reads yours as advice. It can call these functions, which "
@@ -60,39 +60,76 @@ class Form:
         return self.tools or self.as_json
 
 
-def parse_form(others: dict[str, Any]) -> Form | None:
-    """The form that these parameters ask for, which are taken out of them; None where they ask for
-    nothing. Raises ApiError for one that can't be used.
-    """
-    stop = _stops(others.pop("stop", None))
-    tools = others.pop("tools", None) or []
-    choice = others.pop("tool_choice", None)
-    parallel = others.pop("parallel_tool_calls", None)
-    wanted: dict[str, Any] = {}
-    if tools:
-        _check_tools(tools)
-        wanted |= {"tools": tools}
-        wanted |= {} if choice is None else {"tool_choice": choice}
-        wanted |= {} if parallel is None else {"parallel_tool_calls": parallel}
-    elif choice not in (None, "none", "auto"):
-        raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
-    output = others.pop("response_format", None)
-    as_json = output is not None and _is_json(output)
-    wanted |= {"response_format": output} if as_json else {}
-    wanted |= _counts(others)
-    if not wanted and not stop:
-        return None
-    parameters = _dumped(wanted) if wanted else None
-    advice = TOOLS_ADVICE.format(tools="\n".join(map(_dumped, tools))) if tools else ""
-    if as_json and not tools:
-        schema = (output.get("json_schema") or {}).get("schema")
-        shape = f" of this schema:\n{_dumped(schema)}\n" if schema else ","
-        advice = JSON_ADVICE.format(schema=shape)
-    schemas = tuple(
-        (tool["function"]["name"], _dumped(tool["function"].get("parameters") or {}))
-        for tool in tools
-    )
-    return Form(parameters, stop, bool(tools), as_json, wanted.get("n", 1), advice, schemas)
+Text = Annotated[str, Field(min_length=1)]
+Stops = Annotated[
+    list[Text],
+    Field(max_length=16),
+    BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+]
+
+
+class _Function(BaseModel):
+    name: Text
+    parameters: Any = None
+
+
+class _Tool(BaseModel):
+    type: Literal["function"]
+    function: _Function
+
+
+class _Output(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> _Output:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("expected a json_schema")
+        return self
+
+
+class FormParameters(BaseModel):
+    """The parameters of a body that give its answer a form."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    stop: Stops | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
+    response_format: _Output | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    def form(self, body: Mapping[str, Any]) -> Form | None:
+        """The form that these parameters of a body ask for; None where they ask for nothing. Raises
+        ApiError for one that can't be used.
+        """
+        tools = self.tools or []
+        output = self.response_format
+        as_json = output is not None and output.type != "text"
+        names = ["tools", "tool_choice", "parallel_tool_calls"] if tools else []
+        names += ["response_format"] if as_json else []
+        names += ["n"] if (self.n or 1) > 1 else []
+        names += ["logprobs", "top_logprobs"] if self.logprobs else []
+        if not tools and self.tool_choice not in (None, "none", "auto"):
+            raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
+        wanted = {name: body[name] for name in names if body.get(name) is not None}
+        stop = tuple(self.stop or ())
+        if not wanted and not stop:
+            return None
+        advice = ""
+        if tools:
+            advice = TOOLS_ADVICE.format(tools="\n".join(map(_dumped, body["tools"])))
+        elif output is not None and as_json:
+            schema = (output.json_schema or {}).get("schema")
+            shape = f" of this schema:\n{_dumped(schema)}\n" if schema else ","
+            advice = JSON_ADVICE.format(schema=shape)
+        schemas = [(t.function.name, _dumped(t.function.parameters or {})) for t in tools]
+        parameters = _dumped(wanted) if wanted else None
+        return Form(parameters, stop, bool(tools), as_json, self.n or 1, advice, tuple(schemas))
 
 
 def _dumped(value: Any) -> str:
@@ -100,56 +137,6 @@ def _dumped(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         raise ApiError(400, "expected JSON that is less deep") from None
-
-
-def _stops(stop: Any) -> tuple[str, ...]:
-    found = [stop] if isinstance(stop, str) else stop or []
-    if not isinstance(found, list) or not all(isinstance(s, str) and s for s in found):
-        raise ApiError(400, "stop: expected a text or a list of texts", "stop")
-    if len(found) > MOST_STOPS:
-        raise ApiError(400, f"stop: expected at most {MOST_STOPS} texts", "stop")
-    return tuple(found)
-
-
-def _check_tools(tools: Any) -> None:
-    if not isinstance(tools, list):
-        raise ApiError(400, "tools: expected a list", "tools")
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or tool.get("type") != "function":
-            raise ApiError(400, "tools: expected tools of type function", "tools")
-        if not isinstance(function.get("name"), str) or not function["name"]:
-            raise ApiError(400, "tools: expected a name of each function", "tools")
-
-
-def _is_json(output: Any) -> bool:
-    kind = output.get("type") if isinstance(output, Mapping) else None
-    if kind == "text":
-        return False
-    if kind not in _KINDS:
-        raise ApiError(
-            400, f"response_format: expected type text or {', '.join(_KINDS)}", "response_format"
-        )
-    if kind == "json_schema" and not isinstance(output.get("json_schema"), Mapping):
-        raise ApiError(400, "response_format: expected a json_schema", "response_format")
-    return True
-
-
-def _counts(others: dict[str, Any]) -> dict[str, Any]:
-    """n, logprobs and top_logprobs, as far as they ask for something."""
-    n = others.pop("n", None)
-    logprobs = others.pop("logprobs", None)
-    top = others.pop("top_logprobs", None)
-    if n is not None and not (type(n) is int and 1 <= n <= MOST_CHOICES):
-        raise ApiError(400, f"n: expected a whole number from 1 to {MOST_CHOICES}", "n")
-    if logprobs not in (None, True, False):
-        raise ApiError(400, "logprobs: expected true or false", "logprobs")
-    if top is not None and not (type(top) is int and 0 <= top <= 20):
-        raise ApiError(400, "top_logprobs: expected a whole number from 0 to 20", "top_logprobs")
-    wanted: dict[str, Any] = {"n": n} if n is not None and n > 1 else {}
-    if logprobs:
-        wanted |= {"logprobs": True} | ({} if top is None else {"top_logprobs": top})
-    return wanted
 
 
 class FormedTask:
@@ -164,16 +151,11 @@ class FormedTask:
         self.name = inner.name
         self.instruction = inner.instruction
         self.inner = inner
+        self.parse = inner.parse
+        self.render = inner.render
+        self.grade = inner.grade
         self.form = form
         self._schemas = dict(form.schemas)
-
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """As the kind does."""
-        return self.inner.parse(row, where)
-
-    def render(self, question: Question) -> str:
-        """As the kind does."""
-        return self.inner.render(question)
 
     def extract(self, text: str) -> str | None:
         """What votes count: with tools, the names of those that are called, an end of line, and
@@ -196,10 +178,6 @@ class FormedTask:
         """What a vote counts first: the names; for JSON alone, all there is."""
         return form.partition("\n")[0] if self.form.tools else form
 
-    def grade(self, question: Question, text: str) -> float:
-        """As the kind does."""
-        return self.inner.grade(question, text)
-
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
@@ -211,17 +189,13 @@ def _validator(schema: str) -> Any:
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry
 
-    skipped = dict.fromkeys(("pattern", "patternProperties"), _passes)
+    skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
     kind = validators.extend(Draft202012Validator, skipped)
     try:
         kind.check_schema(json.loads(schema))
     except SchemaError:
         return None
     return kind(json.loads(schema), registry=Registry())
-
-
-def _passes(*_: Any) -> tuple[()]:
-    return ()
 
 
 @lru_cache(maxsize=1024)
@@ -234,6 +208,51 @@ def _is_valid(schema: str, arguments: str) -> bool:
         return validator is None or bool(validator.is_valid(given))
     except Exception:  # what it refers to is not there, or it is too deep: nobody can tell
         return True
+
+
+def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
+    """The nodes whose answer can become the graph's as it is, and those that only choose among
+    such answers.
+    """
+    acting = set[int]()
+    choosing = set[int]()
+    asked = [graph.sink]
+    while asked:
+        i = asked.pop()
+        if i in acting or i in choosing:
+            continue
+        node = graph.node(i)
+        role = get_role(node.role)
+        acts = role.calls_model and role.read is None
+        (acting if acts else choosing).add(i)
+        asked += [] if acts else graph.reads[i]
+        asked += graph.stages[i][0] if node.gate else []
+    return frozenset(acting), frozenset(choosing)
+
+
+def with_turns(
+    messages: Sequence[Message], text: str, turns: Sequence[Message]
+) -> tuple[Message, ...]:
+    """Messages whose last begins with the question's text, with what was said after it behind it;
+    what a node is asked beyond the question stands at the end.
+    """
+    if not turns:
+        return tuple(messages)
+    *before, last = messages
+    shown = text if last.content.startswith(text) else last.content
+    more = last.content.removeprefix(shown).strip()
+    end = (Message("user", more),) if more else ()
+    return (*before, Message(last.role, shown), *turns, *end)
+
+
+def with_advice(messages: Sequence[Message], advice: str) -> tuple[Message, ...]:
+    """Messages that end by telling a node that it advises."""
+    if not advice:
+        return tuple(messages)
+    *before, last = messages
+    if last.role != "user" or last.whole is not None:
+        return (*messages, Message("user", advice))
+    return (*before, replace(last, content=f"{last.content}\n\n{advice}"))
 
 
 def check_place(form: Form, few_shot: bool, sink_acts: bool) -> None:

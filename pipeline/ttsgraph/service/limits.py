@@ -23,7 +23,7 @@ BODY_S = 30
 """Seconds that a client has to send its request's body."""
 
 RETRY_AFTER_S = 1
-_SHA256 = re.compile("[0-9a-f]{64}")
+_LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
 
 
@@ -40,55 +40,46 @@ class Keys:
         self._file = file
         self._stamp: tuple[int, int, int] | None = None
         self._names = self._own
-        if file is not None:
-            self._read(file)
-
-    @property
-    def open(self) -> bool:
-        """Whether no key is needed."""
-        return not self._own and self._file is None
+        self.open = not key and file is None  # no key is needed
+        self._read()
 
     def check(self, headers: Headers) -> str:
         """The name of the key that a request carries. Raises ApiError 401 for none of ours."""
         if self.open:
             return "-"
-        if self._file is not None:
-            try:
-                self._read(self._file)
-            except InputError as error:
-                _log.warning("the keys stay as they were: %s", error)
+        try:
+            self._read()
+        except InputError as error:
+            _log.warning("the keys stay as they were: %s", error)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
         # Hashes are looked up, so that how much of a guess is right can't be timed.
         name = self._names.get(_hashed(sent.strip().encode("latin-1")))
         if scheme.lower() != "bearer" or name is None:
-            raise ApiError(
-                401,
-                "expected one of the server's API keys as a bearer token",
-                headers={"www-authenticate": "Bearer"},
-            )
+            said = "expected one of the server's API keys as a bearer token"
+            raise ApiError(401, said, headers={"www-authenticate": "Bearer"})
         return name
 
-    def _read(self, file: Path) -> None:
+    def _read(self) -> None:
+        if self._file is None:
+            return
         try:
-            now = file.stat()
+            now = self._file.stat()
             stamp = now.st_mtime_ns, now.st_size, now.st_ino
             if stamp == self._stamp:
                 return
             self._stamp = stamp  # a file that is wrong is told of once
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: expected a file of keys, but {error}") from None
+            raise InputError(f"{self._file}: expected a file of keys, but {error}") from None
         found = dict(self._own)
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            digest, _, name = line.partition(" ")
-            if not _SHA256.fullmatch(digest):
-                raise InputError(
-                    f"{file}, line {number}: expected the SHA-256 of a key in hex, a space, and its"
-                    " name"
-                )
-            found[digest] = quote(name.strip(" *")) or "-"
+            if (parts := _LINE.fullmatch(line)) is None:
+                where = f"{self._file}, line {number}"
+                expected = "expected the SHA-256 of a key in hex, a space, and its name"
+                raise InputError(f"{where}: {expected}")
+            found[parts[1]] = quote((parts[2] or "").strip(" *")) or "-"
         self._names = found
 
 
@@ -103,11 +94,8 @@ def check_framing(headers: Headers) -> None:
     somebody else.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
-        raise ApiError(
-            400,
-            "expected Content-Length or Transfer-Encoding, found both",
-            headers={"connection": "close"},
-        )
+        said = "expected Content-Length or Transfer-Encoding, found both"
+        raise ApiError(400, said, headers={"connection": "close"})
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -137,9 +125,8 @@ class Admission:
     """
 
     def __init__(self, places: int, tiers: TierSettings) -> None:
-        self._places = {
-            tier: max(1, round(share * places)) for tier, share in tiers.model_dump().items()
-        }
+        shares = tiers.model_dump().items()
+        self._places = {tier: max(1, round(share * places)) for tier, share in shares}
         self.taken = 0
 
     def check(self, tier: Tier = "default") -> None:

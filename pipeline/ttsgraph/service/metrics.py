@@ -5,7 +5,8 @@ what a client sent.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -28,74 +29,66 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter(
-            "requests", "Chat requests by status; 499: the client left.", "model", "status"
+        count = partial(Counter, namespace="ttsgraph", registry=self.registry)
+        time = partial(Histogram, namespace="ttsgraph", buckets=_SECONDS, registry=self.registry)
+        gauge = partial(Gauge, namespace="ttsgraph", registry=self.registry)
+        model = ("model",)
+        call = ("model", "upstream")
+        self.requests = count(
+            "requests", "Chat requests by status; 499: the client left.", ("model", "status")
         )
-        self.seconds = self._seconds("request_seconds", "Time to the end of an answer.", "model")
-        self.first_text = self._seconds(
-            "first_text_seconds", "Time to a stream's first text.", "model"
+        self.seconds = time("request_seconds", "Time to the end of an answer.", model)
+        self.first_text = time("first_text_seconds", "Time to a stream's first text.", model)
+        self.under_way = gauge(
+            "requests_under_way", "Chat requests being answered.", multiprocess_mode="livesum"
         )
-        self.under_way = self._gauge(
-            "requests_under_way", "Chat requests being answered.", "livesum"
-        )
-        self.tokens = self._counter("tokens", "Tokens of all calls.", "model", "upstream", "kind")
-        self.dollars = self._counter("dollars", "Price of all calls.", "model", "upstream")
-        self.calls = self._counter(
+        self.tokens = count("tokens", "Tokens of all calls.", (*call, "kind"))
+        self.dollars = count("dollars", "Price of all calls.", call)
+        self.calls = count(
             "pool_calls",
             "Calls of pool models by outcome: answered, failed, cancelled (begun, then not needed),"
             " left_out (never begun).",
-            *("model", "upstream", "outcome"),
+            (*call, "outcome"),
         )
-        self.call_seconds = self._seconds(
-            "pool_call_seconds", "Time of calls that were answered.", "model", "upstream"
+        self.call_seconds = time("pool_call_seconds", "Time of calls that were answered.", call)
+        self.gates = count(
+            "gates", "Gates that questions came to, closed or open.", ("model", "gate")
         )
-        self.gates = self._counter(
-            "gates", "Gates that questions came to, closed or open.", "model", "gate"
+        self.routed = count(
+            "routed", "Questions by the branch that a router sent them to.", ("model", "branch")
         )
-        self.routed = self._counter(
-            "routed", "Questions by the branch that a router sent them to.", "model", "branch"
+        self.degraded = count(
+            "degraded", "Answers that for want of a call may differ from the graph's own.", model
         )
-        self.degraded = self._counter(
-            "degraded", "Answers that for want of a call may differ from the graph's own.", "model"
+        self.hedged = count("hedged", "Calls made a second time, being slow.", model)
+        self.stood_in = count(
+            "stood_in", "Calls that another model answered, as the node's own failed.", model
         )
-        self.hedged = self._counter("hedged", "Calls made a second time, being slow.", "model")
-        self.stood_in = self._counter(
-            "stood_in", "Calls that another model answered, as the node's own failed.", "model"
-        )
-        self.feedback = self._counter("feedback", "Answers that were judged.", "model")
-        self.figure = self._gauge(
+        self.feedback = count("feedback", "Answers that were judged.", model)
+        self.figure = gauge(
             "figure",
             "Accuracy, cost and agreement of the last answers.",
-            *("livemax", "model", "figure"),
+            ("model", "figure"),
+            multiprocess_mode="livemax",
         )
-        self.drifted = self._gauge(
+        self.drifted = gauge(
             "drifted",
             "1 where a figure is no longer what it was in the test.",
-            *("livemax", "model", "figure"),
+            ("model", "figure"),
+            multiprocess_mode="livemax",
         )
-        self.shed = self._counter(
-            "shed", "Requests turned away for want of a place, by service tier.", "model", "tier"
+        self.shed = count(
+            "shed",
+            "Requests turned away for want of a place, by service tier.",
+            ("model", "tier"),
         )
-        self.deployed = self._gauge(
+        self.deployed = gauge(
             "deployed",
             "1 for what a name stands for now.",
-            *("livemax", "model", "version", "graph_hash"),
+            ("model", "version", "graph_hash"),
+            multiprocess_mode="livemax",
         )
-        self.refresh_failed = self._counter(
-            "refresh_failed", "Looks at a name that failed.", "model"
-        )
-
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(f"ttsgraph_{name}", says, labels, registry=self.registry)
-
-    def _seconds(self, name: str, says: str, *labels: str) -> Histogram:
-        return Histogram(f"ttsgraph_{name}", says, labels, buckets=_SECONDS, registry=self.registry)
-
-    def _gauge(self, name: str, says: str, together: Any, *labels: str) -> Gauge:
-        """`together` is how the figures of several processes become one."""
-        return Gauge(
-            f"ttsgraph_{name}", says, labels, registry=self.registry, multiprocess_mode=together
-        )
+        self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
 
     def called(self, live: Live, run: ServedRun) -> None:
         """Count the calls of a request that has ended, however it did."""
@@ -104,12 +97,13 @@ class Metrics:
                 continue
             labels = live.name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
-                self.calls.labels(*labels, "answered").inc()
+                outcome = "answered"
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
+            elif i in run.lost or i in run.failures:
+                outcome = "failed"
             else:
-                failed = i in run.lost or i in run.failures
-                how = "cancelled" if i in run.cancelled else "left_out"
-                self.calls.labels(*labels, "failed" if failed else how).inc()
+                outcome = "cancelled" if i in run.cancelled else "left_out"
+            self.calls.labels(*labels, outcome).inc()
             if (used := run.used_by(i)).prompt_tokens or used.completion_tokens:
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)

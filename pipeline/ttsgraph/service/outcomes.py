@@ -5,25 +5,23 @@ challenger that is better and for service that is no longer what was tested.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import statistics
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.duel import Arm
 from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.promotion import Decision
-from ttsgraph.service.book import Book, Entry, Judgement, KeptAnswer
+from ttsgraph.service.book import Book, Entry, Judgement, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest
+from ttsgraph.service.requests import ChatRequest, read_object, said_of
 from ttsgraph.service.run import Served
 from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
@@ -62,6 +60,14 @@ class _Judgement(BaseModel):
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     answer: Annotated[str, Field(min_length=1)] | None = None
 
+    @model_validator(mode="after")
+    def _says_one(self) -> _Judgement:
+        if (self.id is None) == (self.trace_id is None):
+            raise ValueError("expected the answer's id, or its trace_id")
+        if (self.score is None) == (self.answer is None):
+            raise ValueError("expected a score from 0 to 1, or the right answer")
+        return self
+
 
 class Outcomes:
     """The outcomes of one server's answers; nothing at all where none are kept."""
@@ -73,7 +79,7 @@ class Outcomes:
         self._metrics = metrics
         self._notices = notices
         self._book: Book | None = None
-        self._trials: dict[tuple[str, str, str], bool] = {}
+        self._trials: dict[TrialKey, bool] = {}
 
     def open(self) -> None:
         """Begin to keep. Raises DataError where the table can't be written."""
@@ -120,40 +126,40 @@ class Outcomes:
             arm,
             champion.deployed.version if arm else None,
         )
-        self._book.later(partial(self._book.add, entry)).add_done_callback(_failed)
+        self._book.later(self._book.add, entry).add_done_callback(_failed)
 
     async def judge(self, raw: bytes, tasks: Mapping[str, Live], client: str) -> dict[str, object]:
         """Feedback on an answer: {"id" or "trace_id", "score" or "answer"}. `tasks` are what is
         served, by task; `client` is who says it. Raises ApiError.
         """
-        said = _parsed(raw)
+        try:
+            said = _Judgement.model_validate(read_object(raw))
+        except ValidationError as error:
+            raise said_of(error) from None
         book = self._book
         if book is None:
             told = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
             raise ApiError(404, told, code="feedback_is_off")
         reference = said.id or said.trace_id or ""
-        kept = await asyncio.wrap_future(book.later(lambda: book.find(reference)))
+        kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         score = said.score
         if score is None:
             assert said.answer is not None
-            score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept.task))
+            score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept["task"]))
         judgement = Judgement(reference, score, said.answer, client)
-        clients = self._settings.clients
-        first = await asyncio.wrap_future(book.later(lambda: book.judge(judgement, clients)))
-        self._metrics.feedback.labels(kept.model).inc(first)
-        return {"object": "feedback", "model": kept.model, "score": score}
+        judging = book.later(book.judge, judgement, self._settings.clients)
+        first = await asyncio.wrap_future(judging)
+        self._metrics.feedback.labels(kept["model"]).inc(first)
+        return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[Live, Live | None]]) -> None:
         """Look at what is kept of what is served, with its challenger where it has one: which
         trials are open, which were decided, and what has drifted.
         """
-        book = self._book
-        if book is None:
-            return
-        versions = list(pairs)
-        await asyncio.wrap_future(book.later(lambda: self._look(book, versions)))
+        if self._book is not None:
+            await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
 
     def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
         trial = self._settings.trial
@@ -234,37 +240,20 @@ def agreement_of(live: Live, answer: Served) -> float | None:
     return float(one is not None and one == other)
 
 
-def _trial(champion: Live, challenger: Live) -> tuple[str, str, str]:
+def _trial(champion: Live, challenger: Live) -> TrialKey:
     return champion.deployed.task, champion.deployed.version, challenger.deployed.version
 
 
-def _parsed(raw: bytes) -> _Judgement:
-    try:
-        said = _Judgement.model_validate(json.loads(raw))
-    except (ValueError, RecursionError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        where = ".".join(map(str, first["loc"])) if first else ""
-        what = f"{where}: {first['msg']}" if first else "it is not JSON"
-        raise ApiError(
-            400, f"expected feedback as a JSON object, but {what}", where or None
-        ) from None
-    if (said.id is None) == (said.trace_id is None):
-        raise ApiError(400, "expected the answer's id, or its trace_id", "id")
-    if (said.score is None) == (said.answer is None):
-        raise ApiError(400, "expected a score from 0 to 1, or the right answer", "score")
-    return said
-
-
-def _graded(kept: KeptAnswer, right: str, live: Live | None) -> float:
+def _graded(kept: Mapping[str, Any], right: str, live: Live | None) -> float:
     """The grade of an answer, given the right one. Raises ApiError."""
-    if kept.question is None or kept.answer is None:
+    if kept["question"] is None or kept["answer"] is None:
         told = "no text of this answer is kept, so that it can't be graded: expected a score"
         raise ApiError(400, told, "answer")
     if live is None:
-        raise ApiError(404, f"{kept.task} is not served any more: expected a score", "answer")
+        said = f"{kept['task']} is not served any more: expected a score"
+        raise ApiError(404, said, "answer")
     try:
-        task = live.task
-        return float(task.grade(Question("asked", kept.question, right), kept.answer))
+        return float(live.task.grade(Question("asked", kept["question"], right), kept["answer"]))
     except Exception:  # kinds whose questions are more than their text
-        told = f"answers of {kept.task} can't be graded by a right answer: expected a score"
+        told = f"answers of {kept['task']} can't be graded by a right answer: expected a score"
         raise ApiError(400, told, "answer") from None

@@ -24,11 +24,9 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
-    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -37,29 +35,15 @@ from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.deployment.ladder import Effort
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.forms import Form, FormedTask, parse_form
+from ttsgraph.service.forms import Form, FormedTask, FormParameters
 from ttsgraph.settings.service import Tier
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
-    *(
-        "temperature",
-        "top_p",
-        "seed",
-        "presence_penalty",
-        "frequency_penalty",
-        "verbosity",
-        "prediction",
-    ),
-    *(
-        "user",
-        "metadata",
-        "store",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-    ),
+    *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
+    *("prediction", "user", "metadata", "store", "safety_identifier", "prompt_cache_key"),
+    "prompt_cache_retention",
 }
 """Parameters without effect: sampling is the version's, and nothing is stored."""
 
@@ -76,8 +60,10 @@ one.
 """
 
 
-def _text_of(content: Any) -> str:
+def _text_of(content: Any) -> str | None:
     """A message's content, given as text or as text parts."""
+    if content is None:
+        return None
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise ValueError("expected text, or a list of text parts")
@@ -87,13 +73,9 @@ def _text_of(content: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def _text_or_none(content: Any) -> str | None:
-    return None if content is None else _text_of(content)
-
-
 class _ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_text_or_none)] = None
+    content: Annotated[str | None, BeforeValidator(_text_of)] = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
 
@@ -118,9 +100,7 @@ class _StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
-
+class _Body(FormParameters):
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
     stream: bool | None = False
@@ -133,14 +113,10 @@ class _Body(BaseModel):
     service_tier: Literal["auto", "default", "scale", "flex", "priority"] | None = None
 
 
-_BODY = TypeAdapter(_Body)
-_EFFORTS: dict[str, Effort] = {
-    "none": "low",
-    "minimal": "low",
-    "low": "low",
+_EFFORTS: dict[str | None, Effort] = {
+    **dict.fromkeys(("none", "minimal", "low"), "low"),
     "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
+    **dict.fromkeys(("high", "xhigh"), "high"),
 }
 
 
@@ -180,11 +156,8 @@ class ChatRequest:
         if not self.system and not self.history and not self.turns:
             return prompt
         if not has_place:
-            raise ApiError(
-                400,
-                "this model answers a single question: expected one user message and no other",
-                "messages",
-            )
+            said = "this model answers a single question: expected one user message and no other"
+            raise ApiError(400, said, "messages")
         return replace(prompt, system=self.system, history=self.history)
 
 
@@ -195,33 +168,32 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
 
 def read_object(raw: bytes) -> dict[str, Any]:
     """The JSON object that a body is. Raises ApiError for anything else."""
+    expected = "expected a JSON object as the request's body"
     try:
         data = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise ApiError(
-            400, "expected a JSON object as the request's body, but it is not JSON"
-        ) from None
+        raise ApiError(400, f"{expected}, but it is not JSON") from None
     if not isinstance(data, dict):
-        raise ApiError(
-            400, f"expected a JSON object as the request's body, found {type(data).__name__}"
-        )
+        raise ApiError(400, f"{expected}, found {type(data).__name__}")
     return data
+
+
+def said_of(error: ValidationError) -> ApiError:
+    """The first of what is wrong with a body's parameters."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"]) or "the request's body"
+    param = str(first["loc"][0]) if first["loc"] else None
+    return ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param)
 
 
 def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
     """A request from its body's data. Raises ApiError as `parse_chat`."""
     try:
-        body = _BODY.validate_python(data)
+        body = _Body.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(str(part) for part in first["loc"]) or "the request's body"
-        param = str(first["loc"][0]) if first["loc"] else None
-        raise ApiError(
-            400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param
-        ) from None
-    others = dict(body.model_extra or {})
-    form = parse_form(others)
-    ignored = _check_others(others)
+        raise said_of(error) from None
+    form = body.form(data)
+    ignored = _check_others(body.model_extra or {})
     try:
         given = zip(body.messages, data["messages"], strict=True)
         messages = [message.plain(raw) for message, raw in given]
@@ -243,7 +215,7 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         tuple(message for message in messages[last + 1 :] if message.role != "system"),
         form,
         tier=body.service_tier if body.service_tier in ("flex", "priority") else "default",
-        effort=_EFFORTS.get(body.reasoning_effort or ""),
+        effort=_EFFORTS.get(body.reasoning_effort),
     )
 
 
@@ -252,19 +224,19 @@ def _no_number(name: str) -> float:
     raise ValueError(name)
 
 
-def _check_others(others: dict[str, Any]) -> tuple[str, ...]:
+def refuse(data: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]], why: str) -> None:
+    """Raises ApiError for the first of these parameters that asks for something."""
+    for name, nothing in refused.items():
+        if (value := data.get(name)) is not None and value not in nothing:
+            raise ApiError(400, f"{name} {why}", name, "unsupported_parameter")
+
+
+def _check_others(others: Mapping[str, Any]) -> tuple[str, ...]:
     """The parameters without effect. Raises ApiError for one that is refused or unknown."""
-    for name, value in others.items():
-        if name in REFUSED:
-            if value is not None and value not in REFUSED[name]:
-                raise ApiError(
-                    400, f"{name} is not supported by this server", name, "unsupported_parameter"
-                )
-        elif name not in IGNORED:
-            raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
-    return tuple(
-        sorted(name for name, value in others.items() if name in IGNORED and value is not None)
-    )
+    refuse(others, REFUSED, "is not supported by this server")
+    if unknown := [name for name in others if name not in REFUSED and name not in IGNORED]:
+        raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
+    return tuple(sorted(name for name in IGNORED if others.get(name) is not None))
 
 
 def _check_messages(messages: list[Message], form: Form | None, max_input_tokens: int) -> int:
@@ -279,12 +251,10 @@ def _check_messages(messages: list[Message], form: Form | None, max_input_tokens
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ApiError(
-            400, "expected messages in valid Unicode, found a lone surrogate", "messages"
-        ) from None
+        said = "expected messages in valid Unicode, found a lone surrogate"
+        raise ApiError(400, said, "messages") from None
     if (found := estimate_tokens(text)) > max_input_tokens:
-        said = (
-            f"expected messages of at most {max_input_tokens} tokens together, found about {found}"
-        )
+        most = f"at most {max_input_tokens} tokens together"
+        said = f"expected messages of {most}, found about {found}"
         raise ApiError(400, said, "messages", "context_length_exceeded")
     return asked[-1]

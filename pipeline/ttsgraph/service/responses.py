@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from ttsgraph.models.client import Usage
 from ttsgraph.service.answering import ALIVE, Answering, Piece
 from ttsgraph.service.deployments import Live
-from ttsgraph.service.errors import ApiError, of_status
+from ttsgraph.service.errors import ApiError
 from ttsgraph.service.run import Served
 
 DONE = b"data: [DONE]\n\n"
@@ -38,18 +38,16 @@ class Reply:
 
     def whole(self, answer: Served) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
-            "logprobs": None,
-            "finish_reason": self.answering.finish_reason(answer),
-        }
+        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None}
+        choice["finish_reason"] = self.answering.finish_reason(answer)
         more = {
+            "object": "chat.completion",
             "choices": self.answering.choices or [choice],
-            "usage": usage_of(answer.usage),
+            "usage": self._usage(answer),
             "ttsgraph": self._origin(answer),
         }
-        return finite(self._frame("chat.completion") | more)
+        return finite(self._frame | more)
 
     async def events(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
         """The answer's events; one that fails on the way ends with an error in place of the
@@ -58,59 +56,62 @@ class Reply:
         usage = {"usage": None} if self.answering.asked.include_usage else {}
         try:
             if not self.answering.formed:
-                yield self._chunk({"role": "assistant", "content": ""}, None, usage)
+                yield self._chunk(usage, delta={"role": "assistant", "content": ""})
             async for piece in pieces:
                 if piece == ALIVE:
                     yield COMMENT
-                elif isinstance(piece, str):
-                    yield self._chunk({"content": piece}, None, usage)
                 else:
-                    yield self._chunk({}, None, usage, piece)
+                    grown = {"delta": {"content": piece}} if isinstance(piece, str) else piece
+                    yield self._chunk(usage, **grown)
             answer = await self.answering.task
         except Exception as error:  # a stream that has begun has no other place to say so
-            yield _event((error if isinstance(error, ApiError) else of_status(500)).body())
+            yield _event((error if isinstance(error, ApiError) else ApiError(500)).body())
             return
         *others, last = self.answering.choices or [{"index": 0}]
         for choice in others:
-            yield self._chunk({}, choice["finish_reason"], usage, {"index": choice["index"]})
+            named = {name: choice[name] for name in ("index", "finish_reason")}
+            yield self._chunk(usage, **named)
         reason = last.get("finish_reason") or self.answering.finish_reason(answer)
         origin = usage | {"ttsgraph": self._origin(answer)}
-        yield self._chunk({}, reason, origin, {"index": last["index"]})
+        yield self._chunk(origin, finish_reason=reason, index=last["index"])
         if usage:
-            yield _event(
-                self._frame("chat.completion.chunk")
-                | {
-                    "choices": [],
-                    "usage": usage_of(answer.usage),
-                }
-            )
+            more = {"choices": [], "usage": self._usage(answer)}
+            yield _event(self._frame | {"object": "chat.completion.chunk"} | more)
         yield DONE
 
-    def _chunk(
-        self,
-        delta: dict[str, str],
-        finish_reason: str | None,
-        more: dict[str, Any],
-        piece: dict[str, Any] | None = None,
-    ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        choice |= piece or {}
-        return _event(self._frame("chat.completion.chunk") | {"choices": [choice]} | more)
+    def _chunk(self, more: dict[str, Any], **grown: Any) -> bytes:
+        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
+        frame = self._frame | {"object": "chat.completion.chunk"}
+        return _event(frame | {"choices": [choice]} | more)
 
-    def _frame(self, kind: str) -> dict[str, Any]:
+    @cached_property
+    def _frame(self) -> dict[str, Any]:
         deployed = self.answering.live.deployed
         return {
             "id": f"chatcmpl-{self.trace_id}",
-            "object": kind,
             "created": self.created,
             "model": self.answering.live.name,
             "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
         }
 
+    def _usage(self, answer: Served) -> dict[str, int]:
+        """Tokens of all calls of the graph."""
+        read = answer.usage.prompt_tokens
+        written = answer.usage.completion_tokens
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+        }
+
     def _origin(self, answer: Served) -> dict[str, Any]:
+        """What the answer comes from, and where it did without something: calls that were not
+        needed, that failed, or that came too late.
+        """
         deployed = self.answering.live.deployed
+        graph = deployed.graph
         origin = {
-            "graph_hash": deployed.graph.content_hash,
+            "graph_hash": graph.content_hash,
             "model_version": deployed.version,
             "trace_id": self.trace_id,
             "calls": answer.usage.calls,
@@ -120,49 +121,23 @@ class Reply:
             "ignored": list(self.answering.ignored),
             "degraded": answer.degraded,
         }
-        if (route := deployed.graph.route) is not None:
-            origin["branch"] = route.taken(answer.stages)
-        origin |= self._without(answer)
-        return (
-            origin | {"trace": self.answering.trace(answer)}
-            if self.answering.asked.trace
-            else origin
-        )
+        if graph.route is not None:
+            origin["branch"] = graph.route.taken(answer.stages)
 
-    def _without(self, answer: Served) -> dict[str, Any]:
-        """What the answer went without, where it did: calls that were not needed, that failed, or
-        that came too late.
-        """
-        graph = self.answering.live.deployed.graph
-        found: dict[str, Any] = {"left_out": list(answer.left_out)} if answer.left_out else {}
-        found |= {"cancelled": list(answer.cancelled)} if answer.cancelled else {}
-        found |= (
-            {"lost": [{"node": i, "model": graph.node(i).model} for i in answer.lost]}
-            if answer.lost
-            else {}
-        )
-        if answer.fallbacks:
-            found["fallbacks"] = [
-                {"node": i, "model": graph.node(i).model, "answered_by": list(graph.reads[i])}
-                for i in answer.fallbacks
-            ]
-        if answer.stand_ins:
-            found["stand_ins"] = [
-                {"node": i, "model": graph.node(i).model, "answered_by": model}
-                for i, model in answer.stand_ins.items()
-            ]
-        found |= {"hedged": list(answer.hedged)} if answer.hedged else {}
-        return found | ({"deadline_passed": True} if answer.late else {})
+        def node(i: int, **more: Any) -> dict[str, Any]:
+            return {"node": i, "model": graph.node(i).model, **more}
 
-
-def usage_of(usage: Usage) -> dict[str, int]:
-    """Tokens of all calls of the graph."""
-    total = usage.prompt_tokens + usage.completion_tokens
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": total,
-    }
+        without = {
+            "left_out": list(answer.left_out),
+            "cancelled": list(answer.cancelled),
+            "lost": [node(i) for i in answer.lost],
+            "fallbacks": [node(i, answered_by=list(graph.reads[i])) for i in answer.fallbacks],
+            "stand_ins": [node(i, answered_by=other) for i, other in answer.stand_ins.items()],
+            "hedged": list(answer.hedged),
+            "deadline_passed": answer.late,
+            "trace": self.answering.trace(answer) if self.answering.asked.trace else [],
+        }
+        return origin | {name: value for name, value in without.items() if value}
 
 
 def model_of(live: Live, created: int) -> dict[str, Any]:
@@ -175,20 +150,20 @@ def model_of(live: Live, created: int) -> dict[str, Any]:
     }
     if deployed.found_by:
         origin["found_by"] = deployed.found_by
-    if deployed.profile.budget.limits == "mean":
-        budget = deployed.profile.budget
+    budget = deployed.profile.budget
+    if budget.limits == "mean":
         origin["budget"] = {"metric": budget.metric, "limit": budget.limit, "of": budget.limits}
-    return {
-        "id": live.name,
-        "object": "model",
-        "created": created,
-        "owned_by": "ttsgraph",
-        "ttsgraph": origin,
-    }
+    entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
+    return entry | {"ttsgraph": origin}
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(finite(data), separators=(',', ':'), allow_nan=False)}\n\n".encode()
+    return f"data: {dumped(data)}\n\n".encode()
+
+
+def dumped(data: dict[str, Any]) -> str:
+    """An event's data as JSON."""
+    return json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
 
 
 def finite(value: Any) -> Any:

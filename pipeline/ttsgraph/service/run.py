@@ -14,17 +14,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run
-from ttsgraph.graphs.roles import Role, get_role, head_of, majority
+from ttsgraph.graphs.roles import Role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
-from ttsgraph.models.client import OUTGOING, Completion, Outgoing, Request, Usage
+from ttsgraph.models.client import OUTGOING, Completion, Message, Outgoing, Request, Usage
+from ttsgraph.service.forms import Form, actors, with_advice, with_turns
 from ttsgraph.service.steady import Steady
 from ttsgraph.tasks.base import Question
+
+if TYPE_CHECKING:
+    from ttsgraph.service.tracing import RequestTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,10 @@ class Served(NodeAnswer):
 
 
 class ServedRun(Run):
-    """One question, for somebody who waits. `told` says whether some of the answer is with the
-    client already, so that no other can take its place.
+    """One question, for somebody who waits, asked in its form; `turns` are those after it: calls of
+    tools and their results. `told` says whether some of the answer is with the client already, so
+    that no other can take its place. `trace` has a span of each node, where the request is traced;
+    else its models are told of the caller's trace as it came, which `context` are the headers of.
     """
 
     def __init__(
@@ -80,13 +86,23 @@ class ServedRun(Run):
         tolerance: Tolerance,
         steady: Steady | None = None,
         told: Callable[[], bool] = lambda: False,
+        form: Form | None = None,
+        turns: tuple[Message, ...] = (),
+        trace: RequestTrace | None = None,
+        context: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(runner, question, finish)
+        self.form = form
+        self.turns = turns
+        self.trace = trace
+        self._context = context or {}
+        self._headers: dict[int, Mapping[str, str]] = {}
+        self.acting, self._choosing = actors(runner.graph)
         self.tolerance = tolerance
         self._steady = steady
         self._told = told
         self._finishes = finish is not None
-        self._requests: dict[int, Request] = {}
+        self.requests: dict[int, Request] = {}
         self.stand_ins: dict[int, str] = {}
         self.hedged: list[int] = []
         self.lost: dict[int, CallFailed] = {}
@@ -99,7 +115,7 @@ class ServedRun(Run):
         self.cut: set[int] = set()
         self._hanging: set[int] = set()
         self.outgoing: dict[int, Outgoing] = {}
-        self._began: dict[tuple[int, int], float] = {}
+        self._began: dict[tuple[int, int], float] = {}  # waves, by vote and place
         self._hurry_at: dict[tuple[int, int], float] = {}
 
     async def answer(self, deadline_s: float | None = None) -> Served:
@@ -110,7 +126,7 @@ class ServedRun(Run):
         self._end = math.inf if deadline_s is None else loop.time() + deadline_s
         try:
             self._begin(self.advance(self.runner.sources))
-            while self._under_way and not self._over:
+            while self._under_way and not self.failures and self.runner.sink not in self.texts:
                 hurry = self._next_hurry(loop.time())
                 share = min((self._share_ends[i] for i in self._under_way), default=math.inf)
                 until = min(self._end, hurry, share)
@@ -128,7 +144,9 @@ class ServedRun(Run):
                 else:
                     self._cut(until)
         finally:
-            await self._cancel(list(self._under_way))
+            tasks = list(self._under_way.values())
+            self._stop(list(self._under_way))
+            await asyncio.gather(*tasks, return_exceptions=True)
         return self._served()
 
     @cached_property
@@ -174,45 +192,28 @@ class ServedRun(Run):
         """When the next wave begins that does not wait for the one before; infinity where none
         does.
         """
-        if self.tolerance.patience is None:
-            return math.inf
+        patience = self.tolerance.patience
         found = math.inf
-        for i in self.runner.adaptive:
+        for i in self.runner.adaptive if patience is not None else ():
             node = self.runner.nodes[i]
             place = self.demand.stage.get(i)
-            hurries = (
-                place is not None
-                and node.stop == LOSSLESS
-                and self.demand.goes_on(i)
-                and not self._ended(i)
-            )
-            if not hurries or place is None or (node.gate and not place):
+            if place is None or node.stop != LOSSLESS or (node.gate and not place):
+                continue
+            if self._ended(i) or not self.demand.goes_on(i):
                 continue
             began = self._began.setdefault((i, place), now)
             members = self.demand.graph.stages[i][place]
             if 2 * sum(map(self._ended, members)) >= len(members):
-                found = min(
-                    found,
-                    self._hurry_at.setdefault(
-                        (i, place), began + self.tolerance.patience * (now - began)
-                    ),
-                )
+                at = began + cast("float", patience) * (now - began)
+                found = min(found, self._hurry_at.setdefault((i, place), at))
         return found
 
     def _hurry(self, until: float) -> None:
         """Begin the next wave of the votes whose patience has ended."""
         for (i, place), at in list(self._hurry_at.items()):
-            if (
-                at <= until
-                and self.demand.stage[i] == place
-                and not self._ended(i)
-                and self.demand.goes_on(i)
-            ):
+            waits = self.demand.stage[i] == place and not self._ended(i)
+            if at <= until and waits and self.demand.goes_on(i):
                 self._begin(self.advance(self.demand.go_on(i, hurry=True)))
-
-    @property
-    def _over(self) -> bool:
-        return bool(self.failures) or self.runner.sink in self.texts
 
     def _begin(self, calls: Iterable[PendingCall]) -> None:
         now = asyncio.get_running_loop().time()
@@ -226,7 +227,7 @@ class ServedRun(Run):
         self, i: int, call: Awaitable[Completion | str | None]
     ) -> Completion | str | None:
         """What a node's call answers, or that of the model that stands in where it fails."""
-        self.outgoing[i] = Outgoing(self.headers_of(i))
+        self.outgoing[i] = Outgoing(self._headers.get(i, self._context))
         OUTGOING.set(self.outgoing[i])  # in this call's task alone
         if self._steady is None or i in self.runner.slow:
             return await call
@@ -235,7 +236,7 @@ class ServedRun(Run):
     async def _steadily(self, i: int, call: Awaitable[Completion], steady: Steady) -> Completion:
         once = self._finishes and i == self.runner.sink  # its text goes to the client as it comes
         model = self._model(i)
-        request = None if once else self._requests[i]
+        request = None if once else self.requests[i]
         try:
             return await steady.answer(model, call, request, lambda: self.hedged.append(i))
         except CallFailed:
@@ -255,10 +256,6 @@ class ServedRun(Run):
             del self.stand_ins[i]
             raise
 
-    def headers_of(self, i: int) -> Mapping[str, str]:
-        """What the requests of a node's call carry."""
-        return {}
-
     def model_of(self, i: int) -> str:
         """The model that a node asks, or that stands in."""
         return self.stand_ins.get(i) or super()._model(i)
@@ -267,8 +264,31 @@ class ServedRun(Run):
         return self.model_of(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        self._requests[i] = request = super()._request(i, role, answers)
+        request = self._formed(i, super()._request(i, role, answers))
+        self.requests[i] = request
+        if self.trace is not None:
+            self._headers[i] = self.trace.begin(i)
         return request
+
+    def _formed(self, i: int, request: Request) -> Request:
+        """The request as the client's form has it: whole for those whose answer it may be, as an
+        advice for those that these read.
+        """
+        form = self.form
+        if form is None and not self.turns:
+            return request
+        text = self.runner.task.render(self.question)
+        messages = with_turns(request.messages, text, self.turns)
+        if form is None or i in self._choosing:
+            return replace(request, messages=messages)
+        if i not in self.acting:
+            return replace(request, messages=with_advice(messages, form.advice))
+        sampling = request.sampling
+        # The version's stop sequences end its kind's texts, and could cut a call or JSON in two.
+        own = () if form.structured else sampling.stop
+        stop = (*own, *(text for text in form.stop if text not in own))
+        sampling = replace(sampling, stop=stop)
+        return replace(request, messages=messages, sampling=sampling, form=form.parameters)
 
     def _take(self, done: list[int]) -> None:
         """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
@@ -293,23 +313,21 @@ class ServedRun(Run):
         return bool(readers) and all(map(self._ended, awaited))
 
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
-        if self._steady is not None and isinstance(completion, Completion) and i in self._requests:
-            self._steady.learn(self.model_of(i), self._requests[i], completion)
+        if self.trace is not None:
+            self.trace.end(i)
+        if self._steady is not None and isinstance(completion, Completion) and i in self.requests:
+            self._steady.learn(self.model_of(i), self.requests[i], completion)
         return super()._arrived(i, completion)
 
     def _drop(self) -> None:
         """Cancel what nobody needs any more."""
         needed = self._needed()
-        for i in [i for i in self._under_way if i not in needed]:
-            self._under_way.pop(i).cancel()
-            self.cancelled.append(i)
+        self._stop([i for i in self._under_way if i not in needed])
 
-    async def _cancel(self, nodes: list[int]) -> None:
-        tasks = [self._under_way.pop(i) for i in nodes]
+    def _stop(self, nodes: list[int]) -> None:
         self.cancelled += nodes
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for i in nodes:
+            self._under_way.pop(i).cancel()
 
     def _needed(self) -> set[int]:
         """The nodes without an answer that the sink still waits for."""
@@ -329,16 +347,13 @@ class ServedRun(Run):
     def _reached(self, i: int) -> list[int]:
         ready = super()._reached(i)
         for after in self.runner.graph.successors[i]:
+            reads = self.runner.graph.reads[after]
             if after in self.demand.stage and after not in self.texts and self._is_decided(after):
-                self.texts[after] = majority(
-                    self.runner.task, self._heard(self.runner.graph.reads[after])
-                )
+                self.texts[after] = majority(self.runner.task, self._heard(reads))
                 ready += self._reached(after)
             elif after in ready and after not in self.lost and not self._can_go_on(after):
-                ready += self._lose(
-                    after,
-                    self.lost[next(p for p in self.runner.graph.reads[after] if p in self.lost)],
-                )
+                error = next(self.lost[p] for p in reads if p in self.lost)
+                ready += self._lose(after, error)
         return [j for j in ready if j not in self.texts and j not in self.lost]
 
     def _is_decided(self, i: int) -> bool:
@@ -370,13 +385,13 @@ class ServedRun(Run):
             1.0, self.tolerance.quorum * sum(map(self._ended, asked))
         )
 
-    def _tolerates(self, i: int) -> bool:
-        return self._makes_do or not self.runner.roles[i].calls_model
-
     @property
     def _makes_do(self) -> bool:
         """Whether nodes go on with whatever there is: as the settings say, or for want of time."""
         return self.tolerance.fallback or bool(self.cut)
+
+    def _tolerates(self, i: int) -> bool:
+        return self._makes_do or not self.runner.roles[i].calls_model
 
     def _can_go_on(self, i: int) -> bool:
         """Whether a node whose stage is complete has enough to go on with, of what did not fail."""
@@ -390,6 +405,8 @@ class ServedRun(Run):
         return self._tolerates(i) and enough and (self._makes_do or self._has_quorum(i))
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+        if self.trace is not None:
+            self.trace.end(i)
         if isinstance(error, ContextOverflow):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
@@ -432,7 +449,7 @@ class ServedRun(Run):
         if self.late and graph.sink not in self.texts:
             self.failures.setdefault(graph.sink, CallFailed("no answer before the deadline"))
         plain = self.result()
-        calls = [i for i in graph.order if get_role(graph.node(i).role).calls_model]
+        calls = [i for i in graph.order if self.runner.roles[i].calls_model]
         begun = {*self.completions, *self.cancelled, *self.lost}
         return Served(
             **{part.name: getattr(plain, part.name) for part in fields(plain)},
@@ -457,20 +474,18 @@ class ServedRun(Run):
 
     def used_by(self, i: int) -> Usage:
         """The same of one node's call."""
-        price = self.runner.pool[self.model_of(i)].price
+        model = self.model_of(i)
+        price = self.runner.pool[model].price
         used = Usage()
         if (made := self.completions.get(i)) is not None:
-            dollars = price.of(made)
-            spent = 0.0 if made.cached else dollars
-            used = Usage(
-                made.prompt_tokens, made.completion_tokens, dollars, spent, 1, int(made.cached)
-            )
-        out = self.outgoing.get(i)
-        if out is not None and self._steady is not None:
-            for _ in range(out.begun - out.ended):
-                lost = self._steady.expected(self.model_of(i), self._requests[i])
-                dollars = price.of(lost)
-                used += Usage(lost.prompt_tokens, lost.completion_tokens, dollars, dollars)
+            usd = price.of(made)
+            spent = 0.0 if made.cached else usd
+            used = Usage(made.prompt_tokens, made.completion_tokens, usd, spent, 1, made.cached)
+        if (out := self.outgoing.get(i)) is not None and self._steady is not None:
+            lost = self._steady.expected(model, self.requests[i])
+            usd = price.of(lost)
+            once = Usage(lost.prompt_tokens, lost.completion_tokens, usd, usd)
+            used = sum([once] * (out.begun - out.ended), used)
         return used
 
     def _is_degraded(self) -> bool:

@@ -10,10 +10,9 @@ not asked several times as much as one that works.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NoReturn
 
 from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.deployment.bundle import Deployed
@@ -49,42 +48,62 @@ MakeCall = Callable[[Request], Awaitable[Completion]]
 
 
 class Pace:
-    """How long the last calls of a model took, in seconds."""
+    """How long the last calls of a model took. A call is slow beyond `slow_s` seconds; None where
+    too few are known.
+    """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=KEPT)
-        self._slow: float | None = None
         self._since = 0
+        self.slow_s: float | None = None
 
-    def add(self, seconds: float) -> None:
-        """A call was answered."""
+    def add(self, seconds: float, share: float) -> None:
+        """A call was answered; slow is what takes longer than this share of them."""
         self._last.append(seconds)
         self._since += 1
         if self._since >= LEAST:
             self._since = 0
             ranked = sorted(self._last)
-            self._slow = ranked[min(len(ranked) - 1, int(self._share * len(ranked)))]
-
-    @property
-    def slow_s(self) -> float | None:
-        """Seconds beyond which a call is slow; None where too few are known."""
-        return self._slow
+            self.slow_s = ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 
     @property
     def patience_s(self) -> float:
         """Seconds until a call that begins now is slow, or until one may know."""
-        return LOOK_S if self._slow is None else self._slow
+        return LOOK_S if self.slow_s is None else self.slow_s
 
 
 @dataclass(slots=True)
 class Typical:
-    """What the calls of a model use: characters asked, and tokens read and written, summed."""
+    """What the calls of a model use: sums over them of characters asked, of tokens read and
+    written, of squares and of products. Tokens read are taken as a straight line over characters,
+    since every prompt has tokens that no text of it accounts for.
+    """
 
     calls: int = 0
-    characters: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    asked: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    asked_squared: float = 0.0
+    asked_by_read: float = 0.0
+
+    def add(self, characters: int, completion: Completion) -> None:
+        """One more call."""
+        self.calls += 1
+        self.asked += characters
+        self.read += completion.prompt_tokens
+        self.written += completion.completion_tokens
+        self.asked_squared += characters**2
+        self.asked_by_read += characters * completion.prompt_tokens
+
+    def tokens(self, characters: int) -> tuple[int, int]:
+        """Those that a call of so many characters reads and writes, as far as can be told."""
+        if not self.calls:
+            return characters // CHARACTERS_PER_TOKEN, 0
+        spread = self.asked_squared * self.calls - self.asked**2
+        slope = (self.asked_by_read * self.calls - self.asked * self.read) / spread if spread else 0
+        slope = min(max(0.0, slope), self.read / self.asked)  # no call reads fewer than none
+        read = self.read / self.calls + slope * (characters - self.asked / self.calls)
+        return round(read), round(self.written / self.calls)
 
 
 class Steady:
@@ -97,8 +116,8 @@ class Steady:
         self._settings = settings
         self._budget = budget
         self._make = make
-        self._paces: dict[str, Pace] = {}
-        self._typical: dict[str, Typical] = {}
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._typical: defaultdict[str, Typical] = defaultdict(Typical)
         self._hanging: dict[str, tuple[int, float]] = {}  # calls in a row, and when it was seen
 
     def hangs(self, model: str, now: float) -> bool:
@@ -106,12 +125,10 @@ class Steady:
         one is, to see whether the model is back.
         """
         count, seen = self._hanging.get(model, (0, now))
-        if count < HANGING:
-            return False
-        if now >= seen + LOOK_AGAIN_S:
+        if count >= HANGING and now >= seen + LOOK_AGAIN_S:
             self._hanging[model] = count, now
             return False
-        return True
+        return count >= HANGING
 
     def gave_up(self, model: str, now: float) -> None:
         """A call of this model used up its share of the request's time."""
@@ -120,21 +137,13 @@ class Steady:
     def learn(self, model: str, request: Request, completion: Completion) -> None:
         """A call was answered; what it used says what one uses that is not."""
         self._hanging.pop(model, None)
-        seen = self._typical.setdefault(model, Typical())
-        seen.calls += 1
-        seen.characters += _characters(request)
-        seen.prompt_tokens += completion.prompt_tokens
-        seen.completion_tokens += completion.completion_tokens
+        self._typical[model].add(_characters(request), completion)
 
     def expected(self, model: str, request: Request) -> Completion:
         """What a call uses that was given up on the way: an estimate, since nobody says. Whoever
         bills a call bills it whole.
         """
-        seen = self._typical.get(model)
-        if seen is None:
-            return Completion("", _characters(request) // CHARACTERS_PER_TOKEN, 0, 0.0)
-        prompt = round(seen.prompt_tokens * _characters(request) / seen.characters)
-        return Completion("", prompt, round(seen.completion_tokens / seen.calls), 0.0)
+        return Completion("", *self._typical[model].tokens(_characters(request)), 0.0)
 
     def stand_in(self, model: str) -> str | None:
         """Who answers for this model where it fails."""
@@ -155,22 +164,21 @@ class Steady:
         """
         self._budget.called()
         deadline = self._settings.deadlines_s.get(model, self._settings.deadline_s)
-        slow = self._settings.hedge
-        if slow is None or again is None:
-            call = first
-        else:
-            call = self._hedged(self._paces.setdefault(model, Pace(slow)), first, again, hedged)
+        share = self._settings.hedge
+        if share is not None and again is not None:
+            first = self._hedged(self._paces[model], share, first, again, hedged)
         if deadline is None:
-            return await call
+            return await first
         try:
             async with asyncio.timeout(deadline):
-                return await call
+                return await first
         except TimeoutError:
-            _too_late(model, deadline)
+            raise CallFailed(f"{model} gave no answer within {deadline:g} seconds") from None
 
     async def _hedged(
         self,
         pace: Pace,
+        share: float,
         first: Awaitable[Completion],
         again: Request,
         hedged: Callable[[], None],
@@ -181,10 +189,9 @@ class Steady:
         loop = asyncio.get_running_loop()
         # When each began: what a call took that was slow and was made again says nothing of how
         # long one takes, and would put off the next second request ever more.
-        started = loop.time()
-        began = {asyncio.ensure_future(_awaited(first)): started}
+        began = {asyncio.ensure_future(first): loop.time()}
         made = 1
-        look_at = started + pace.patience_s
+        look_at = loop.time() + pace.patience_s
         try:
             while True:
                 wait = max(0.0, look_at - loop.time()) if made < MOST else None
@@ -194,46 +201,35 @@ class Steady:
                 ended = {task: began.pop(task) for task in done}
                 good = [task for task in done if task.exception() is None]
                 if good:
-                    pace.add(loop.time() - ended[good[0]])
+                    pace.add(loop.time() - ended[good[0]], share)
                     return good[0].result()
                 if done and not began:
                     return done.pop().result()  # which raises what it failed with
                 slow = pace.slow_s is not None and loop.time() >= max(began.values()) + pace.slow_s
+                look_at = loop.time() + LOOK_S
                 if made < MOST and (done or slow) and self._budget.take():
                     hedged()
-                    began[asyncio.ensure_future(_awaited(self._make(again)))] = loop.time()
+                    began[asyncio.ensure_future(self._make(again))] = loop.time()
                     made += 1
                     look_at = loop.time() + pace.patience_s
-                else:
-                    look_at = loop.time() + LOOK_S
         finally:
             for call in began:
                 call.cancel()
 
 
-def standing_in(deployed: Deployed, settings: SteadySettings) -> tuple[str, ...]:
+def standing_in(deployed: Deployed, settings: SteadySettings) -> set[str]:
     """The models that stand in for those of this version's graph. Raises InputError for one that
     its pool has not.
     """
-    found = {
-        settings.stand_ins[name] for name in deployed.used_models if name in settings.stand_ins
-    }
+    found = {model for name, model in settings.stand_ins.items() if name in deployed.used_models}
     pool = deployed.profile.model_pool()
-    if missing := sorted(name for name in found if name not in pool):
+    if missing := sorted(found - set(pool)):
         raise InputError(
             f"service.steady.stand_ins: expected models of the pool of {deployed.task}"
             f" ({', '.join(pool)}), found {missing[0]!r}"
         )
-    return tuple(sorted(found))
+    return found
 
 
 def _characters(request: Request) -> int:
     return sum(len(message.whole or message.content) for message in request.messages) or 1
-
-
-async def _awaited(call: Awaitable[Completion]) -> Completion:
-    return await call
-
-
-def _too_late(model: str, deadline: float) -> NoReturn:
-    raise CallFailed(f"{model} gave no answer within {deadline:g} seconds") from None
