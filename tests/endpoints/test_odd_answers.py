@@ -362,7 +362,7 @@ def test_a_server_that_lists_no_models_in_any_way_is_named():
     for raw in [
         *BROKEN_HTTP.values(),
         http(b"[" * 100_000),
-        http(b'{"data": [{"id": 3}]}'),
+        *map(http, (b'{"data": [{"id": 3}]}', b'{"data": 3}', b"[]", b"<html>login</html>")),
         http(TestBounds.BOMB),
     ]:
 

@@ -1,17 +1,25 @@
-"""The call cache on a real disk: one call per key, whoever asks, and nothing damaged is ever an
-answer.
+"""The call cache on a real disk, for one machine and for several: one call per key, whoever asks,
+and nothing damaged is ever an answer.
 """
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
 
 import pytest
 
 from tests.endpoints.test_models import request
 from tests.support.fakes import ScriptedClient
-from ttsgraph.base.errors import CallFailed, RunStopped
-from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.base.errors import CallFailed, DataError, RunStopped
+from ttsgraph.models.cache import CachedClient, CallCache, CallStore, SharedCallCache
 from ttsgraph.models.client import Completion
+
+ANSWER = Completion("42", 10, 2, 0.5)
+BOTH = pytest.mark.parametrize("store", [CallCache, SharedCallCache])
 
 
 class TestCallCache:
@@ -77,14 +85,6 @@ class TestCallCache:
 class TestStore:
     """What the file promises, whoever opens it."""
 
-    def test_the_first_of_two_processes_wins_for_both(self, tmp_path):
-        one = CallCache(tmp_path)
-        other = CallCache(tmp_path)
-        assert one.put("k", Completion("first", 1, 1, 0.5)).text == "first"
-        seen = other.put("k", Completion("second", 2, 2, 0.7))
-        assert (seen.text, seen.cached) == ("first", False)
-        assert one.get("k") == other.get("k") == seen
-
     @pytest.mark.parametrize(
         "damage",
         [
@@ -144,41 +144,136 @@ class TestStore:
         assert cache.bytes_used() <= 300_000
         assert 100 < len(cache) < 512
 
-    def test_the_least_recently_used_calls_go_first(self, tmp_path):
-        cache = CallCache(tmp_path)
-        for k in range(100):
-            cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1))
-        with sqlite3.connect(cache.path) as store:
-            store.execute("update calls set used = used - 2")
-        assert cache.get("k3") is not None
-        assert cache.shrink(cache.bytes_used() // 2) >= 50
-        assert cache.get("k3") is not None
-        assert cache.get("k0") is None
-
-    def test_prune_drops_what_is_asked_and_gives_the_space_back(self, tmp_path):
-        cache = CallCache(tmp_path)
-        for k in range(200):
-            cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1), "small" if k % 2 else "large")
-        with sqlite3.connect(cache.path) as store:
-            store.execute("update calls set used = used - 240 where key < 'k15'")
-            store.execute("update calls set checksum = x'00' where key = 'k199'")
-        before = cache.bytes_used()
-        old = sum(f"k{k}" < "k15" for k in range(200))
-        assert cache.stats()["models"]["small"] == {
-            "calls": 99,
-            "prompt_tokens": 99,
-            "completion_tokens": 99,
-        }
-        pruned = cache.prune(unused_days=9)
-        assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, old, 199 - old)
-        assert cache.path.stat().st_size == pruned["bytes"] < before
-        assert cache.prune(max_bytes=0)["kept"] == 0
-
     def test_a_disk_that_is_full_stops_the_run(self, tmp_path):
         cache = CallCache(tmp_path)
         cache._store.execute("pragma max_page_count = 4")
         with pytest.raises(RunStopped, match="disk is full; what was computed is kept"):
             cache.put("k", Completion("x" * 50_000, 1, 1, 0.1))
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
+
+
+def aged(cache: CallStore, names: Iterable[str], hours: int) -> None:
+    """Let these entries have been used so many hours ago."""
+    for name in names:
+        if isinstance(cache, CallCache):
+            cache._run("update calls set used = used - ? where key = ?", hours, name)
+        else:
+            then = time.time() - 3600 * hours
+            os.utime(cache.path / name[:2] / name, (then, then))
+
+
+@BOTH
+def test_the_first_of_two_processes_wins_for_both(tmp_path, store):
+    one = store(tmp_path)
+    other = store(tmp_path)
+    assert one.get(key(1)) is None
+    assert one.put(key(1), Completion("first", 1, 1, 0.5)).text == "first"
+    seen = other.put(key(1), Completion("second", 2, 2, 0.7))
+    assert (seen.text, seen.latency_s, seen.cached) == ("first", 0.5, False)
+    assert one.get(key(1)) == other.get(key(1)) == seen
+    assert one.get(key(1)).cached
+
+
+@BOTH
+def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path, store):
+    cache = store(tmp_path)
+    names = [key(number)[::-1] for number in range(100)]
+    for number, name in enumerate(names):
+        cache.put(name, Completion("x" * 1000, 1, 1, 0.1), "small" if number % 2 else "large")
+    if isinstance(cache, CallCache):
+        cache._run("update calls set checksum = x'00' where key = ?", names[0])
+    else:
+        (tmp_path / names[0][:2] / names[0]).write_bytes(b"x")
+    aged(cache, names[1:31], 240)
+    stats = cache.stats()
+    assert stats["models"]["small"] == {"calls": 50, "prompt_tokens": 50, "completion_tokens": 50}
+    assert (stats["calls"], stats["damaged"], stats["hours_unused_at_most"]) == (99, 1, 240)
+    before = cache.bytes_used()
+    pruned = cache.prune(unused_days=9)
+    assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, 30, 69)
+    assert pruned["bytes"] == cache.bytes_used() < before
+    if isinstance(cache, CallCache):
+        assert cache.path.stat().st_size == pruned["bytes"]
+    assert cache.prune(max_bytes=0)["kept"] == 0
+
+
+@BOTH
+def test_the_least_recently_used_calls_go_first(tmp_path, store):
+    cache = store(tmp_path)
+    names = [key(number) for number in range(100)]
+    for name in names:
+        cache.put(name, Completion("x" * 1000, 1, 1, 0.1))
+    aged(cache, names, 2)
+    assert cache.get(names[3]) is not None
+    share = 1 if isinstance(cache, CallCache) else 256  # all of these are in one of 256 subfolders
+    assert cache.shrink(share * cache.bytes_used() // 2) >= 50
+    assert cache.get(names[3]) is not None
+    assert sum(cache.get(name) is not None for name in names) < 50
+
+
+@BOTH
+def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
+    program = (
+        f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__};"
+        " from ttsgraph.models.client import Completion\ncache ="
+        f" {store.__name__}(Path(sys.argv[1]))\nprint([cache.put(f'{{i:064x}}',"
+        " Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    running = [
+        subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"
+    ]
+    seen = [process.communicate()[0] for process in running]
+    assert seen[0].count("',") == 199
+    assert seen[0] == seen[1] == seen[2]
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:20], lambda data: data.replace(b"42", b"43"), lambda data: b""]
+)
+def test_a_damaged_file_is_a_miss_that_is_reported_and_made_anew(tmp_path, damage, caplog):
+    cache = SharedCallCache(tmp_path)
+    cache.put(key(1), ANSWER)
+    (path,) = tmp_path.glob("*/*")
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.stats()["damaged"] == 1
+    assert cache.get(key(1)) is None
+    assert "the entry of a call is damaged" in caplog.text
+    assert cache.put(key(1), Completion("44", 1, 1, 0.1)).text == "44"
+
+
+def test_an_entry_under_another_key_is_no_answer(tmp_path):
+    cache = SharedCallCache(tmp_path)
+    cache.put(key(1), ANSWER)
+    (tmp_path / "00" / key(1)).rename(tmp_path / "00" / key(2))
+    assert cache.get(key(2)) is None
+
+
+def test_a_shared_folder_is_held_to_its_bound(tmp_path):
+    cache = SharedCallCache(tmp_path, max_bytes=256 * 20_000)
+    for number in range(64):
+        cache.put(key(number), Completion("x" * 1000, 1, 1, 0.1), "m")
+    assert 10 < len(cache) < 20
+    assert cache.bytes_used() <= 20_000
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="expected a folder with hard links that can be written"):
+        SharedCallCache(tmp_path / "file")
+
+
+def test_a_store_that_goes_away_stops_the_run(tmp_path):
+    cache = SharedCallCache(tmp_path / "store")
+    (tmp_path / "store").rmdir()
+    with pytest.raises(
+        RunStopped, match=r"expected to read and write it, but .*; what was computed is kept"
+    ):
+        cache.put("k", ANSWER)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""Model servers are started with the first call that is not in the cache, and not before."""
+"""Model servers are started with the first call that is not in the cache, and not before; the
+garbage collector looks seldom while models are asked.
+"""
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 
@@ -10,6 +13,7 @@ from tests.support.fakes import ScriptedClient
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.collector import NEW_OBJECTS, rare_collections
 from ttsgraph.models.lazy import LazyClient
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
@@ -78,3 +82,17 @@ def test_a_call_that_is_given_up_does_not_give_up_the_servers():
 
     assert asyncio.run(run()).text == "2"
     assert (opened.opened, opened.closed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "within"), [(700, NEW_OBJECTS), (10 * NEW_OBJECTS, 10 * NEW_OBJECTS), (0, 0)]
+)
+def test_collections_are_rare_within_and_as_before_afterwards(before, within):
+    found = gc.get_threshold()
+    try:
+        gc.set_threshold(before, 9, 8)
+        with rare_collections():
+            assert gc.get_threshold() == (within, 9, 8)
+        assert gc.get_threshold() == (before, 9, 8)
+    finally:
+        gc.set_threshold(*found)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import chdir
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab import python_path
 from tests.models.test_draws import Several
 from tests.serving.test_own_servers import LINES
 from tests.support.habits import refusing
@@ -297,44 +294,3 @@ def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) ->
     assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (
         engine.folder.name.startswith("real")
     )
-
-
-STAGE = """
-import sys
-from pathlib import Path
-from ttsgraph.runtime.clients import running_servers
-from tests.support.real import SMOLLM, laptop
-with running_servers(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8})):
-    print("up", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("engine", REAL[1:], indirect=True)
-def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine) -> None:
-    command = [sys.executable, "-c", STAGE]
-    pipe = subprocess.PIPE
-    other = subprocess.Popen(
-        command,
-        cwd=engine.folder,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
-        stdin=pipe,
-        stdout=pipe,
-        text=True,
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == "up\n"
-    before = children_of(os.getpid())
-
-    async def work(client: Client) -> None:
-        await client.complete(engine.request("1 + 1"))
-        assert children_of(os.getpid()) == before  # it uses the other's server
-        await asyncio.to_thread(other.communicate, timeout=60)
-        answers = await asyncio.gather(
-            *(client.complete(engine.request("1 + 1", replica)) for replica in range(1, 9))
-        )
-        assert not any(answer.cached for answer in answers)
-        assert len(children_of(os.getpid()) - before) == 1
-
-    engine.run(work)
-    wait_until(lambda: children_of(os.getpid()) == before - {other.pid})

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from lab import python_path
+from tests.support.processes import alive, all_below, wait_until
 from tests.support.tiny_server import MakeSpec, processes
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving import launcher as launcher_module
@@ -36,20 +36,6 @@ from ttsgraph.serving.servers import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def test_start_serves_records_and_stop_leaves_no_process(
@@ -171,8 +157,9 @@ from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import ServerSpec
 # The signal is ignored where the tests run in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-name, command, port, log, ending = json.loads(sys.argv[1])
-launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)
+name, command, env, port, log, ending, timeout_s = json.loads(sys.argv[1])
+spec = ServerSpec(name, (name,), tuple(command), env, port, Path(log))
+launcher = Launcher([spec], timeout_s=timeout_s, grace_s=0.3)
 if ending == "thread":  # the starting thread ends long before the process: the server must stay
     thread = threading.Thread(target=launcher.start)
     thread.start()
@@ -187,38 +174,44 @@ if ending != "return":
 """
 
 
+def ends_with_its_parent(
+    spec: ServerSpec, ending: signal.Signals | str, timeout_s: float = 30
+) -> None:
+    """Start a server from a process that then ends so; nothing of it may be left."""
+    told = [spec.name, spec.command, dict(spec.env), spec.port, str(spec.log)]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, json.dumps([*told, str(ending), timeout_s])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
+        cwd=ROOT,
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"up\n"
+    started = all_below(parent.pid)
+    if isinstance(ending, signal.Signals):
+        assert len(started) >= 3  # the guard, the server and what that started
+        parent.send_signal(ending)
+    elif ending == "thread":
+        time.sleep(0.5)
+        assert served_models(spec.base_url) == (spec.name,)
+        parent.stdin.close()
+    parent.wait(60)
+    wait_until(lambda: not any(map(alive, started)), 60)
+    parent.stdout.close()
+    parent.stdin.close()
+
+
 @pytest.mark.parametrize(
     "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"]
 )
 def test_no_process_outlives_its_parent(
     make_spec: MakeSpec, pids: Path, ending: signal.Signals | str
 ) -> None:
-    spec = make_spec("tiny")
-    argument = json.dumps([spec.name, spec.command, spec.port, str(spec.log), str(ending)])
-    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, argument],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        cwd=ROOT,
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == b"up\n"
-    started = processes(pids)
-    if isinstance(ending, signal.Signals):
-        assert all(map(alive, started))
-        parent.send_signal(ending)
-    elif ending == "thread":
-        time.sleep(0.5)
-        assert served_models(spec.base_url) == ("tiny",)
-        parent.stdin.close()
-    parent.wait(15)
-    assert wait_until(lambda: not any(map(alive, started)))
-    parent.stdout.close()
-    parent.stdin.close()
+    ends_with_its_parent(make_spec("tiny"), ending)
+    assert not any(map(alive, processes(pids)))
 
 
 def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
@@ -358,12 +351,12 @@ def test_a_server_that_dies_is_started_again_at_its_address(
     ) as launcher:
         before = processes(pids)
         os.kill(before[0], signal.SIGKILL)
-        assert wait_until(lambda: len(processes(pids)) == 4)
-        assert wait_until(lambda: served_models(spec.base_url) == ("tiny",))
+        wait_until(lambda: len(processes(pids)) == 4)
+        wait_until(lambda: served_models(spec.base_url) == ("tiny",))
         assert launcher.endpoints == {"tiny": (spec.base_url,)}
         assert not any(map(alive, before))
         os.kill(processes(pids)[2], signal.SIGKILL)
-        assert wait_until(lambda: "not started again after 1 times" in said.getvalue())
+        wait_until(lambda: "not started again after 1 times" in said.getvalue())
     assert "model server tiny ended with status 137; starting it again" in said.getvalue()
     assert not any(map(alive, processes(pids)))
 
@@ -378,7 +371,7 @@ def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is
         [spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())
     ) as launcher:
         os.kill(processes(pids)[0], signal.SIGKILL)
-        assert wait_until(lambda: served_models(spec.base_url) is None)
+        wait_until(lambda: served_models(spec.base_url) is None)
         assert read_pool(state) is None
         assert read_pool(state, 30, Console(file=said)) == launcher.endpoints
         assert (
@@ -386,7 +379,7 @@ def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is
             == 1
         )
         os.kill(processes(pids)[2], signal.SIGKILL)
-        assert wait_until(lambda: served_models(spec.base_url) is None)
+        wait_until(lambda: served_models(spec.base_url) is None)
         with pytest.raises(
             EndpointError,
             match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)",

@@ -40,32 +40,45 @@ def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
 
 
-def test_one_large_gpu_holds_all_six_models(monkeypatch, tmp_path):
-    told = examined([80.0], monkeypatch, tmp_path)
-    assert [line[:2] for line in told] == ["ok"] * 7
-    assert told[2].startswith(
-        "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share of "
-        "20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens"
-    )
-    assert told[-1] == "ok GPU 0: 80 GiB, its servers need about 67; "
+MACHINES = [
+    (
+        [80.0],
+        7 * ["ok"],
+        [
+            "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share"
+            " of 20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens",
+            "ok GPU 0: 80 GiB, its servers need about 67; ",
+        ],
+    ),
+    (
+        [80.0, 80.0],
+        8 * ["ok"],
+        [
+            "fit a share of 50.3 GiB on 80 GiB (GPU 0); the cache holds 16.5 requests",
+            "fit a share of 44.6 GiB on 80 GiB (GPU 1); the cache holds 7.3 requests",
+        ],
+    ),
+    (
+        [24.0],
+        7 * ["NO"],
+        [
+            "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on"
+            " 24 GiB",
+            "alone on this GPU it would fit",
+            "lower serve.max_model_len, spread it (serve.tensor_parallel)",
+        ],
+    ),
+]
 
 
-def test_on_two_the_caches_have_what_is_left(monkeypatch, tmp_path):
-    told = examined([80.0, 80.0], monkeypatch, tmp_path)
-    assert [line[:2] for line in told] == ["ok"] * 8
-    assert "fit a share of 50.3 GiB on 80 GiB (GPU 0); the cache holds 16.5 requests" in told[2]
-    assert "fit a share of 44.6 GiB on 80 GiB (GPU 1); the cache holds 7.3 requests" in told[5]
-
-
-def test_on_a_small_one_each_server_hears_why_it_does_not_fit(monkeypatch, tmp_path):
-    told = examined([24.0], monkeypatch, tmp_path)
-    assert [line[:2] for line in told] == ["NO"] * 7
-    words = (
-        "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB"
-    )
-    assert words in told[2]
-    assert "alone on this GPU it would fit" in told[2]
-    assert "lower serve.max_model_len, spread it (serve.tensor_parallel)" in told[5]
+@pytest.mark.parametrize(("gpus", "fit", "words"), MACHINES, ids=["large", "two", "small"])
+def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(
+    monkeypatch, tmp_path, gpus, fit, words
+):
+    told = examined(gpus, monkeypatch, tmp_path)
+    assert [line[:2] for line in told] == fit
+    for part in words:
+        assert part in "\n".join(told)
 
 
 def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tmp_path):
@@ -246,3 +259,12 @@ def test_a_key_value_head_is_held_whole_by_each_gpu():
     assert need(LLAMA_8B, 16384, 128, gpus=2).weights == need(LLAMA_8B, 16384, 128).weights / 2
     one_head = ModelShape(**asdict(LLAMA_8B) | {"kv_heads": 1})
     assert need(one_head, 1024, 8, gpus=2).cache == need(one_head, 1024, 8).cache
+
+
+@pytest.mark.parametrize("name", paper().pool)
+def test_the_papers_profile_has_the_heads_of_its_configurations(name):
+    serve = paper().pool[name].serve
+    data = json.loads((CONFIGS / f"{name}.json").read_text())
+    assert serve.kv_heads == data["num_key_value_heads"]
+    head_dim = data.get("head_dim") or data["hidden_size"] // data["num_attention_heads"]
+    assert serve.head_dim == head_dim

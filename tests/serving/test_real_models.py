@@ -4,31 +4,16 @@ speaks.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
-import yaml
 from openai import OpenAI
 
 from tests.conftest import RealPool
-from tests.support.real import GEMMA, ROOT, SMOLLM, SUMS
-from ttsgraph.agent.base import Brief, Exchange
-from ttsgraph.agent.context import estimate_tokens
-from ttsgraph.base.journal import Journal, read_journal
-from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.choice import Found
-from ttsgraph.methods.driver import Driver
-from ttsgraph.runtime.clients import open_agent, open_client
+from tests.support.real import GEMMA, SMOLLM
 from ttsgraph.serving import convert
-from ttsgraph.settings.profile import Profile
-from ttsgraph.tasks import get_task
 
 
 @pytest.fixture
@@ -191,68 +176,3 @@ def test_a_prompt_starts_with_one_document_start(served: dict[str, OpenAI], mode
     assert plain.usage is not None
     assert tokens == plain.usage.prompt_tokens == 6
     assert plain.choices[0].text.strip().startswith(chat)
-
-
-@pytest.mark.slow
-@pytest.mark.models
-def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path: Path) -> None:
-    """The laptop profile's own model guides a search; most of what it answers is nonsense."""
-    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    data["engine"] = {"kind": "external", "concurrency": 8}
-    for name, model in data["pool"].items():
-        model |= {"base_url": str(served[name].base_url)}
-    data["search"] |= {"max_iterations": 3, "patience": 3, "candidates": 3, "batch": 8}
-    data["agent"] = {
-        "kind": "llm",
-        "model": SMOLLM,
-        "max_tokens": 150,
-        "context_tokens": 2000,
-        "reasks": 1,
-        "response_format": "text",
-    }
-    profile = parse(Profile, data, "profile")
-    shots = SUMS[:4]
-    train = SUMS[4:12]
-    val = SUMS[12:28]
-    cost = profile.cost_model("math")
-    settings = profile.tasks["math"]
-    prompt = settings.prompt.prompt(get_task("math"), shots)
-    pool = profile.model_pool()
-
-    async def search() -> tuple[Found, float, Archive, list[Exchange]]:
-        archive = Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
-        async with open_client(profile, tmp_path) as client, open_agent(profile, tmp_path) as speak:
-            environment = Environment(
-                get_task("math"), prompt, settings.sampling.sampling(), pool, client
-            )
-            brief = Brief(
-                "math",
-                Budget(cost, profile.budget.limit, profile.budget.max_nodes),
-                dict.fromkeys(pool, 0.3),
-                profile.roles,
-            )
-            searcher = make_searcher(
-                "agent_reinforce",
-                Problem(brief, profile.search, profile.agent, {SMOLLM: 4}, 0, speak),
-            )
-            start = searcher.initial()
-            assert start is not None
-            driver = Driver(cost, profile.search, archive)
-            found = await driver.run(searcher, environment, train, val)
-            without = await environment.evaluate(start, val)
-            return found, without.accuracy, archive, driver.exchanges
-
-    found, without_updates, archive, exchanges = asyncio.run(search())
-    assert found.val_accuracy >= without_updates
-    assert (archive.table()["budget_units"] <= profile.budget.limit).all()
-    asked = [
-        entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "agent"
-    ]
-    assert len(asked) == len(exchanges) >= 3
-    assert all(
-        entry["refused"] for entry in asked if entry["attempt"] == 1 and not entry["applied"]
-    )
-    assert any(entry["refused"] for entry in asked)
-    for exchange in exchanges:
-        if exchange.attempt == 1:
-            assert exchange.prompt_tokens <= estimate_tokens(exchange.messages[0]["content"])

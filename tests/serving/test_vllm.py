@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import chdir
@@ -18,14 +16,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lab import python_path
 from tests.conftest import RealPool
-from tests.support.processes import alive, all_below, children_of, wait_until
+from tests.serving.test_launcher import ends_with_its_parent
+from tests.support.processes import all_below, children_of, wait_until
 from tests.support.real import (
     GEMMA,
     MODELS,
     PYTHON,
-    ROOT,
     SMOLLM,
     SUMS,
     laptop,
@@ -44,7 +41,7 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Client, Completion, Message, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.serving.running import read_pool
-from ttsgraph.serving.servers import free_ports, served_models
+from ttsgraph.serving.servers import Hosted, served_models, server_specs
 from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
@@ -207,70 +204,15 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
     assert same(disturbed, undisturbed)
 
 
-PARENT = """
-import signal, sys
-from pathlib import Path
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.servers import Hosted, server_specs
-# The signal is ignored where the tests run in the background.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-python, weights, port, ending = sys.argv[1:]
-hosted = {"m": Hosted(weights, ports=(int(port),))}
-specs = server_specs("vllm", hosted, log_dir=Path("logs"), python=python, max_model_len=512)
-with Launcher(specs, timeout_s=600, grace_s=3):
-    print("up", flush=True)
-    if ending == "exception":
-        raise RuntimeError("on purpose")
-    sys.stdin.read()
-"""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exception"])
 def test_no_process_of_vllm_outlives_its_parent(
     tmp_path: Path, ending: signal.Signals | str
 ) -> None:
     require_models()
-    command = [
-        sys.executable,
-        "-c",
-        PARENT,
-        str(PYTHON),
-        str(MODELS / SMOLLM),
-        str(free_ports(1)[0]),
-        str(ending),
-    ]
-    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
-    parent = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    started: set[int] = set()
-    looking = threading.Event()
-
-    def look() -> None:
-        while not looking.wait(0.5):
-            started.update(all_below(parent.pid))
-
-    watch = threading.Thread(target=look)
-    watch.start()
-    assert parent.stdout.readline() == b"up\n"
-    started |= all_below(parent.pid)
-    if isinstance(ending, signal.Signals):
-        assert len([pid for pid in started if alive(pid)]) >= 3  # guard, server, engine
-        parent.send_signal(ending)
-    parent.wait(60)
-    looking.set()
-    watch.join()
-    wait_until(lambda: not any(map(alive, started)), 60)
-    parent.stdin.close()
-    parent.stdout.close()
+    hosted = {"m": Hosted(str(MODELS / SMOLLM))}
+    (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, python=str(PYTHON), max_model_len=512)
+    ends_with_its_parent(spec, ending, timeout_s=600)
 
 
 @pytest.mark.slow
