@@ -1,5 +1,5 @@
 """Two advisers and a fuser while one adviser hangs, and while every endpoint fails in a fifth of
-its answers; and whether the dollars are those of the endpoints' books.
+its answers, by the default settings; and whether the dollars are those of the endpoints' books.
 
 Turns with and without trouble follow one another. What hangs has answered FIRST calls before, and
 each endpoint of the first pair takes QUICK_S for an answer; those of the second take as long as
@@ -134,11 +134,7 @@ def side(load: Load, spread: float, share: float = 0.0, hangs: bool = False) -> 
         profile = profile_on({f"model-{k}": url for k, url in enumerate(urls)}, 4 * load.clients)
         first, second, last = profile.pool
         version = Deployed("math", parallel([first, second], last), profile)
-        settings: dict[str, Any] = {"fallback": True}
-        if hangs:
-            settings |= {"timeout_s": TIMEOUT_S}
-        if share:
-            settings |= {"max_retries": 4, "steady": {"retry_share": 0.5}}
+        settings = {"fallback": True, "timeout_s": TIMEOUT_S} if hangs else {}
         url, _ = held.enter_context(launched(version, settings))
         yield Side(url, urls, load)
 

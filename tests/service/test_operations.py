@@ -123,9 +123,9 @@ def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
     """The stub's book has every call that it was asked for, whoever waited for its answer."""
     graph = graph_of("voter", *["small"] * 4, "large")
     with deployed(pool, graph) as url:
-        asked = [ask(url) for _ in range(5)]
+        asked = [ask(url, "3 + 4" + k * " ") for k in range(5)]
         pool.holds = lambda body: body["model"] == "large"
-        asked += [ask(url) for _ in range(20)]
+        asked += [ask(url, "3 + 4" + k * " and 5") for k in range(20)]
         wait_for(lambda: pool.left == 20)
         text = httpx.get(f"{url}/metrics").text
     origins = [answer.model_extra["ttsgraph"] for answer in asked]

@@ -53,7 +53,7 @@ class SteadySettings(Closed):
     retry_share: Annotated[
         float,
         Field(ge=0, le=1),
-    ] = 0.2
+    ] = 0.5
     """further attempts, of all kinds together, as a share of a version's calls; a few are
     always saved up"""
     hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = None
@@ -169,8 +169,9 @@ class ServiceSettings(Closed):
     """for a request's headers to arrive"""
     timeout_s: PositiveFloat = 300
     """for one answer"""
-    max_retries: int = Field(default=2, ge=0)
-    """attempts of a call after the first, for what may go better then"""
+    max_retries: int = Field(default=6, ge=0)
+    """attempts of a call after the first, for what may go better then, each after about twice the
+    wait; as long as the call has time, and `steady.retry_share` allows it"""
     drain_s: PositiveInt = 30
     """for requests under way when the server is told to stop"""
     refresh_s: PositiveFloat = 10
