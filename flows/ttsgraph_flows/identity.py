@@ -13,7 +13,7 @@ from pathlib import Path
 from ttsgraph.base.code import MEMORY, Code, own_code
 from ttsgraph.base.files import write_text
 from ttsgraph.runtime.clients import replayed_facts
-from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.environment import number_format
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.stages.identity import stage_identity
 from ttsgraph.stages.plan import IDENTITY, STAGES

@@ -16,11 +16,10 @@ from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.answers import read_answer
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.models.cache import CachedClient, CallCache, SharedCallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import ANY, Dialect, Refusal, without_system
+from ttsgraph.models.dialect import ANY, Dialect, Habits, Refusal, without_system
 from ttsgraph.models.reasoning import Thoughts, without_thoughts
 from ttsgraph.pool.spec import Price
 

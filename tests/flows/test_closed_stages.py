@@ -19,8 +19,8 @@ from tests.support.habits import refusing, words_of
 from tests.support.processes import wait_until
 from tests.support.project import ROOT, Copy
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.endpoints.habits import Habits
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.dialect import Habits
 from ttsgraph.serving.servers import free_ports
 
 LIMIT = 0.0015

@@ -16,12 +16,12 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.endpoints.answers import read_answers
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.dialect import Habits
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.runtime.clients import open_client

@@ -14,7 +14,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.collector import NEW_OBJECTS, rare_collections
-from ttsgraph.models.lazy import LazyClient
+from ttsgraph.runtime.clients import LazyClient
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
 

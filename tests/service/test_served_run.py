@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
-from ttsgraph.endpoints.retry_budget import RetryBudget
+from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node

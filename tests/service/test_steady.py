@@ -20,8 +20,8 @@ from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling

@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import doctor
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, Tenant, need, shares
-from ttsgraph.serving.needs import need_of
+from ttsgraph.serving.memory import (
+    BLOCK,
+    GIB,
+    USABLE,
+    ModelShape,
+    Need,
+    Tenant,
+    need,
+    need_of,
+    shares,
+)
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 

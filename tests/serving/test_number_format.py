@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.servers import Hosted, server_specs
 
 AVX2 = "model name : A\nflags : fpu fma avx2\n"

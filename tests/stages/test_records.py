@@ -21,9 +21,9 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.journal import read
-from ttsgraph.endpoints.habits import Habits
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.dialect import Habits
 from ttsgraph.runtime.limits import Account
 from ttsgraph.serving.running import _read as read_servers
 from ttsgraph.stages import schemas

@@ -21,13 +21,12 @@ from ttsgraph.api.written import Written
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.endpoints.habits import HABITS, Habits, habit_name
 from ttsgraph.evaluation.executor import Manner, manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import cut_at_stop
-from ttsgraph.models.dialect import Dialect
+from ttsgraph.models.dialect import HABITS, Dialect, Habits, habit_name
 from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.tasks.base import ReadableTask, Task

@@ -21,14 +21,13 @@ from ttsgraph.endpoints.endpoints import (
     TRANSIENT,
     FailurePolicy,
     Fault,
+    RetryBudget,
     Server,
     place,
     stop_if_given_up,
 )
-from ttsgraph.endpoints.habits import Habits, habit_name
 from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.posting import Poster
-from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.endpoints.streaming import read_stream
 from ttsgraph.endpoints.transport import (
     MAX_BODY_BYTES,
@@ -48,7 +47,7 @@ from ttsgraph.models.client import (
     Sampling,
     whole_text,
 )
-from ttsgraph.models.dialect import Dialect
+from ttsgraph.models.dialect import Dialect, Habits, habit_name
 
 LONGEST_WAIT_S = 30.0
 _UNLISTED = (403, 404, 405, 501)
@@ -139,7 +138,7 @@ class OpenAIClient(Client):
             for url in endpoint.base_urls if endpoint.lists_models else ():
                 at = (url, endpoint.api_key_env)
                 if at not in lists:
-                    lists[at] = await self._served(url, self._clients[url], self._options[name])
+                    lists[at] = await self.listed(url, name)
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not {endpoint.served_as, f"{endpoint.served_as}:latest"} & served:
@@ -165,10 +164,12 @@ class OpenAIClient(Client):
         except Exception:
             pass  # which calls meet again, and know what to do
 
-    async def _served(
-        self, base_url: str, client: openai.AsyncOpenAI, options: RequestOptions
-    ) -> set[str] | None:
-        asking = client.with_options(max_retries=min(self._retries.most, 3))
+    async def listed(self, url: str, model: str) -> set[str] | None:
+        """The names that the endpoint lists to this model's key; None where it lists none. Raises
+        EndpointError as `check`.
+        """
+        asking = self._clients[url].with_options(max_retries=min(self._retries.most, 3))
+        options = self._options[model]
         try:
             async with asyncio.timeout(self._retries.timeout_s):
                 found = asking.models.list(
@@ -176,39 +177,16 @@ class OpenAIClient(Client):
                     extra_query=dict(options.get("params", {})),
                 )
                 return {redact(whole_text(model.id)) async for model in found}
-        except openai.APIStatusError as error:
-            if error.status_code in _UNLISTED:
+        except Exception as error:  # whatever a server that is none of models makes of it
+            if isinstance(error, openai.APIStatusError) and error.status_code in _UNLISTED:
                 return None
-            raise EndpointError(
-                f"{base_url}: expected a list of models from /models, found HTTP"
-                f" {error.status_code}"
-            ) from None
-        except openai.APIError as error:
-            advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
-            raise EndpointError(
-                f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)};"
-                f" {advice}"
-            ) from None
-        except TimeoutError:
-            raise EndpointError(
-                f"{base_url}: expected a list of models from /models, but it timed out"
-            ) from None
-        except Exception:  # whatever a server that is none of models makes of it
-            raise EndpointError(
-                f"{base_url}: expected a list of models from /models, found something else"
-            ) from None
+            raise EndpointError(f"{url}: {_why_unlisted(error)}") from None
 
     async def once(self, url: str, request: Request) -> Completion:
         """One attempt at one base URL. Raises what comes of it as the `openai` package does, and
         Fault for an odd answer.
         """
         return await self._ask(self._servers[url], request, time.monotonic())
-
-    async def listed(self, url: str, model: str) -> set[str] | None:
-        """The names that the endpoint lists to this model's key; None where it lists none. Raises
-        EndpointError as `check`.
-        """
-        return await self._served(url, self._clients[url], self._options[model])
 
     def manner(self, request: Request) -> Dialect:
         """How a request like this one is asked, as far as it is known by now."""
@@ -422,6 +400,19 @@ class OpenAIClient(Client):
         """Close all connections."""
         for client in self._clients.values():
             await client.close()
+
+
+def _why_unlisted(error: Exception) -> str:
+    """What was expected of an endpoint's list of models, and what came."""
+    if isinstance(error, openai.APIError) and not isinstance(error, openai.APIStatusError):
+        advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
+        return f"expected an OpenAI-compatible server, but {reason_of(error)}; {advice}"
+    found = "found something else"
+    if isinstance(error, openai.APIStatusError):
+        found = f"found HTTP {error.status_code}"
+    elif isinstance(error, TimeoutError):
+        found = "but it timed out"
+    return f"expected a list of models from /models, {found}"
 
 
 def _carrying(options: RequestOptions) -> RequestOptions:

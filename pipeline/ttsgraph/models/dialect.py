@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from ttsgraph.models.client import Message, whole_text
+from ttsgraph.base.files import keep, kept
+from ttsgraph.models.client import Message, Sampling, whole_text
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
 Parameter = Literal[
@@ -178,3 +180,46 @@ def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
         else:
             spoken.append(message)
     return (*spoken, Message("user", "\n\n".join(said))) if said else tuple(spoken)
+
+
+HABITS = "endpoints.json"
+"""Where it is kept what endpoints were found to take, in a project's state folder."""
+
+
+def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
+    """Under what it is kept how a model wants to be asked: what reasons more or less may take other
+    parameters.
+    """
+    parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
+    return " ".join(part for part in parts if part is not None)
+
+
+class Habits:
+    """A JSON file of dialects by endpoint; without a path, none is kept. What can't be read is
+    found out again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+
+    def get(self, name: str) -> Dialect | None:
+        """What is kept under this name."""
+        found = self._read().get(name)
+        try:
+            return None if found is None else Dialect.from_dict(found)
+        except (TypeError, KeyError):
+            return None
+
+    def keeper(self, name: str) -> Callable[[Dialect], None]:
+        """Where to put what is found out under this name."""
+
+        def note(dialect: Dialect) -> None:
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                keep(self._path, self._read() | {name: dialect.to_dict()})
+
+        return note
+
+    def _read(self) -> dict[str, dict[str, object]]:
+        found = None if self._path is None else kept(self._path)
+        return found if isinstance(found, dict) else {}

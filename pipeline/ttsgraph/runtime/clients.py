@@ -7,12 +7,19 @@ alone as long as it does; otherwise they are started here and stopped at the end
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,21 +32,18 @@ from ttsgraph.agent.base import Chat
 from ttsgraph.base.errors import EndpointError, SettingsError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.habits import HABITS, Habits
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
-from ttsgraph.models.client import Client
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.models.draws import DrawingClient
-from ttsgraph.models.lazy import LazyClient
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.builds import CONVERT, vllm_build
+from ttsgraph.serving.environment import CONVERT, number_format, vllm_build
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.memory import Need
-from ttsgraph.serving.needs import need_of
-from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.memory import Need, need_of
 from ttsgraph.serving.offline import OfflineClient
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
@@ -51,6 +55,31 @@ if TYPE_CHECKING:  # the openai package is slow to import: where nothing is aske
     from ttsgraph.endpoints.openai_client import Endpoint, Retries
 
 RECORD = "servers.json"
+
+
+class LazyClient(Client):
+    """A client over what `open_inner` gives, which is opened, its servers started, by the first
+    call, and closed with this one. A failure to open it is that of every call.
+    """
+
+    def __init__(self, open_inner: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
+        self._open = open_inner
+        self._held = AsyncExitStack()
+        self._opening: asyncio.Task[Client] | None = None
+
+    async def complete(self, request: Request) -> Completion:
+        """The inner client's answer. Raises what opening it raises, too."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._held.enter_async_context(self._open()))
+        # Shielded: who gives a call up doesn't give up the servers that others wait for.
+        inner = await asyncio.shield(self._opening)
+        return await inner.complete(request)
+
+    async def aclose(self) -> None:
+        """Close the inner client, if there is one."""
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._held.aclose()
 
 
 @asynccontextmanager

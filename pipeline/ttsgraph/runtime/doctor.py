@@ -20,10 +20,8 @@ from ttsgraph.base.state import STATE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.reach import Finding as Finding
 from ttsgraph.runtime.reach import finding, reach
-from ttsgraph.serving.builds import vllm_build
-from ttsgraph.serving.memory import USABLE, Need
-from ttsgraph.serving.needs import hub_home, need_of, weights_folder
-from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.environment import number_format, vllm_build
+from ttsgraph.serving.memory import USABLE, Need, hub_home, need_of, weights_folder
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task

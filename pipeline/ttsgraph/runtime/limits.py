@@ -10,7 +10,6 @@ of the processes that searched.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections import deque
@@ -19,17 +18,14 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, ValidationError
 
 from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
-from ttsgraph.base.files import (
-    CHECKSUM,
-    UNREADABLE,
-    checked_text,
-    checksum_of,
-    locked,
-    write_text,
-)
+from ttsgraph.base.files import checked_json, checked_text, locked, write_text
+from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.client import (
     CHARGE,
@@ -59,6 +55,15 @@ most so many times as many for their bytes.
 """
 
 
+class _Noted(Closed):
+    """What an account's file holds."""
+
+    identity: str
+    dollars: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    tokens: NonNegativeInt
+    wall_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A file that says what the search of this identity has spent; another search begins with
@@ -75,22 +80,15 @@ class Account:
         if not self.path.exists():
             return Spent()
         try:
-            noted = json.loads(self.path.read_text(encoding="utf-8"))
-            checksum = noted.pop(CHECKSUM, None)
-            identity = noted["identity"]
-            spent = Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
-            whole = isinstance(identity, str) and all(
-                0 <= float(value) < math.inf for value in asdict(spent).values()
-            )
-            whole = whole and checksum in (None, checksum_of(noted))
-        except (*UNREADABLE, LookupError, TypeError, AttributeError, OverflowError):
-            whole = False
-        if not whole:
+            noted = _Noted.model_validate(checked_json(self.path, "search"))
+        except (DataError, ValidationError):
             raise DataError(
                 f"{self.path}: expected what this search has spent, found something else; delete"
                 " the file and start again, and the limits count from nothing"
-            )
-        return spent if identity == self.identity else Spent()
+            ) from None
+        if noted.identity != self.identity:
+            return Spent()
+        return Spent(noted.dollars, noted.tokens, noted.wall_s)
 
     def write(self, spent: Spent) -> None:
         """Note what was spent, whole or not at all."""

