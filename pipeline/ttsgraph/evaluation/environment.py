@@ -162,12 +162,7 @@ class Feedback(Score):
         """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of
         scores Student's.
         """
-        grades = self.grades
-        return (
-            wilson(round(sum(grades)), len(grades))
-            if binary(grades)
-            else mean_interval(grades, CONFIDENCE)
-        )
+        return interval_of(self.grades)
 
     @property
     def latency_s(self) -> float:
@@ -232,6 +227,13 @@ def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, fl
     deviation = float(np.std(np.array([*grades, 0.0, 1.0], dtype=float), ddof=1))
     half = student_quantile(0.5 + confidence / 2, n + 1) * deviation / math.sqrt(n)
     return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def interval_of(grades: Sequence[float]) -> tuple[float, float]:
+    """Interval of the mean of grades at CONFIDENCE: Wilson's, of scores Student's."""
+    if binary(grades):
+        return wilson(round(sum(grades)), len(grades))
+    return mean_interval(grades, CONFIDENCE)
 
 
 AnswerKey = tuple[str, str, str, str | None]

@@ -18,6 +18,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import wilson
@@ -178,13 +179,7 @@ def _alike(people: float, judged: float) -> float | None:
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
     if len(set(first)) < 2 or len(set(second)) < 2:
         return 0.0
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks, the mean one for values that are alike."""
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+    return float(np.corrcoef(pd.Series(first).rank(), pd.Series(second).rank())[0, 1])
 
 
 def known_scores(task: Task, path: Path) -> list[Known]:

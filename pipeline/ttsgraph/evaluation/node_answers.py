@@ -135,6 +135,7 @@ def agreeing(answers: Sequence[NodeResult]) -> int:
 
 
 RATES = ("gain", "repair", "corruption")
+CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 
 def rates(table: pd.DataFrame) -> pd.DataFrame:
@@ -142,30 +143,31 @@ def rates(table: pd.DataFrame) -> pd.DataFrame:
     `before` (one taken at random of what is read) and `after` it, their difference, and how often
     it repaired and spoilt of the times it could. NaN where it never could.
     """
-    reading = table[table["in_degree"] > 0]
-    before = reading["inputs_right"] / reading["in_degree"]
-    frame = pd.DataFrame(
-        {
-            "role": reading["role"],
-            "model": reading["model"],
-            "before": before,
-            "after": reading["correct"],
-            "repairable": (before == 0).astype(int),
-            "repaired": reading["correct"].where(before == 0, 0.0),
-            "spoilable": (before == 1).astype(int),
-            "spoilt": (1 - reading["correct"]).where(before == 1, 0.0),
-        }
-    )
+    frame = _changes(table[table["in_degree"] > 0], table["correct"])
     groups = frame.groupby(["role", "model"], sort=True)
-    found = groups.sum()
-    counts = groups.size()
-    found["answers"] = counts
-    for name in ("before", "after"):
-        found[name] /= counts
+    found = groups[CHANGES].sum()
+    found[["before", "after"]] = groups[["before", "after"]].mean()
+    found["answers"] = groups.size()
     found["gain"] = found["after"] - found["before"]
     found["repair"] = found["repaired"] / found["repairable"].where(found["repairable"] > 0)
     found["corruption"] = found["spoilt"] / found["spoilable"].where(found["spoilable"] > 0)
     return found.reset_index()
+
+
+def _changes(table: pd.DataFrame, right: pd.Series[Any]) -> pd.DataFrame:
+    """By row the share of right answers `before` and `after` it, whether it could repair or spoil,
+    and what it `repaired` and `spoilt` by how right it counts; NaN `before` where it reads none.
+    """
+    before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
+    right = right.astype(float)
+    return table[["node", "role", "model"]].assign(
+        before=before.astype(float),
+        after=table["correct"].astype(float),
+        repairable=(before == 0).astype(int),
+        repaired=right.where(before == 0, 0.0),
+        spoilable=(before == 1).astype(int),
+        spoilt=(1 - right).where(before == 1, 0.0),
+    )
 
 
 def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
@@ -184,22 +186,9 @@ def worth(table: pd.DataFrame) -> pd.DataFrame:
     after it, and what it repaired and spoilt with how often it could; `before` is NaN for a node
     that reads none.
     """
-    reading = table["in_degree"] > 0
-    before = (table["inputs_right"] / table["in_degree"].where(reading)).astype(float)
-    frame = pd.DataFrame(
-        {
-            "node": table["node"],
-            "before": before,
-            "after": table["correct"],
-            "repairable": (before == 0).astype(int),
-            "repaired": ((before == 0) & (table["correct"] > 0.5)).astype(int),
-            "spoilable": (before == 1).astype(int),
-            "spoilt": ((before == 1) & (table["correct"] <= 0.5)).astype(int),
-        }
-    )
+    frame = _changes(table, table["correct"] > 0.5)
     groups = frame.groupby("node")
-    found = groups[["repairable", "repaired", "spoilable", "spoilt"]].sum()
-    found["before"] = groups["before"].mean()
-    found["after"] = groups["after"].mean()
+    found = groups[CHANGES].sum().astype(int)
+    found[["before", "after"]] = groups[["before", "after"]].mean()
     found["answers"] = groups.size()
-    return found.astype({"before": np.float64, "after": np.float64})
+    return found

@@ -23,6 +23,7 @@ from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
 from ttsgraph.reporting.report_data import MethodReport, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
+from ttsgraph.reporting.verdicts import selected, stands
 
 ASKED = ("n_scored", "n_unscored")
 
@@ -101,15 +102,6 @@ def _outcomes(method: MethodReport) -> dict[str, bool | None]:
     }
 
 
-def selected(test: TableSource, lineage: Row) -> Row:
-    """The test's row of what the gate put up: the found graph, or the baseline that its record
-    names.
-    """
-    if "gate" not in lineage or lineage["gate.arm"] == "found":
-        return test.where(arm="found")[0]
-    return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
-
-
 def sentence_of(test: TableSource, lineage: Row, pool: ModelPool) -> Sentence:
     """The sentence of one method's test, from its table and the gate's record."""
     return sentence_for(test, selected(test, lineage), pool)
@@ -142,7 +134,7 @@ def _sentence(test: TableSource, row: Row, found: Row, pool: ModelPool) -> Itera
         yield " is the best that was found. "
         yield from _score(row)
     else:
-        better = call is None or _stands(call) == "ahead"
+        better = call is None or stands(call) == "ahead"
         yield "Use this: " if better else "Use this, but it is not proven: "
         yield _brief(row, pool)
         yield ". "
@@ -151,19 +143,10 @@ def _sentence(test: TableSource, row: Row, found: Row, pool: ModelPool) -> Itera
     yield from _costs(row)
 
 
-def _stands(rival: Row) -> str:
-    """How the found graph stands to a rival, by the table's paired test: ahead, behind or
-    unclear.
-    """
-    if rival["p_differs"] >= 1 - CONFIDENCE:
-        return "unclear"
-    return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
-
-
 def _against(found: Row, call: Row) -> Iterator[str | Figure]:
     """The found graph against the best single call."""
-    stands = _stands(call)
-    if stands == "unclear":
+    how = stands(call)
+    if how == "unclear":
         yield ", not shown to differ from the best single call's "
         yield _figure(call, "accuracy", "percent")
     else:
@@ -172,7 +155,7 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
         yield Figure(
             shown(difference, "points"), found.at("accuracy"), "points", less=call.at("accuracy")
         )
-        yield " above the best single call" if stands == "ahead" else " below the best single call"
+        yield " above the best single call" if how == "ahead" else " below the best single call"
     yield from _p(call)
 
 
@@ -182,14 +165,14 @@ def _instead(row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
     yield "Don't use a graph: " if one_call else "Use this: "
     yield _brief(row, pool)
     it, found_graph = ("", "") if one_call else (". It", " as the graph that was found")
-    stands = _stands(row)
+    how = stands(row)
     if not found["n_scored"]:
         yield f"{it} could be scored, the found graph could not. "
-    elif stands == "behind":  # the found graph is
+    elif how == "behind":  # the found graph is
         yield f"{it} is better{found_graph.replace(' as ', ' than ', 1)}"
         yield from _p(row)
         yield ", for "
-    elif stands == "unclear":
+    elif how == "unclear":
         yield f"{it} is as good{found_graph}"
         yield from _p(row)
         yield ", for "

@@ -1,10 +1,11 @@
-"""The plots of a task's searches: candidates, trajectories, comparison, edge probabilities."""
+"""The plots of a task's searches: first screen, candidates, trajectories, comparison, edge
+probabilities.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,9 @@ from ttsgraph.reporting.chart import (
 )
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
+from ttsgraph.reporting.verdicts import KINDS
 
+ON_VALIDATION = "front (validation)"
 MOST = 1500
 """Points that a plot draws before it leaves any out."""
 
@@ -88,8 +91,8 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     faint = {"condition": {"test": "datum.split === 'val'", "value": 0.85}, "value": 0.28}
     bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
     limit_at = {"x": {"field": "limit", "type": "quantitative"}}
-    fronts = [_record(row, columns) for row in front]
-    rings = [_record(row, columns) for _, row in found]
+    fronts = [row.record(columns) for row in front]
+    rings = [row.record(columns) for _, row in found]
     order = {"field": "budget_units", "type": "quantitative"}
     line = {"x": cost, "y": accuracy_axis(), "order": order}
     ringed = {"x": cost, "y": accuracy_axis(), "tooltip": tooltip}
@@ -136,10 +139,6 @@ def _found_row(archive: TableSource, search: Row) -> Row | None:
     )
 
 
-def _record(row: Row, columns: Sequence[str]) -> dict[str, Any]:
-    return {"at": f"{row.file}#{row.place}"} | {column: row[column] for column in columns}
-
-
 def trajectories(task: TaskReport) -> Chart:
     """Validation accuracy of each method's result per iteration, with its interval as a band."""
     columns = ("iteration", "val_accuracy", "val_low", "val_high", "budget_units", "n_nodes")
@@ -183,12 +182,52 @@ def trajectories(task: TaskReport) -> Chart:
     )
 
 
+def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> Chart:
+    """The first screen's picture: what was found and what it has to beat, score against cost, with
+    intervals, `used` ringed; the front is of validation questions, so it is
+    drawn apart.
+    """
+    names = [*dict.fromkeys(KINDS[row["arm"]] for _, row in comparison_rows(task))]
+    values = [
+        row.record(SCORES) | {"kind": KINDS[row["arm"]], "name": name}
+        for name, row in comparison_rows(task)
+    ]
+    x = cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}}
+    y: Spec = {"field": "accuracy", "type": "quantitative", "title": "right (%)"}
+    y |= {"axis": {"format": ".0%", "tickCount": 5}, "scale": {"zero": False, "nice": True}}
+    scale = by_name([*names, ON_VALIDATION])
+    colours = scale["color"]
+    scale["color"] = {
+        "domain": colours["domain"],
+        "range": [*colours["range"][:-1], "var(--quiet)"],
+    }
+    look = {key: nominal("kind", None, scale=scale[key]) for key in ("color", "shape")}
+    tooltip = [tip("name", "what"), *INTERVAL, COST_TIP]
+    fronts = [row.record(SCORES) | {"kind": ON_VALIDATION, "name": ON_VALIDATION} for row in front]
+    step = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeDash": [4, 3], "opacity": 0.7}
+    dots = {"filled": True, "opacity": 1}
+    ring = {"size": 340, "shape": "circle", "stroke": "var(--ink)", "strokeWidth": 1.5}
+    order = {"field": "budget_units", "type": "quantitative"}
+    colour = look["color"]
+    shown = {"x": x, "y": y, **look, "tooltip": tooltip}
+    layers = [
+        layer("line", {"x": x, "y": y, "color": colour, "order": order}, fronts, **step),
+        layer("point", shown, fronts, **dots, size=30),
+        layer("rule", {"x": x, **whiskers("y"), "color": colour}, values),
+        layer("point", shown, values, **dots, size=110),
+        layer("point", {"x": x, "y": y}, [used.record(SCORES)], **ring),
+    ]
+    alt = (
+        "Share of test questions answered right against the cost of a question, with intervals:"
+        " what was found, and what it has to beat; a ring marks what to use, the dashed line is the"
+        " Pareto front on validation questions. Tables below."
+    )
+    return chart_of("overview", f"{task.name}: score against cost", alt, 190, {"layer": layers})
+
+
 def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     """Test accuracy with intervals: what each method found, then what it has to beat."""
-    values = [
-        {"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")}
-        for name, row in rows
-    ]
+    values = [row.record((*SCORES, "arm")) | {"name": name} for name, row in rows]
     y = nominal("name", None, sort=None, axis=NAMES)
     found = {"test": "datum.arm === 'found'"}
     tones = {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"}
@@ -288,9 +327,7 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
     them apart.
     """
     found = [
-        (f"{method.finder}", row)
-        for method in task.methods
-        for row in method.test.where(arm="found")
+        (method.finder, row) for method in task.methods for row in method.test.where(arm="found")
     ]
     rivals: dict[tuple[str, str], Row] = {}
     for method in task.methods:

@@ -21,7 +21,6 @@ from ttsgraph.reporting.chart import Chart, in_script
 from ttsgraph.reporting.charts import Cloud
 from ttsgraph.reporting.drawing import SMALL, Drawing, draw, outline
 from ttsgraph.reporting.figures import shown
-from ttsgraph.reporting.overview import overview
 from ttsgraph.reporting.pictures import (
     TEMPLATES,
     chart_svg,
@@ -204,7 +203,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         _small(task, answer, used, templates),
         used,
         questions_data(task.questions, method.answers, method.graph, pool),
-        overview(task, cloud.front, answer.row, report.metric),
+        charts.overview(task, cloud.front, answer.row, report.metric),
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
         [

@@ -35,9 +35,7 @@ def width_x_depth(task: str, table: TableSource) -> Chart | None:
     values = []
     for row in rows:
         width, depth = (int(side) for side in row["label"].split(" x "))
-        values.append(
-            {"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT}
-        )
+        values.append(row.record(PILOT) | {"w": width, "d": depth})
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
     y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
     legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
@@ -87,8 +85,7 @@ def sweeps(task: str, table: TableSource) -> list[Chart]:
 
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [
-        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}
-        | {c: row[c] for c in (*PILOT, name)}
+        row.record((*PILOT, name)) | {"sink": row["label"].partition(", ")[2] or "chain"}
         for row in rows
     ]
     scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
@@ -100,16 +97,16 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
         scale={"nice": False, "zero": False, "padding": 14},
     )
     legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
-    look = {
-        key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend}
-        for key in ("color", "shape")
-    }
-    dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
+    by_sink = {"field": "sink", "type": "nominal", "legend": legend}
+    sink = {key: by_sink | {"scale": scale[key]} for key in ("color", "shape", "strokeDash")}
+    colour = sink["color"]
     y = accuracy_axis()
-    dots = {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP}
+    dots = {"x": x, "y": y, "color": colour, "shape": sink["shape"]}
+    dots |= {"opacity": FAINT, "tooltip": PILOT_TIP}
+    line = {"x": x, "y": y, "color": colour, "strokeDash": sink["strokeDash"]}
     layers = [
-        layer("rule", {"x": x, **whiskers("y"), "color": look["color"]}, opacity=0.6),
-        layer("line", {"x": x, "y": y, "color": look["color"], "strokeDash": dash}, strokeWidth=2),
+        layer("rule", {"x": x, **whiskers("y"), "color": colour}, opacity=0.6),
+        layer("line", line, strokeWidth=2),
         layer("point", dots, filled=True, size=70),
     ]
     alt = (
@@ -122,7 +119,7 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
-    values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in PILOT} for row in rows]
+    values = [row.record(PILOT) for row in rows]
     y = nominal("label", None, sort=None, axis=NAMES)
     dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
@@ -133,9 +130,8 @@ def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
         f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
         " Table below."
     )
-    height = (
-        28 * len({value["label"] for value in values}) + 10
-    )  # random graphs over the same models share a line
+    # Random graphs over the same models share a line.
+    height = 28 * len({value["label"] for value in values}) + 10
     return chart_of(
         name,
         f"{task}: accuracy by {name}",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ttsgraph.base.files import write_text
 from ttsgraph.deployment.promotion import Pairs, paired
-from ttsgraph.evaluation.environment import CONFIDENCE, binary, mean_interval, wilson
+from ttsgraph.evaluation.environment import interval_of
 
 FOUND = "found"
 PUT_UP = "put up"
@@ -37,11 +37,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for arm, rows in answers.groupby("arm"):
         scored = rows["correct"].dropna().astype(float).tolist()
-        low, high = (
-            wilson(round(sum(scored)), len(scored))
-            if binary(scored)
-            else mean_interval(scored, CONFIDENCE)
-        )
+        low, high = interval_of(scored)
         line = {
             "arm": str(arm),
             "accuracy": sum(scored) / len(scored) if scored else math.nan,

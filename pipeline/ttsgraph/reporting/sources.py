@@ -59,6 +59,10 @@ class Row:
             return False
         return True
 
+    def record(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Plot data: some columns, with `at`, where the row stands."""
+        return {"at": f"{self.file}#{self.place}"} | {column: self[column] for column in columns}
+
     def at(self, key: Key) -> str:
         """Where the value stands, as a JSON pointer."""
         return f"{self.file}#{self.place}/" + "/".join(

@@ -46,23 +46,28 @@ class Verdict:
         return sorted((*self.beaten, *self.unclear, *self.ahead), key=lambda row: int(row.place))
 
 
-def verdict(method: str, test: TableSource) -> Verdict:
-    """Which rivals differ from what a method found on the same questions, at the confidence of all
-    intervals.
+def stands(rival: Row) -> str:
+    """How the found graph stands to a rival, by the table's paired test at the confidence of all
+    intervals: ahead, behind or unclear.
     """
+    if rival["p_differs"] >= 1 - CONFIDENCE:
+        return "unclear"
+    return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
+
+
+def verdict(method: str, test: TableSource) -> Verdict:
+    """Which rivals differ from what a method found on the same questions."""
+    rivals: dict[str, list[Row]] = {"ahead": [], "unclear": [], "behind": []}
+    for row in test:
+        if row["arm"] != "found":
+            rivals[stands(row)].append(row)
     found = test.where(arm="found")[0]
-    rivals = [row for row in test if row["arm"] != "found"]
-    shown = {row.place for row in rivals if row["p_differs"] < 1 - CONFIDENCE}
     return Verdict(
         method,
         found,
-        tuple(
-            row for row in rivals if row.place in shown and row["found_only"] > row["rival_only"]
-        ),
-        tuple(row for row in rivals if row.place not in shown),
-        tuple(
-            row for row in rivals if row.place in shown and row["found_only"] < row["rival_only"]
-        ),
+        tuple(rivals["ahead"]),
+        tuple(rivals["unclear"]),
+        tuple(rivals["behind"]),
     )
 
 
@@ -83,11 +88,18 @@ class Instead:
         return bool(self.baseline["n_nodes"] == 1)
 
 
-def selected_instead(method: str, test: TableSource, lineage: Row) -> Instead | None:
-    """What the gate (ttsgraph/deployment/promotion.py) put up instead of the found graph; None
-    where that was put up itself.
+def selected(test: TableSource, lineage: Row) -> Row:
+    """The test's row of what the gate (ttsgraph/deployment/promotion.py) put up: the found graph,
+    or the baseline that its record names.
     """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
+        return test.where(arm="found")[0]
+    return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
+
+
+def selected_instead(method: str, test: TableSource, lineage: Row) -> Instead | None:
+    """What the gate put up instead of the found graph; None where that was put up itself."""
+    baseline = selected(test, lineage)
+    if baseline["arm"] == "found":
         return None
-    baseline = test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
     return Instead(method, test.where(arm="found")[0], baseline, lineage)

@@ -87,20 +87,13 @@ class HumanEvalTask:
 
         Raises IsolationError, and CallFailed when no child process can be had, as `passes` does.
         """
-        program = self._program(question, text, question.meta["test"])
-        run = self.verdicts.passes if self.verdicts else passes
-        return program is not None and run(program, self.limits, self.accept_weaker)
+        return self._passes(question, text, question.meta["test"])
 
-    def _program(self, question: Question, text: str, tests: str) -> CheckedProgram | None:
-        """A reply as a program with these tests; None where it has no code."""
-        entry_point = _entry_point(question)
-        head = head_of(question.text, entry_point) or ""
-        solution = program_of(text, entry_point, head, parameters_of(question.text, entry_point))
-        if solution is None:
-            if (code := part_of(text)) is None:
-                return None
-            solution = completed(question.text, code, entry_point)
-        return CheckedProgram(solution, entry_point, tests, head)
+    def _passes(self, question: Question, text: str, tests: str) -> bool:
+        """Whether a reply holds a program that passes these tests."""
+        program = _program(question, text, tests)
+        run = self.verdicts.passes if self.verdicts else _passed
+        return program is not None and run(program, self.limits, self.accept_weaker)
 
     def carries_check(self, question: Question) -> bool:
         """Whether a question has public tests."""
@@ -113,11 +106,19 @@ class HumanEvalTask:
         Raises as `grade` does.
         """
         tests = _public_tests(question)
-        if not tests:
-            return self.extract(text) is not None
-        program = self._program(question, text, tests)
-        run = self.verdicts.passes if self.verdicts else _passed
-        return program is not None and run(program, self.limits, self.accept_weaker)
+        return self._passes(question, text, tests) if tests else self.extract(text) is not None
+
+
+def _program(question: Question, text: str, tests: str) -> CheckedProgram | None:
+    """A reply as a program with these tests; None where it has no code."""
+    entry_point = _entry_point(question)
+    head = head_of(question.text, entry_point) or ""
+    solution = program_of(text, entry_point, head, parameters_of(question.text, entry_point))
+    if solution is None:
+        if (code := part_of(text)) is None:
+            return None
+        solution = completed(question.text, code, entry_point)
+    return CheckedProgram(solution, entry_point, tests, head)
 
 
 @lru_cache(maxsize=20_000)
