@@ -19,8 +19,6 @@ from ttsgraph.evaluation.environment import (
     Grader,
     QuestionResult,
     mean_interval,
-    total_of,
-    wilson,
 )
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
@@ -43,13 +41,6 @@ def test_scores_make_a_mean_with_students_interval() -> None:
     low, high = found.interval
     assert 0 <= low < 0.5 < high <= 1
     assert found.interval == mean_interval([0.25, 0.75, 0.5], 0.95)
-
-
-def test_right_and_wrong_keep_wilsons_interval() -> None:
-    found = feedback(True, False, True, None)
-    assert found.interval == wilson(2, 3)
-    assert isinstance(found.n_correct, int)
-    assert feedback(1.0, 0.0, 1.0).interval == wilson(2, 3)
 
 
 def test_the_interval_holds_what_it_promises() -> None:
@@ -110,11 +101,6 @@ def test_the_gate_puts_up_the_better_mean_score() -> None:
     chosen = choose([found, single_], margin=0.02, confidence=0.95)
     assert (chosen.place, chosen.verdict) == (1, "better")
     assert "55.0 % against 40.0 %" in chosen.reason
-
-
-def test_totals_of_right_answers_stay_whole() -> None:
-    assert all(isinstance(total_of(right / 7, 7), int) for right in range(8))
-    assert total_of(0.35, 3) == pytest.approx(1.05)
 
 
 def test_evidence_takes_the_mean_score_of_graded_answers() -> None:

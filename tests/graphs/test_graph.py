@@ -154,15 +154,6 @@ def test_a_branch_is_its_end_with_all_that_leads_there():
         assert set(branch.edges) == {e for e in each.edges if kept.issuperset(e)}
 
 
-def test_what_networkx_reduces_is_a_graph_again():
-    for each in random_graphs(50):
-        reduced = nx.transitive_reduction(each.digraph)
-        reduced.add_nodes_from(each.digraph.nodes(data=True))
-        again = CollaborationGraph.from_digraph(reduced)
-        assert again.depth == each.depth
-        assert set(again.edges) <= set(each.edges)
-
-
 ADAPTIVE = CollaborationGraph(
     (
         *(Node(i, "assistant", "m") for i in range(4)),

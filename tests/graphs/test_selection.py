@@ -5,53 +5,54 @@ of its kind.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from tests.support.fakes import ScriptedClient
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contenders import Contenders
-from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import Ballot, chosen, get_role
-from ttsgraph.models.client import Client, Completion, Request, Sampling
+from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.words import ExactTask
 
-POOL = ModelPool((ModelSpec("m", "f", 1e8, 1e8, 2, 8, Price(0.1, 0.1)),))
+NAMES = ("strong", "weak", "poor")
+POOL = ModelPool(
+    tuple(
+        ModelSpec(name, name, 1e8, 1e8, 2, 8, Price(0.1, 0.1), accuracy=accuracy)
+        for name, accuracy in zip(NAMES, (0.9, 0.4, 0.3), strict=True)
+    )
+)
 Q = Question("q", "When are refunds paid?", "five days")
 
 
-class Says(Client):
-    """Answers alone are numbered; whoever reads answers says what it is told to."""
-
-    def __init__(self, said: str) -> None:
-        self.said = said
-        self.asked = []
-
-    async def complete(self, request: Request) -> Completion:
-        self.asked.append(request.messages[-1].content)
-        alone = "Solution 1" not in self.asked[-1]
-        return Completion(f"answer {request.replica}" if alone else self.said, 10, 3, 0.5)
-
-
-def answer(role: str, client: Says, kind: str = "similarity"):
-    graph = topologies.parallel(["m"] * 3, "m", role)
-    return asyncio.run(
-        run_graph(graph, Q, get_task(kind), Prompt("Answer."), Sampling(), POOL, client)
-    )
+def answer(
+    role: str, client: ScriptedClient, kind: str, models: Sequence[str], pool: ModelPool = POOL
+) -> NodeAnswer:
+    graph = topologies.parallel(models, "weak", role)
+    runner = GraphRunner(graph, get_task(kind), Prompt("Answer."), Sampling(), pool, client)
+    return asyncio.run(runner.answer(Q))
 
 
 def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
-    client = Says("The second is right.\nBest: 2")
-    found = answer("judge", client)
-    assert found.text == "answer 1"
-    assert found.usage.calls == 4
-    shown = client.asked[-1]
+    client = ScriptedClient(
+        lambda r: (
+            "The second is right.\nBest: 2"
+            if "Solution 1" in r.messages[-1].content
+            else f"answer {r.replica}"
+        )
+    )
+    found = answer("judge", client, "similarity", ["weak"] * 3)
+    assert (found.text, found.usage.calls) == ("answer 1", 4)
+    shown = client.requests[-1].messages[-1].content
     assert Q.text in shown
     assert "Solution 3" in shown
     assert shown.endswith("Give no solution of your own. End with one line: Best: <number>")
@@ -99,42 +100,19 @@ def test_a_verifier_takes_what_keeps_the_schema() -> None:
     assert decide(get_task("number"), ["soon", "5", "6", "6"]) == "6"
 
 
-THREE = ModelPool(
-    tuple(
-        ModelSpec(name, name, 1e8, 1e8, 2, 8, Price(0.1, 0.1), accuracy=accuracy)
-        for name, accuracy in (("strong", 0.9), ("weak", 0.4), ("poor", 0.3))
-    )
-)
-
-
-class Each(Client):
-    """Each model has an answer of its own."""
-
-    def __init__(self, answers: dict[str, str]) -> None:
-        self.answers = answers
-
-    async def complete(self, request: Request) -> Completion:
-        return Completion(self.answers[request.model], 10, 3, 0.5)
-
-
-def voted(role: str, answers: dict[str, str], pool: ModelPool) -> str | None:
-    graph = topologies.parallel(["weak", "poor", "strong"], "weak", role)
-    prompt = Prompt("Answer.")
-    found = asyncio.run(
-        run_graph(graph, Q, get_task("number"), prompt, Sampling(), pool, Each(answers))
-    )
-    assert found.usage.calls == 3
-    return found.text
-
-
 def test_a_weighted_vote_goes_by_how_often_models_are_right_alone() -> None:
     answers = {"weak": "5", "poor": "5", "strong": "6"}
-    assert voted("voter", answers, THREE) == "5"
-    assert voted("weighted", answers, THREE) == "6"
-    unknown = ModelPool(tuple(replace(spec, accuracy=None) for spec in THREE.values()))
+
+    def voted(role: str, answers: dict[str, str], pool: ModelPool = POOL) -> str | None:
+        client = ScriptedClient(lambda request: answers[request.model])
+        return answer(role, client, "number", list(answers), pool).text
+
+    assert voted("voter", answers) == "5"
+    assert voted("weighted", answers) == "6"
+    unknown = ModelPool(tuple(replace(spec, accuracy=None) for spec in POOL.values()))
     assert voted("weighted", answers, unknown) == "5"
     # What could not be read weighs nothing.
-    assert voted("weighted", answers | {"strong": "I do not know"}, THREE) == "5"
+    assert voted("weighted", answers | {"strong": "I do not know"}) == "5"
 
 
 def test_two_that_agree_outweigh_one_that_is_a_little_better() -> None:
@@ -160,11 +138,8 @@ def test_a_verifier_sees_the_question() -> None:
 
 
 def test_a_search_tries_the_selecting_roles_that_it_may() -> None:
-    pool = ModelPool(
-        tuple(ModelSpec(n, n, 1e8, 1e8, 2, 8, Price(0.1, 0.1)) for n in ("a", "b", "c"))
-    )
-    cost = CostModel(pool, Lengths(100, 50))
-    scores = {"a": 0.6, "b": 0.5, "c": 0.4}
+    cost = CostModel(POOL, Lengths(100, 50))
+    scores = {"strong": 0.6, "weak": 0.5, "poor": 0.4}
 
     def forms(*roles: str) -> dict[str, str]:
         brief = Brief("math", Budget(cost, 12.0, 12), scores, ("assistant", *roles))

@@ -58,13 +58,6 @@ def test_a_vote_that_is_decided_gives_up_the_calls_under_way(pool):
         assert calls(httpx.get(f"{url}/metrics").text, "cancelled") == 1
 
 
-def test_a_dead_model_loses_no_vote_and_is_named(pool):
-    with deployed(pool, VOTED) as url:
-        pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
-        answers = [ask(url) for _ in range(6)]
-    assert {answer.choices[0].message.content for answer in answers} == {"7"}
-
-
 def test_a_deadline_of_the_request_answers_with_what_there_is(pool):
     with deployed(pool, FUSED) as url:
         pool.holds = lambda body: body["model"] == "large"

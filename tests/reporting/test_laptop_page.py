@@ -5,16 +5,12 @@ of README, which are those of its tables.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser
 
-from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from lab.readme import BEGIN, END, block
 from tests.support.project import ROOT
 from ttsgraph.reporting.answer import dollars_of
@@ -26,7 +22,6 @@ from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls, replay_in
 
 pytestmark = pytest.mark.long
-in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
 TASK = "math"
 
 
@@ -48,37 +43,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 given = [TASK] if "task" in plan.per else []
                 flow_of(plan.name)(*given, *([method] if method else []))
     return folder
-
-
-@pytest.fixture(scope="module")
-def started(laptop: Path) -> Iterator[Browser]:  # stages can't run once the browser's loop does
-    with browser() as running:
-        yield running
-
-
-@in_browser
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (375, 812)])
-def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
-    laptop: Path, started: Browser, width: int, height: int
-) -> None:
-    opened = Opened(started, laptop / "reports/laptop/index.html", width=width)
-    opened.page.set_viewport_size({"width": width, "height": height})
-    page = opened.ready()
-    answer = page.locator(f"#{TASK} .answer")
-    told = json.loads((laptop / answers_file("laptop")).read_text())["tasks"][0]
-    words = " ".join(answer.inner_text().replace("\N{NO-BREAK SPACE}", " ").split())
-    assert words == told["sentence"]
-    assert re.search(r"\$[\d.,]+ (per 1,000|per million|a) question", words), words
-    for part in (answer, page.locator(f"#{TASK} .small-graph")):
-        box = part.bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] <= height
-        assert box["width"] > 40
-    chart = page.locator(f"#{TASK}-overview .chart svg").bounding_box()
-    assert chart is not None
-    assert chart["y"] < height - 200
-    assert opened.told == []
-    opened.close()
 
 
 def test_readme_says_of_the_first_task_what_its_tables_have(laptop: Path) -> None:

@@ -23,7 +23,7 @@ from ttsgraph.reporting import figures, sources
 from ttsgraph.reporting.chart import in_script
 from ttsgraph.reporting.charts import MOST, thinned, validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
-from ttsgraph.reporting.pictures import chart_svg, graph_svg, of_simulation, write_picture
+from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
 from ttsgraph.reporting.pilot_charts import sweep, sweeps, width_x_depth
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.verdicts import selected_instead, verdict
@@ -377,11 +377,6 @@ def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
     assert not any("*" in text for text in re.findall(r">([^<]*%[^<]*)<", heat_map))
 
 
-def test_every_sweep_of_a_pilot_is_drawn_in_the_order_it_was_made() -> None:
-    charts = sweeps("math", TableSource("pilot.parquet", pilots()))
-    assert [chart.name for chart in charts] == ["family", "width_x_depth"]
-
-
 def test_the_same_picture_is_the_same_file_and_says_that_it_is_simulated(tmp_path: Path) -> None:
     for chart in sweeps("math", TableSource("pilot.parquet", pilots())):
         once, again = (chart_svg(chart, simulated=True) for _ in range(2))
@@ -395,10 +390,3 @@ def test_the_same_picture_is_the_same_file_and_says_that_it_is_simulated(tmp_pat
     for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = write_picture(graph_svg(graph), tmp_path / "new" / f"graph{ending}")
         assert path.read_bytes().lstrip().startswith(begin)
-
-
-@pytest.mark.parametrize(
-    ("path", "simulated"), [("results/simulated/math/plots", True), ("results/laptop/math", False)]
-)
-def test_a_path_says_whether_what_is_there_is_simulated(path: str, simulated: bool) -> None:
-    assert of_simulation(Path(path)) is simulated

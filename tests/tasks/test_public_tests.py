@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from codecheck import REQUIRED
 from tests.support.project import ROOT
-from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.errors import CallFailed
 from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
-from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel, Lengths
-from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting.explain import explain, in_brief
 from ttsgraph.service.run import ServedRun, Tolerance
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.programs import missing_layers
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sources import PackageSource, load_questions
 
@@ -96,45 +89,6 @@ def test_a_question_that_came_as_text_alone_is_checked_by_its_examples():
     assert HUMANEVAL.passes_on(Question("asked", "Say hello.", ""), RIGHT)
 
 
-@pytest.mark.parametrize(
-    ("shown", "holds", "breaks"),
-    [
-        (">>> f(1)\n0.3333333", "return x / 3", "return x / 2"),
-        (">>> f('a')\n'aa'", "return x * 2", "return x"),
-        (">>> y = f(2)\n>>> y = f(y)\n>>> f(3)\n9", "return x * x", "return x"),
-        (">>> f(2)\nTrue\n>>> f(2)\n<a line that is no data>", "return x > 1", "return x < 1"),
-        (">>> f(0)\nTraceback (most recent call last):\nValueError\n>>> f(4)\n4", "return x", "0"),
-        (">>> f(lambda: 0)\n1\n>>> f(4)\n4", "return x", "return 0"),
-    ],
-)
-def test_examples_are_read_as_far_as_they_are_plain_data(shown: str, holds: str, breaks: str):
-    doc = "\n".join(f"    {line}" for line in shown.splitlines())
-    prompt = f'def f(x):\n    """F.\n\n{doc}\n    """\n'
-    asked = HUMANEVAL.parse(ROW | {"prompt": prompt, "entry_point": "f"}, "here")
-    assert HUMANEVAL.carries_check(asked)
-    assert HUMANEVAL.passes_on(asked, f"def f(x):\n    {holds}")
-    assert not HUMANEVAL.passes_on(asked, f"def f(x):\n    {breaks}")
-
-
-@pytest.mark.parametrize(
-    ("tests", "expected"),
-    [
-        ("assert add_all([", "public_tests: expected asserts in Python, found 'assert add_all"),
-        ("print(add_all([1]))", "public_tests: expected at least one assert"),
-        ("assert 1 + 1 == 2", "public_tests: expected asserts on add_all"),
-        ([3], "public_tests: expected asserts, as a text or a list of texts"),
-        (ROW["test"], "public_tests: expected tests that anybody may see, found those that grade"),
-        (
-            "assert candidate([1, 2, 3]) == 6",
-            "public_tests: expected tests that anybody may see, found those that grade",
-        ),
-    ],
-)
-def test_wrong_public_tests_are_named_with_their_line(tests: object, expected: str):
-    with pytest.raises(DataError, match=rf"^q\.jsonl:1: {expected}"):
-        question(public_tests=tests)
-
-
 POOL = ModelPool(
     tuple(ModelSpec(n, n, 1e8, 1e8, 2, 8, Price(0.1, 0.1)) for n in ("right", "wrong", "twice"))
 )
@@ -191,16 +145,6 @@ def test_a_program_that_was_checked_is_not_run_again(monkeypatch):
     assert len(ran) == 1
 
 
-def test_a_solution_can_not_reach_beyond_its_sandbox_while_it_is_checked(tmp_path: Path):
-    if any(layer in missing_layers() for layer in REQUIRED):
-        pytest.skip("programs can't be isolated here")
-    left = tmp_path / "left"
-    writes = f"def add_all(xs):\n    open({str(left)!r}, 'w').write('x')\n    return sum(xs)"
-    assert not HUMANEVAL.passes_on(question(), writes)
-    assert not left.exists()
-    assert os.environ  # of this process, which a solution does not share
-
-
 def test_a_verifier_is_offered_where_there_is_something_to_check():
     verifier = get_role("verifier")
     assert unfit(verifier, HUMANEVAL, [silent(), question()]) == ""
@@ -244,20 +188,6 @@ def test_a_team_with_a_verifier_that_checks_nothing_is_refused(project: Path):
     done = CliRunner().invoke(app, ["compare", "--preset", "team.yaml"])
     assert done.exit_code != 0
     assert str(done.exception) == ("team: expected no verifier: kind math has no public check")
-
-
-def test_cost_drawing_and_words_know_a_verifier(project: Path):
-    profile = load(Profile, project / "profiles" / "simulated.yaml")
-    model = next(iter(profile.pool))
-    nodes = [*(Node(k, "assistant", model) for k in range(3)), Node(3, "verifier", model)]
-    graph = CollaborationGraph(tuple(nodes), ((0, 3), (1, 3), (2, 3)))
-    cost = CostModel(profile.model_pool(), Lengths(100, 50))
-    assert cost.graph_cost(graph) == pytest.approx(3 * cost.single(model))
-    assert "the majority of what passes the check" in in_brief(graph, profile.model_pool())
-    assert any(
-        "drops those that fail the check" in line for line in explain(graph, profile, "math")
-    )
-    assert Deployed("humaneval", graph, profile).grader.checks
 
 
 @pytest.mark.slow

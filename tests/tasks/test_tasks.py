@@ -2,17 +2,16 @@
 them.
 """
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ttsgraph.base.errors import CallFailed, DataError, SettingsError
+from ttsgraph.scaffold.contracts import check_task
 from ttsgraph.tasks import TASKS, can_vote, get_task, register_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.math import MathTask, last_boxed, normalise
-from ttsgraph.tasks.mmlu import MmluTask
 from ttsgraph.tasks.programs import SandboxLimits
 from ttsgraph.tasks.symbolic import FormulaComparer
 
@@ -75,22 +74,15 @@ def question(task, row):
 
 
 class TestContract:
-    def test_is_found_by_its_name(self, task):
+    def test_keeps_what_plugins_are_held_to(self, task, row):
         assert get_task(task.name) is task
         assert task.instruction.strip()
-
-    def test_a_row_becomes_a_question_that_survives_a_file(self, task, row, question):
-        assert question.id
-        assert question.text
-        assert question.answer
-        assert json.loads(json.dumps(dict(question.meta))) == dict(question.meta)
-        assert task.parse(row, "elsewhere").id == question.id
-
-    def test_a_missing_field_is_named_with_its_place(self, task):
-        with pytest.raises(
-            DataError, match=r"^file:7: expected .* in field '\w+'.*, found fields colour$"
-        ):
-            task.parse({"colour": "blue"}, "file:7")
+        broken = {
+            check.promise: check.problem for check in check_task(task, [row]) if check.problem
+        }
+        if task.name == "command":  # graded by a program that a profile names
+            del broken["answers are graded from 0 to 1"]
+        assert broken == {}
 
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
         for name in ("answer", "answers", "solution", "canonical_solution"):
@@ -99,9 +91,6 @@ class TestContract:
             DataError, match=r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
         ):
             task.parse(row, "file:7")
-
-    def test_shows_the_question(self, task, question):
-        assert question.text.strip().splitlines()[0] in task.render(question)
 
     def test_shows_a_question_that_a_person_asked(self, task):
         assert "why" in task.render(Question("asked", "why?", ""))
@@ -117,18 +106,9 @@ class TestContract:
         thread.join()
         assert grades == [True] or (not can_vote(task) and 0 < grades[0] < 1)
 
-    def test_what_was_extracted_is_extracted_again(self, task, question):
-        form = task.extract(question.answer)
-        if not can_vote(task):
-            assert form is None
-            return
-        assert form is not None
-        assert task.extract(form) == form
-
-    @pytest.mark.parametrize("text", ["", " \n\t "])
-    def test_nothing_is_no_answer(self, task, question, text):
-        assert task.extract(text) is None
-        assert not task.grade(question, text)
+    def test_blanks_are_no_answer(self, task, question):
+        assert task.extract(" \n\t ") is None
+        assert not task.grade(question, " \n\t ")
 
 
 def test_an_unknown_kind_lists_the_known_ones():
@@ -231,14 +211,6 @@ def test_math_takes_the_answer_from_the_solutions_last_box():
     assert MATH.parse(row, "here").answer == normalise("\\{\\frac{1}{2}\\}")
 
 
-def test_math_wants_a_box_in_a_solution():
-    with pytest.raises(
-        DataError,
-        match=r"here: expected an answer in \\boxed\{\} in field 'solution', found 'just 7'",
-    ):
-        MATH.parse({"problem": "P?", "solution": "just 7"}, "here")
-
-
 def test_boxes_nest_and_unfinished_ones_do_not_count():
     assert last_boxed("\\boxed{a{b}{c{d}}} \\boxed{e") == "a{b}{c{d}}"
     assert last_boxed("\\boxed 7.") == "7"
@@ -267,13 +239,6 @@ def test_mmlu_takes_letters_and_indices(answer, letter):
     assert MMLU.parse(TASK_ROWS["mmlu"] | {"answer": answer}, "here").answer == letter
 
 
-def test_mmlu_shows_lettered_choices():
-    question = MmluTask().parse(
-        {"question": "Sky?", "choices": ["red", "blue"], "answer": 1}, "here"
-    )
-    assert MMLU.render(question) == "Sky?\nA. red\nB. blue"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -295,45 +260,21 @@ WHOLE = "def add_all(xs: List[int]) -> int:\n" + BODY
 UNINDENTED = "total = 0\nfor x in xs:\n    total += x\nreturn total"
 
 
+# checker/tests/test_replies.py has the many ways in which replies hold programs.
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "right"),
     [
-        BODY,
-        BODY.lstrip(),
-        UNINDENTED,
-        WHOLE,
-        f"{BODY}\n\n\nclass Other:\n    pass",
-        f"{BODY}\n\nprint(add_all([1]))",
-        f"{BODY}\n\nif __name__ == '__main__':\n    raise SystemExit",
-        f"{BODY}\n\n# an example\nassert False",
-        f"{BODY}\n\nThis adds them all.",
-        f"{UNINDENTED}\nprint(1)",
-        f"Here it is:\n\n{WHOLE}\n\nThis adds them all.",
-        f"```python\n{WHOLE}\n```\nThis works.",
-        f"```\n{BODY}\n```",
-        f"```python\n{WHOLE}",
-        f"First `pip`:\n```bash\npip install x\n```\nthen\n```python\nimport math\n\n{WHOLE}\n```",
-        f"def helper(x):\n    return x\n\n# the function\n{WHOLE}\n\nprint(add_all([1]))",
-        "def inner(x):\n        return x\n    return sum(inner(x) for x in xs)",
-        "    def inner(x):\n        return x\n    return sum(inner(x) for x in xs)",
+        (BODY, True),
+        (UNINDENTED, True),
+        (f"First `pip`:\n```bash\npip install x\n```\nthen\n```python\n{WHOLE}\n```", True),
+        ("    return 0", False),
+        ("    import os; os._exit(0)", False),
+        ("    return total(", False),
+        ("I can't do that.", False),
     ],
 )
-def test_humaneval_accepts_bodies_and_whole_functions(reply):
-    assert HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "    return 0",
-        "    import sys; sys.exit(0)",
-        "    import os; os._exit(0)",
-        "    return total(",
-        "I can't do that.",
-    ],
-)
-def test_humaneval_fails_wrong_code(reply):
-    assert not HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply)
+def test_humaneval_runs_the_program_of_a_reply(reply, right):
+    assert HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply) is right
 
 
 def test_humaneval_limits_are_the_tasks():

@@ -39,10 +39,6 @@ def rows() -> pd.DataFrame:
     return pd.DataFrame(rows_of(0))
 
 
-def test_the_same_seed_has_the_same_fronts(rows):
-    pd.testing.assert_frame_equal(rows, pd.DataFrame(rows_of(0)))
-
-
 def test_graphs_keep_the_mean_budget_and_their_predicted_mean_is_what_other_questions_take(rows):
     static = rows[rows["family"] == "static"].iloc[0]
     adaptive = rows[rows["family"] == "adaptive"].iloc[0]

@@ -38,15 +38,6 @@ def rows() -> pd.DataFrame:
     return pd.DataFrame(rows_of(0))
 
 
-def test_the_same_seed_has_the_same_rows(rows):
-    pd.testing.assert_frame_equal(rows, pd.DataFrame(rows_of(0)))
-
-
-def test_half_of_the_calls_are_about_half(rows):
-    calls = rows.set_index("variant")["calls"]
-    assert 0.4 * calls[AS_SET] < calls[HALF] < 0.65 * calls[AS_SET]
-
-
 def test_predictions_are_looked_at_where_there_are_any(rows):
     found = rows.set_index("variant")
     assert 0 < found.loc[AS_SET, "error"] < 10
