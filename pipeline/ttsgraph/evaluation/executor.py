@@ -228,7 +228,7 @@ class Run:
                 taken = self._taken(i)
                 if taken is not None:
                     self.texts[i] = taken
-                    queue += self.demand.arrived(i)
+                    queue += self._reached(i)
                     continue
                 if self.demand.goes_on(i):
                     if self.runner.graph.node(i).stop != PASSED:
@@ -245,7 +245,7 @@ class Run:
                 continue
             if not role.calls_model:
                 self.texts[i] = role.choose(self._ballot(i, answers))
-                queue += self.demand.arrived(i)
+                queue += self._reached(i)
                 continue
             try:
                 begin = self.begin_last if i == self.runner.sink else self.runner.begin
@@ -286,9 +286,8 @@ class Run:
     def used(self) -> Usage:
         """What the calls that were answered used, summed in the graph's order."""
         pool = self.runner.pool
-        nodes = self.runner.nodes
         made = [i for i in self.runner.graph.order if i in self.completions]
-        return sum((_usage(self.completions[i], pool[nodes[i].model]) for i in made), Usage())
+        return sum((_usage(self.completions[i], pool[self._model(i)]) for i in made), Usage())
 
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
@@ -379,11 +378,19 @@ class Run:
         ]
         return Ballot(runner.task, self.question, answers, known)
 
+    def _reached(self, i: int) -> list[int]:
+        """The nodes that can go on now that this one has answered."""
+        return self.demand.arrived(i)
+
+    def _model(self, i: int) -> str:
+        """The member of the pool that a node's call asks."""
+        return self.runner.nodes[i].model
+
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner = self.runner
         node = self.runner.nodes[i]
         assert role.speak is not None
-        manner = runner.manner(self.runner.nodes[i].model)
+        manner = runner.manner(self._model(i))
         read = most_supported(runner.task, answers, node)
         messages = role.speak(runner.task, manner.prompt, self.question, read)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
@@ -393,15 +400,15 @@ class Run:
             return self.demand.go_on(i)
         if isinstance(completion, str):
             self.texts[i] = completion
-            return self.demand.arrived(i)
+            return self._reached(i)
         self.texts[i] = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
         # A prompt that a model continues asks for an answer, whatever the role.
-        if read and self.runner.manner(self.runner.nodes[i].model).prompt.style != "few_shot":
+        if read and self.runner.manner(self._model(i)).prompt.style != "few_shot":
             heard = self._heard(self.runner.graph.reads[i])
             self.texts[i] = read(self.runner.task, completion.text, heard)
-        return self.demand.arrived(i)
+        return self._reached(i)
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         """A node without an answer: an overflow is an empty one, a failed call the end of the
@@ -412,7 +419,7 @@ class Run:
             return []
         self.texts[i] = ""
         self.overflows[i] = error
-        return self.demand.arrived(i)
+        return self._reached(i)
 
 
 def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:

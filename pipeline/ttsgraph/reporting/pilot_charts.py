@@ -10,6 +10,7 @@ from ttsgraph.reporting.chart import (
     NAMES,
     SCORES,
     Chart,
+    Spec,
     accuracy_axis,
     chart_of,
     layer,
@@ -101,7 +102,7 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     sink = {key: by_sink | {"scale": scale[key]} for key in ("color", "shape", "strokeDash")}
     colour = sink["color"]
     y = accuracy_axis()
-    dots = {"x": x, "y": y, "color": colour, "shape": sink["shape"]}
+    dots: Spec = {"x": x, "y": y, "color": colour, "shape": sink["shape"]}
     dots |= {"opacity": FAINT, "tooltip": PILOT_TIP}
     line = {"x": x, "y": y, "color": colour, "strokeDash": sink["strokeDash"]}
     layers = [
