@@ -27,7 +27,7 @@ from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.warm import WarmReinforce
-from ttsgraph.response.learnt import Learnt
+from ttsgraph.response.valuation import Learnt
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import SpreadEnvironment, order_of
 from ttsgraph.settings.profile import SearchSettings, loop_calls

@@ -27,7 +27,7 @@ from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Driver
-from ttsgraph.response.learnt import Learnt
+from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, RacingSettings
 from ttsgraph.simulated.client import SimulatedClient

@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
-from ttsgraph.response.learnt import Learnt
+from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings, RacingSettings
 from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of

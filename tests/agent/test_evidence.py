@@ -151,7 +151,7 @@ def test_the_table_keeps_to_its_room():
 
 
 def updated(history, evidence):
-    agent = HeuristicAgent(np.random.default_rng(0), evidence=evidence)
+    agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(evidence=evidence))
     return agent.update(distribution(), history, PAPER_BRIEF)
 
 

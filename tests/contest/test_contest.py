@@ -15,10 +15,9 @@ import pytest
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.contest.contenders import Contender, Contenders
+from ttsgraph.contest.contenders import Contender, Contenders, probes
 from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
-from ttsgraph.contest.probes import probes
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.objective import Objective
@@ -31,8 +30,8 @@ from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
-from ttsgraph.response.learnt import Leader, Learnt
 from ttsgraph.response.model import ResponseModel
+from ttsgraph.response.valuation import Leader, Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.client import TaskTraits

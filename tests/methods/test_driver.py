@@ -274,7 +274,7 @@ class TestDriver:
             Problem(self.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0),
         )
         start = searcher.initial()
-        searcher.updates.agent = Spoiler(np.random.default_rng(0))
+        searcher.updates.agent = Spoiler(np.random.default_rng(0), AgentSettings())
         found, _, _ = self.search(tmp_path, searcher=searcher)
         assert (found.graph, found.iteration) == (start, 0)
         assert set(found.trajectory["n_nodes"]) == {1}

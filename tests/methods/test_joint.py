@@ -30,7 +30,7 @@ from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.joint import JointReinforce, laid_out, leaders_of
 from ttsgraph.methods.summary import edge_table
-from ttsgraph.response.learnt import Leader
+from ttsgraph.response.valuation import Leader
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]

@@ -107,7 +107,8 @@ class TestMaaO:
     def test_its_agent_lacks_the_insights(self, method):
         agent = make_searcher(method, problem()).updates.agent
         assert isinstance(agent, HeuristicAgent)
-        assert (agent.insight_1, agent.insight_2, agent.insight_3) == (False, False, False)
+        told = agent.settings
+        assert (told.insight_1, told.insight_2, told.insight_3) == (False, False, False)
 
     def test_its_language_model_is_told_the_models_drawn_and_changes_their_probabilities(self):
         changes = [

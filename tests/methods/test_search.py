@@ -187,7 +187,7 @@ class TestAgentReinforce:
 
 class TestHeuristicAgent:
     def agent(self, **switches: bool) -> HeuristicAgent:
-        return HeuristicAgent(np.random.default_rng(0), **switches)
+        return HeuristicAgent(np.random.default_rng(0), AgentSettings(**switches))
 
     def test_first_stage_tries_each_model_once_and_the_small_ones_twice(self):
         trials = family_size_trials(BRIEF)
@@ -253,7 +253,7 @@ class TestHeuristicAgent:
         searcher = make_searcher("agent_reinforce", problem())
         lone = CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),))
         history = [Scored(lone, 15, 20, 1)]
-        agent = HeuristicAgent(np.random.default_rng(0))
+        agent = HeuristicAgent(np.random.default_rng(0), AgentSettings())
         reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(8)]
         aimed = re.findall(r"looking at (\d+ x \d+)", " ".join(reasons))
         assert aimed
@@ -266,7 +266,7 @@ class TestHeuristicAgent:
         graphs = searcher.ask(4)
         old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
         newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
-        agent = HeuristicAgent(np.random.default_rng(0), insight_2=False)
+        agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(insight_2=False))
         assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
 
     def test_the_balanced_shape_is_the_largest_whose_sides_grow_together(self):

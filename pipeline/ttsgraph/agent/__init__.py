@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ttsgraph.agent.base import Chat, SearchAgent
+from ttsgraph.agent.base import Chat
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.settings.profile import AgentSettings
+
+if TYPE_CHECKING:
+    from ttsgraph.agent.heuristic import HeuristicAgent
 
 
 def make_agent(
     settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
-) -> SearchAgent:
+) -> HeuristicAgent:
     """The agent a profile asks for, with its own generator. Raises SettingsError when a language
     model has no way to `speak`.
     """
@@ -19,16 +24,8 @@ def make_agent(
     from ttsgraph.agent.heuristic import HeuristicAgent
     from ttsgraph.agent.llm import LLMAgent
 
-    rules = HeuristicAgent(
-        rng,
-        settings.insight_1,
-        settings.insight_2,
-        settings.insight_3,
-        settings.step,
-        settings.evidence,
-    )
     if settings.kind == "heuristic":
-        return rules
+        return HeuristicAgent(rng, settings)
     if speak is None:
         raise SettingsError("agent of kind llm: expected a way to reach its model, found none")
-    return LLMAgent(speak, settings, rules)
+    return LLMAgent(rng, settings, speak)

@@ -1,5 +1,4 @@
-"""What guides Agent-REINFORCE: the SearchAgent protocol, what it is shown, and what it may change
-(paper, section 5.2).
+"""What guides Agent-REINFORCE: what an agent is shown, and what it may change (paper, section 5.2).
 
 What an agent may answer are pydantic models, whose JSON schema an endpoint with structured output
 is held to. They fix shape and type alone. What is legal (known ids and models, forward edges,
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -129,44 +128,6 @@ Chat = Callable[[Sequence[Message], str, str], AgentReply]
 """(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
 language model: it is given this.
 """
-
-
-class SearchAgent(Protocol):
-    """Guides a search; never calls the models that are searched over.
-
-    An agent that calls a language model blocks until it answers, so callers inside an event loop
-    run it in a thread.
-    """
-
-    def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Stage 1: the preference, given the trials."""
-        ...
-
-    def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth
-        trying.
-        """
-        ...
-
-    def update(
-        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
-    ) -> Edits:
-        """The loop: how to change the distribution after the latest feedback."""
-        ...
-
-    def take_exchanges(self) -> list[Exchange]:
-        """The exchanges with a language model since this was last called; none for an agent without
-        one.
-        """
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Plain data (JSON) of what it remembers from one update to the next."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up such a state."""
-        ...
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:
@@ -383,8 +344,10 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
     refused += problems
     proposal = None
     if edits.graph is not None:
-        proposal, problem = _proposal(distribution, place, edits.graph, brief)
-        refused += [problem] if problem else []
+        try:
+            proposal = _proposal(distribution, place, edits.graph, brief)
+        except GraphError as error:
+            refused.append(f"proposal: {str(error).removeprefix('proposal: ')}")
     return Checked(edges, roles, models, proposal, tuple(refused))
 
 
@@ -484,59 +447,36 @@ def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[
 
 def _proposal(
     distribution: GraphDistribution, place: Mapping[int, int], proposed: ProposedGraph, brief: Brief
-) -> tuple[CollaborationGraph | None, str]:
-    """The proposal as a graph, or why it is refused."""
-    if stranger := next(
-        (
-            node
-            for node in proposed.nodes
-            if node.id not in place or node.role not in distribution.roles
-        ),
-        None,
-    ):
-        return (
-            None,
-            f"proposal: node {stranger.id} or its role {stranger.role!r} is not the distribution's",
-        )
-    assigned = distribution.psi.argmax(axis=-1)
+) -> CollaborationGraph:
+    """The proposal as a graph. Raises GraphError that says why it is refused."""
+    roles = distribution.roles
+    strangers = [n for n in proposed.nodes if n.id not in place or n.role not in roles]
+    if strangers:
+        node = strangers[0]
+        raise GraphError(f"node {node.id} or its role {node.role!r} is not the distribution's")
     is_open = distribution.open_models()
     for node in proposed.nodes:
-        model = distribution.models[assigned[place[node.id]]]
-        if is_open[place[node.id]] and node.model not in distribution.models:
-            return (
-                None,
-                (
-                    f"proposal: node {node.id} has model {node.model!r}; expected one of"
-                    f" {', '.join(distribution.models)}"
-                ),
-            )
-        if not is_open[place[node.id]] and node.model != model:
-            return (
-                None,
-                (
-                    f"proposal: node {node.id} has model {node.model!r}, which is not the one"
-                    f" assigned to it, {model!r}"
-                ),
-            )
-    try:
-        graph = CollaborationGraph.from_dict(proposed.model_dump(mode="json"), "proposal")
-        if any(place[a] >= place[b] for a, b in graph.edges) or graph.sink != distribution.ids[-1]:
-            return (
-                None,
-                (
-                    "proposal: an edge does not go forward, or the sink is not the last node,"
-                    f" {distribution.ids[-1]}"
-                ),
-            )
-        check_roles(graph)
-        units = brief.cost.graph_cost(graph)
-    except GraphError as error:
-        return None, str(error) if str(error).startswith("proposal") else f"proposal: {error}"
-    return (
-        (graph, "")
-        if units <= brief.budget.limit
-        else (None, f"proposal: {units:.4g} is over the budget {brief.budget.limit:g}")
-    )
+        row = place[node.id]
+        model = distribution.assigned[row]
+        has = f"node {node.id} has model {node.model!r}"
+        if is_open[row] and node.model not in distribution.models:
+            raise GraphError(f"{has}; expected one of {', '.join(distribution.models)}")
+        if not is_open[row] and node.model != model:
+            raise GraphError(f"{has}, which is not the one assigned to it, {model!r}")
+    graph = CollaborationGraph.from_dict(proposed.model_dump(mode="json"), "proposal")
+    sink = distribution.ids[-1]
+    if any(place[a] >= place[b] for a, b in graph.edges) or graph.sink != sink:
+        raise GraphError(f"an edge does not go forward, or the sink is not the last node, {sink}")
+    check_roles(graph)
+    units = brief.cost.graph_cost(graph)
+    if units > brief.budget.limit:
+        raise GraphError(f"{units:.4g} is over the budget {brief.budget.limit:g}")
+    return graph
+
+
+def in_words(counts: Counts) -> str:
+    """A model multiset in words."""
+    return " + ".join(f"{count} x {model}" for model, count in counts.items())
 
 
 def same_counts(a: Counts, b: Counts) -> bool:

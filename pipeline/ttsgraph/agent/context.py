@@ -27,7 +27,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Trial
+from ttsgraph.agent.base import Brief, Trial, in_words
 from ttsgraph.agent.history import Example, History, Scored, Tally
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs.distribution import GraphDistribution
@@ -91,14 +91,11 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
     ranked = sorted(trials, key=lambda t: -1.0 if math.isnan(t.score) else t.score, reverse=True)
     lines = []
     for trial in ranked:
-        what = " + ".join(f"{count} x {model}" for model, count in trial.counts.items())
         score = "not scored" if math.isnan(trial.score) else f"{trial.score:.3f}"
-        lines.append(f"{what}: {score} ({trial.n_scored} answers)")
-    return (
-        fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
-        if lines
-        else "(none)"
-    )
+        lines.append(f"{in_words(trial.counts)}: {score} ({trial.n_scored} answers)")
+    if not lines:
+        return "(none)"
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
 
 
 def pilot_table(brief: Brief, room: int) -> str:
@@ -113,9 +110,7 @@ def pilot_table(brief: Brief, room: int) -> str:
     lines = []
     for scored, cost in ranked:
         graph = scored.graph
-        models = " + ".join(
-            f"{count} x {model}" for model, count in sorted(graph.model_counts().items())
-        )
+        models = in_words(dict(sorted(graph.model_counts().items())))
         beyond = ", over the budget" if cost > brief.budget.limit else ""
         shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
         lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
@@ -136,16 +131,10 @@ def update_tables(
     evidence_text = evidence_table(history, brief, room // 6) if evidence else ""
     room -= estimate_tokens(evidence_text)
     parts: list[tuple[str, float, Callable[[int], str]]] = [
-        (
-            "nodes",
-            0.15,
-            lambda r: (
-                _open_nodes(distribution, r) if open_models else _nodes(distribution, brief, r)
-            ),
-        ),
+        ("nodes", 0.15, lambda r: _nodes(distribution, brief, r, open_models)),
         ("last_round", 0.3, lambda r: _last_round(history, brief, r, open_models)),
         ("edges", 0.3, lambda r: _edges(distribution, history, r)),
-        ("roles", 0.1, lambda r: _roles(distribution, r)),
+        ("role_table", 0.1, lambda r: _roles(distribution, r)),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
     found = {"evidence": evidence_text}
@@ -164,17 +153,15 @@ def evidence_table(history: Sequence[Scored], brief: Brief, room: int) -> str:
         return ""
     rank = sorted(known.roles.items(), key=lambda item: -item[1].answers)
     lines = [
-        f"{' of '.join(filter(None, key))}: {_tally(tally)}, right {_share(tally.after, tally)}"
-        f" where an answer that it reads is {_share(tally.before, tally)}"
+        f"{' of '.join(filter(None, key))}: {_tally(tally)},"
+        f" right {tally.after / tally.answers:.2f}"
+        f" where an answer that it reads is {tally.before / tally.answers:.2f}"
         for key, tally in rank
     ]
-    examples = [
-        _example(example, brief)
-        for wanted in (True, False)
-        for example in _latest_examples(known, wanted)[:1]
-    ]
-    for entry in examples:
-        room -= estimate_tokens(entry + "\n")
+    latest = [example for k in known.latest for example in known[k].tallies.examples]
+    first = (next((e for e in latest if e.repaired == wanted), None) for wanted in (True, False))
+    examples = [_example(example, brief) for example in first if example]
+    room -= sum(estimate_tokens(entry + "\n") for entry in examples)
     # What tells one way or the other comes first.
     telling = sorted(
         known.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
@@ -189,19 +176,6 @@ def _tally(tally: Tally) -> str:
         f"{tally.answers} answers, repaired {tally.repaired} of {tally.repairable}, spoilt"
         f" {tally.spoilt} of {tally.spoilable}"
     )
-
-
-def _share(total: float, tally: Tally) -> str:
-    return f"{total / tally.answers:.2f}"
-
-
-def _latest_examples(history: History, repaired: bool) -> list[Example]:
-    return [
-        example
-        for k in history.latest
-        for example in history[k].tallies.examples
-        if example.repaired == repaired
-    ]
 
 
 def _example(example: Example, brief: Brief) -> str:
@@ -227,22 +201,17 @@ def quoted(text: str) -> str:
     return _MARKUP.sub(lambda sign: f"\\u{ord(sign.group()):04x}", json.dumps(cut))
 
 
-def _open_nodes(distribution: GraphDistribution, room: int) -> str:
-    """Each node's model probabilities."""
-    return _by_probabilities(
-        distribution, distribution.models, distribution.model_probabilities(), room
-    )
-
-
-def _nodes(distribution: GraphDistribution, brief: Brief, room: int) -> str:
-    assigned = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)]
-    runs = groupby(zip(distribution.ids, assigned, strict=True), key=lambda node: node[1])
-    entries = []
-    for model, run in runs:
-        entries.append(
-            f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call"
-            " without incoming edges)"
-        )
+def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models: bool) -> str:
+    """The nodes' models, or their model probabilities where these are open."""
+    if open_models:
+        table = distribution.model_probabilities()
+        return _by_probabilities(distribution, distribution.models, table, room)
+    nodes = zip(distribution.ids, distribution.assigned, strict=True)
+    entries = [
+        f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call"
+        " without incoming edges)"
+        for model, run in groupby(nodes, key=lambda node: node[1])
+    ]
     entries.reverse()
     return fit(entries, room, lambda kept: f"({len(entries) - kept} more groups of nodes)")
 
@@ -287,9 +256,8 @@ def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int
 
 
 def _roles(distribution: GraphDistribution, room: int) -> str:
-    return _by_probabilities(
-        distribution, distribution.roles, distribution.role_preferences(), room
-    )
+    table = distribution.role_preferences()
+    return _by_probabilities(distribution, distribution.roles, table, room)
 
 
 def _by_probabilities(
@@ -312,10 +280,8 @@ def _by_probabilities(
 
 
 def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
-    lines = [
-        f"best: {_candidate(scored, brief, open_models)}"
-        for scored in heapq.nsmallest(BEST_SHOWN, history, key=_rank)
-    ]
+    best = heapq.nsmallest(BEST_SHOWN, history, key=_rank)
+    lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in best]
     shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
     rounds: dict[int, list[Scored]] = defaultdict(list)
     for scored in history:
@@ -324,10 +290,9 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     by_mean = sorted(shapes.items(), key=lambda item: -_mean(item[1]))
     lines += [f"width {w}, depth {d}: {_summary(group)}" for (w, d), group in by_mean]
     lines += [f"round {k}: {_summary(rounds[k])}" for k in sorted(rounds, reverse=True)]
+    total = len(history)
     return fit(
-        lines,
-        room,
-        lambda kept: f"({len(lines) - kept} more lines; {len(history)} candidates in all)",
+        lines, room, lambda kept: f"({len(lines) - kept} more lines; {total} candidates in all)"
     )
 
 
@@ -339,15 +304,13 @@ def _rank(scored: Scored) -> float:
 def _mean(group: Sequence[Scored]) -> float:
     """The mean value of a question."""
     known = [scored for scored in group if not math.isnan(scored.value)]
-    return sum(scored.value * scored.n_scored for scored in known) / max(
-        1, sum(scored.n_scored for scored in known)
-    )
+    asked = sum(scored.n_scored for scored in known)
+    return sum(scored.value * scored.n_scored for scored in known) / max(1, asked)
 
 
 def _summary(group: Sequence[Scored]) -> str:
-    return (
-        f"{len(group)} candidates, mean {_mean(group):.3f}, best {min(group, key=_rank).value:.3f}"
-    )
+    best = min(group, key=_rank).value
+    return f"{len(group)} candidates, mean {_mean(group):.3f}, best {best:.3f}"
 
 
 def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:

@@ -42,6 +42,7 @@ from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.settings.profile import AgentSettings
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an
@@ -71,106 +72,59 @@ HOPE = 1.0
 
 
 class HeuristicAgent:
-    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a
-    probability moves at most.
+    """Guides a search by rules; never calls the models that are searched over. An agent that asks a
+    language model instead (ttsgraph/agent/llm.py) blocks until it answers, so callers inside an
+    event loop run it in a thread.
 
-    It remembers the shapes it has aimed at: one that was trimmed to another shape is not aimed at
-    again.
+    `rng` is owned by the agent. It remembers the shapes it has aimed at: one that was trimmed to
+    another shape is not aimed at again.
     """
 
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        insight_1: bool = True,
-        insight_2: bool = True,
-        insight_3: bool = True,
-        step: float = 0.3,
-        evidence: bool = False,
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
         self.rng = rng
-        self.step = step
-        self.insight_1 = insight_1
-        self.insight_2 = insight_2
-        self.insight_3 = insight_3
-        self.evidence = evidence
+        self.settings = settings
         self._aimed: set[Shape] = set()
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Order models by what the whole budget spent on them promises: one call's score, plus the
-        gain of doublings.
+        """Stage 1: order models by what the whole budget spent on them promises: one call's score,
+        plus the gain of doublings.
 
         The gain from one to two instances is taken to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
         """
         models = affordable(brief)
-        if not self.insight_1:
+        if not self.settings.insight_1:
             shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
         alone = _alone(brief, trials)
-        best_family = self._best_family(brief, models, alone)
-        promise = {model: self._promise(model, brief, trials, alone) for model in models}
-        # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
-        ranked = sorted(
-            models, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m])
-        )
-        shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
-        what = "value" if brief.joint else "accuracy"
-        return Preference(
-            tuple(ranked), f"family {best_family} first; promised {what} within the budget: {shown}"
-        )
-
-    def _best_family(self, brief: Brief, models: Sequence[str], alone: Mapping[str, float]) -> str:
-        """The family whose affordable models answer best alone, on average."""
         scores: dict[str, list[float]] = defaultdict(list)
         for model in models:
             scores[brief.cost.pool[model].family].append(alone.get(model, 0.0))
-        return max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
-
-    def _promise(
-        self, model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
-    ) -> float:
-        once = alone.get(model, 0.0)
-        twice = next(
-            (
-                t.score
-                for t in trials
-                if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)
-            ),
-            None,
+        # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
+        best = max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
+        promise = {model: _promise(model, brief, trials, alone) for model in models}
+        ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best, -promise[m]))
+        shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
+        what = "value" if brief.joint else "accuracy"
+        return Preference(
+            tuple(ranked), f"family {best} first; promised {what} within the budget: {shown}"
         )
-        if twice is None:
-            return once
-        price = brief.cost.single(model)
-        instances = (
-            min(brief.budget.max_nodes, brief.budget.limit / price)
-            if price > 0
-            else brief.budget.max_nodes
-        )
-        doublings = math.log2(max(1.0, instances))
-        # gain + gain/2 + gain/4 + ... over the doublings the budget holds
-        return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Many instances of each model of the preferred family, and half as many of the first.
+        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth
+        trying: many instances of each model of the preferred family, and half as many of the first.
 
         Without insight 1: random multisets that fit.
         """
-        if not self.insight_1:
+        if not self.settings.insight_1:
             return self._random_counts(brief, limit)
         pool = brief.cost.pool
-        own = [
-            model
-            for model in preference.models
-            if pool[model].family == pool[preference.models[0]].family
-        ]
-        many = {model: min(MOST_INSTANCES, _most_that_fit({}, model, brief)) for model in own}
-        half: Counts = {own[0]: max(1, many[own[0]] // 2)}
-        candidates: list[Counts] = [
-            {own[0]: many[own[0]]},
-            half,
-            *({model: many[model]} for model in own[1:]),
-        ]
+        first = preference.models[0]
+        own = [model for model in preference.models if pool[model].family == pool[first].family]
+        many = {model: min(MOST_INSTANCES, _most_that_fit(model, brief)) for model in own}
+        candidates: list[Counts] = [{first: many[first]}, {first: max(1, many[first] // 2)}]
+        candidates += [{model: many[model]} for model in own[1:]]
         return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
 
     def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
@@ -182,7 +136,9 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                if not legal_counts(grown, brief) or (counts and sum_cost(grown, brief) > target):
+                # Without any edges: the least that they can cost.
+                least = sum(brief.cost.single(model) * count for model, count in grown.items())
+                if not legal_counts(grown, brief) or (counts and least > target):
                     break
                 counts = grown
             if counts:
@@ -192,28 +148,25 @@ class HeuristicAgent:
     def update(
         self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
     ) -> Edits:
-        """Draw the distribution towards the best shape's graph, and propose the shape to look at
-        next.
+        """The loop: how to change the distribution after the latest feedback. It is drawn towards
+        the best shape's graph, and the shape to look at next is proposed.
 
         Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
         in, and no graph is proposed.
         """
         history = History.of(history)
-        if not self.insight_2:
-            gain = _gain(_shrunk(history))
-            edges = self._edge_credit(distribution, history, gain)
-            roles = self._role_credit(distribution, history, gain)
-            return _edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
+        if not self.settings.insight_2:
+            return self._credit(distribution, history)
         best, wanted, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles, PRIOR_GRAPHS)
-        if self.evidence:
+        if self.settings.evidence:
             sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
         proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
         if centre is None:
             return _edits({}, {}, proposal, why)
         edges = self._drawn(distribution, centre, settled=wanted is None)
-        if self.evidence:
+        if self.settings.evidence:
             why += self._without_spoilers(history, edges)
         return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
 
@@ -253,7 +206,7 @@ class HeuristicAgent:
         }
         for edge, p in edges.items():
             if edge[1] in spoilers:
-                edges[edge] = _nudge(p, -self.step)
+                edges[edge] = _nudge(p, -self.settings.step)
         named = ", ".join(
             f"{i} (repaired {tally.repaired}, spoilt {tally.spoilt} of {tally.answers})"
             for i, tally in sorted(spoilers.items())
@@ -266,37 +219,35 @@ class HeuristicAgent:
         """The best shape tried, and the neighbour of it that may be better, if there is one; and
         why.
         """
-        if self.insight_3 and not self._aimed:
+        if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        surface = Surface(history, self.insight_3)
+        surface = Surface(history, self.settings.insight_3)
         tried = sorted(history.tried & self._laid_out(distribution, brief))
         tried = tried or [(1, 1)]
         means, _ = surface.predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
         known = history.tried | self._aimed
-        fresh = [
-            s
-            for s in neighbours(best, self.insight_3)
-            if s not in known and s in self._laid_out(distribution, brief)
-        ]
+        near = set(neighbours(best, self.settings.insight_3)) - known
+        fresh = sorted(near & self._laid_out(distribution, brief))
         if fresh:
             mean, spread = surface.predict(fresh)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
                 self._aimed.add(chosen)
-                shown = (
-                    f"{value:.3f}; looking at {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                return (
+                    best,
+                    chosen,
+                    (
+                        f"best shape so far is {best[0]} x {best[1]} with {value:.3f}; looking at"
+                        f" {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                    ),
                 )
-                return best, chosen, f"best shape so far is {best[0]} x {best[1]} with {shown}"
-        return (
-            best,
-            None,
-            f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be",
-        )
+        why = f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
+        return best, None, why
 
     def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
         """The shapes whose graphs fit the budget untrimmed."""
@@ -329,12 +280,12 @@ class HeuristicAgent:
         }
 
     def take_exchanges(self) -> list[Exchange]:
-        """None: no language model is asked."""
+        """The exchanges with a language model since this was last called; here none."""
         return []
 
     def state(self) -> dict[str, Any]:
-        """The shapes aimed at, and those that fit, which are looked up once for each set of
-        nodes.
+        """Plain data (JSON) of what it remembers from one update to the next: the shapes aimed at,
+        and those that fit, which are looked up once for each set of nodes.
         """
         ids, shapes = self._fits
         return {"aimed": sorted(self._aimed), "fits": [list(ids), sorted(shapes)]}
@@ -345,51 +296,36 @@ class HeuristicAgent:
         ids, shapes = state["fits"]
         self._fits = tuple(ids), {(width, depth) for width, depth in shapes}
 
-    def _edge_credit(
-        self,
-        distribution: GraphDistribution,
-        history: History,
-        gain: Callable[[Sequence[int]], float],
-    ) -> dict[tuple[int, int], float]:
-        """New probabilities of the edges sampled last: up when their graphs did better than all so
-        far on average (rule R-3).
+    def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
+        """New probabilities of the edges and roles sampled last: up when their graphs did better
+        than all so far on average (rule R-3).
         """
-        probabilities = distribution.edge_probabilities()
+        gain = _gain(_shrunk(history))
         place = {i: row for row, i in enumerate(distribution.ids)}
-        members: dict[tuple[int, int], list[int]] = defaultdict(list)
+        edges: dict[tuple[int, int], list[int]] = defaultdict(list)
+        roles: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for k in history.latest:
             for edge in history[k].graph.edges:
-                members[edge].append(k)
-        moved = {}
-        for (a, b), ks in members.items():
-            if a in place and b in place:
-                p = float(probabilities[place[a], place[b]])
-                moved[a, b] = _nudge(p, self.step * gain(ks))
-        return moved
-
-    def _role_credit(
-        self,
-        distribution: GraphDistribution,
-        history: History,
-        gain: Callable[[Sequence[int]], float],
-    ) -> dict[int, dict[str, float]]:
-        """New role probabilities of the nodes sampled last, by the same rule."""
-        members: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for k in history.latest:
+                edges[edge].append(k)
             for node in history[k].graph.nodes:
-                members[node.id][node.role].append(k)
-        place = {i: row for row, i in enumerate(distribution.ids)}
-        tables = distribution.role_preferences()
-        moved = {}
-        for i, by_role in members.items():
+                roles[node.id][node.role].append(k)
+        probabilities = distribution.edge_probabilities()
+        moved = {
+            (a, b): _nudge(float(probabilities[place[a], place[b]]), self.settings.step * gain(ks))
+            for (a, b), ks in edges.items()
+            if a in place and b in place
+        }
+        preferences = distribution.role_preferences()
+        tables = {}
+        for i, by_role in roles.items():
             if i not in place:
                 continue
-            wanted = dict(zip(distribution.roles, tables[place[i]].tolist(), strict=True))
+            wanted = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
             for role, ks in by_role.items():
-                wanted[role] = _nudge(wanted[role], self.step * gain(ks))
+                wanted[role] = _nudge(wanted[role], self.settings.step * gain(ks))
             total = sum(wanted.values())
-            moved[i] = {role: p / total for role, p in wanted.items()}
-        return moved
+            tables[i] = {role: p / total for role, p in wanted.items()}
+        return _edits(moved, tables, None, "credit of edges and roles only (insight 2 is off)")
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
@@ -435,8 +371,7 @@ def layout(
     edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [
         (i, sink) for i in inner[-width:]
     ]
-    assigned = distribution.psi.argmax(axis=-1)
-    models = {i: distribution.models[assigned[row]] for row, i in enumerate(distribution.ids)}
+    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else ASSISTANT
     nodes = (*(Node(i, ASSISTANT, models[i]) for i in inner), Node(sink, role, models[sink]))
     try:
@@ -468,6 +403,22 @@ def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
     return {model: score for model, score in once if not math.isnan(score)}
 
 
+def _promise(
+    model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
+) -> float:
+    once = alone.get(model, 0.0)
+    tried = (t.score for t in trials if same_counts(t.counts, {model: 2}))
+    twice = next((score for score in tried if not math.isnan(score)), None)
+    if twice is None:
+        return once
+    price = brief.cost.single(model)
+    most = brief.budget.max_nodes
+    instances = min(most, brief.budget.limit / price) if price > 0 else most
+    doublings = math.log2(max(1.0, instances))
+    # gain + gain/2 + gain/4 + ... over the doublings the budget holds
+    return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
+
+
 def _edits(
     edges: dict[tuple[int, int], float],
     roles: dict[int, dict[str, float]],
@@ -490,15 +441,10 @@ def _edits(
     )
 
 
-def sum_cost(counts: Counts, brief: Brief) -> float:
-    """Budget units of the instances without any edges: the least they can cost."""
-    return sum(brief.cost.single(model) * count for model, count in counts.items())
-
-
-def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
-    """How many instances of `model` fit the budget next to `base`."""
+def _most_that_fit(model: str, brief: Brief) -> int:
+    """How many instances of one model the budget holds."""
     count = 0
-    while legal_counts({**base, model: base.get(model, 0) + count + 1}, brief):
+    while legal_counts({model: count + 1}, brief):
         count += 1
     return count
 
@@ -506,7 +452,7 @@ def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
 def _shrunk(history: History) -> np.ndarray:
     """(k,) values mixed with the overall value, as if from PRIOR_QUESTIONS more questions."""
     values = history.values
-    weights = history.questions.astype(float)
+    weights = history.questions
     mean = np.average(values, weights=weights)
     return np.asarray((values * weights + PRIOR_QUESTIONS * mean) / (weights + PRIOR_QUESTIONS))
 

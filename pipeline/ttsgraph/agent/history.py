@@ -15,19 +15,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.evaluation.environment import (
-    Feedback,
-    NodeResult,
-    QuestionResult,
-    Score,
-    short_form,
-)
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, Score, short_form
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, get_role
@@ -203,28 +196,6 @@ def scored(
     )
 
 
-class _Column:
-    """An array (n, ...) that grows at its end; taking in a row costs the same however long it
-    is.
-    """
-
-    def __init__(self, dtype: npt.DTypeLike, *width: int) -> None:
-        self._rows: npt.NDArray[Any] = np.empty((64, *width), dtype=dtype)
-        self._length = 0
-
-    def append(self, row: Any) -> None:
-        """Add a row at the end."""
-        if self._length == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[self._length] = row
-        self._length += 1
-
-    @property
-    def rows(self) -> npt.NDArray[Any]:
-        """(n, ...) all rows; a view."""
-        return self._rows[: self._length]
-
-
 K = TypeVar("K")
 
 
@@ -239,18 +210,18 @@ class History(Sequence[Scored]):
     Sums over all of them are taken from whole columns, not carried on from one update to the next:
     their last bits would come out differently, and with them now and then a graph. Tallies are
     added up in the order of candidates. `edges`, `nodes` and `roles` say what these repaired and
-    spoilt in all of them.
+    spoilt in all of them, `of_several` has the values of those whose sink reads several answers.
     """
 
     def __init__(self, candidates: Iterable[Scored] = ()) -> None:
         self._candidates: list[Scored] = []
-        self._shapes = _Column(float, 2)
-        self._values = _Column(float)
-        self._questions = _Column(int)
+        self._shapes: list[Shape] = []
+        self._values: list[float] = []
+        self._questions: list[int] = []
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
-        self._of_several = _Column(float)
+        self.of_several: list[float] = []
         self._by_sink_role = defaultdict[str, list[float]](list)
-        self.tried: set[tuple[int, int]] = set()
+        self.tried: set[Shape] = set()
         self.edges: dict[Edge, Tally] = {}
         self.nodes: dict[int, Tally] = {}
         self.roles: dict[RoleOf, Tally] = {}
@@ -273,7 +244,7 @@ class History(Sequence[Scored]):
         self._questions.append(candidate.n_scored)
         self.tried.add(shape)
         if graph.in_degree(graph.sink) > 1:
-            self._of_several.append(value)
+            self.of_several.append(value)
             self._by_sink_role[graph.node(graph.sink).role].append(value)
         tallies = candidate.tallies
         _add(self.edges, tallies.edges)
@@ -298,44 +269,35 @@ class History(Sequence[Scored]):
         return self._candidates[place]
 
     @property
-    def shapes(self) -> npt.NDArray[np.float64]:
+    def shapes(self) -> FloatArray:
         """(n, 2) width and depth."""
-        return self._shapes.rows
+        return np.array(self._shapes, dtype=float)
 
     @property
-    def values(self) -> npt.NDArray[np.float64]:
+    def values(self) -> FloatArray:
         """(n,) what the objective makes of each."""
-        return self._values.rows
+        return np.array(self._values)
 
     @property
-    def questions(self) -> npt.NDArray[np.int64]:
+    def questions(self) -> FloatArray:
         """(n,) how many questions were scored."""
-        return self._questions.rows
+        return np.array(self._questions, dtype=float)
 
     @property
     def latest(self) -> list[int]:
         """Places of the candidates of the last one's iteration."""
         return self._of_iteration[self[-1].iteration]
 
-    @property
-    def of_several(self) -> npt.NDArray[np.float64]:
-        """(k,) values of those whose sink reads several answers."""
-        return self._of_several.rows
-
     def of_sink_role(self, role: str) -> Sequence[float]:
         """Values of those whose sink reads several answers in this role."""
         return self._by_sink_role.get(role, ())
 
 
-LEVEL_SPREAD = 0.3
-SLOPE_SPREAD = 0.1
-CURVATURE = -0.02
-CURVATURE_SPREAD = 0.03
-TRADE = -0.02
-TRADE_SPREAD = 0.03
-"""What is taken for granted of the surface per doubling of width or depth, before any feedback:
-that it bends down in each of them (insight 2), and that more of one makes more of the other pay
-less (insight 3); means and standard deviations, in value.
+SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
+"""What is taken for granted of the surface per doubling of width or depth, before any feedback, as
+means and standard deviations in value: its level (the mean is that of all candidates), its slope in
+each, that it bends down in each (insight 2), and that more of one makes more of the other pay less
+(insight 3).
 """
 
 OWN_NOISE = 0.03
@@ -355,19 +317,9 @@ class Surface:
         x = self._features(history.shapes)
         y = history.values
         noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, history.questions)
-        mean = np.array([np.average(y, weights=1 / noise), 0.0, 0.0, CURVATURE, CURVATURE, TRADE])[
-            : x.shape[1]
-        ]
-        spread = np.array(
-            [
-                LEVEL_SPREAD,
-                SLOPE_SPREAD,
-                SLOPE_SPREAD,
-                CURVATURE_SPREAD,
-                CURVATURE_SPREAD,
-                TRADE_SPREAD,
-            ]
-        )[: x.shape[1]]
+        mean = np.array(SURFACE)[: x.shape[1], 0]
+        mean[0] = np.average(y, weights=1 / noise)
+        spread = np.array(SURFACE)[: x.shape[1], 1]
         self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
         self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
 
@@ -389,7 +341,7 @@ def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
     Before any feedback the first role made for several answers, a fuser, is as good as any.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
-    if not len(history.of_several):
+    if not history.of_several:
         return order[0]
     overall = float(np.mean(history.of_several))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jinja2
+import numpy as np
 
 from ttsgraph.agent import context
 from ttsgraph.agent.answers import read_answer, shown
@@ -35,7 +35,6 @@ from ttsgraph.agent.base import (
     ProposedNode,
     Ranking,
     RoleEdit,
-    SearchAgent,
     Trial,
     WiringEdits,
     affordable,
@@ -43,6 +42,7 @@ from ttsgraph.agent.base import (
     counts_problem,
     same_counts,
 )
+from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
@@ -65,26 +65,21 @@ PROBLEMS_KEPT = 200
 A = TypeVar("A", bound=AgentAnswer)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedAnswer:
-    """What came of an answer: its legal part as plain data, and why the rest was refused."""
-
-    applied: Mapping[str, Any]
-    refused: Sequence[str]
+Verdict = tuple[Mapping[str, Any], Sequence[str]]
+"""What came of an answer: its legal part as plain data, and why the rest was refused."""
 
 
-class LLMAgent:
+class LLMAgent(HeuristicAgent):
     """Guides a search by what a language model answers.
 
-    Without insight 1 the init stages don't ask it: `rules`, which lack the insight too, draw the
-    start at random. They also step in where the init stages get nothing legal: a search must start
-    somewhere. In the loop there is no stand-in; an update without a legal part changes nothing.
+    Without insight 1 the init stages don't ask it: the rules draw the start at random. They also
+    step in where the init stages get nothing legal: a search must start somewhere. In the loop
+    there is no stand-in; an update without a legal part changes nothing.
     """
 
-    def __init__(self, speak: Chat, settings: AgentSettings, rules: SearchAgent) -> None:
+    def __init__(self, rng: np.random.Generator, settings: AgentSettings, speak: Chat) -> None:
+        super().__init__(rng, settings)
         self._speak = speak
-        self._settings = settings
-        self._rules = rules
         self._exchanges: list[Exchange] = []
 
     def take_exchanges(self) -> list[Exchange]:
@@ -93,25 +88,17 @@ class LLMAgent:
         self._exchanges = []
         return taken
 
-    def state(self) -> dict[str, Any]:
-        """That of its rules; an answer is forgotten once it is applied."""
-        return self._rules.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self._rules.restore(state)
-
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Ask for a ranking of the models that fit the budget; those it leaves out follow by their
         accuracy alone.
         """
-        if not self._settings.insight_1:
-            return self._rules.select_family_size(brief, trials)
+        if not self.settings.insight_1:
+            return super().select_family_size(brief, trials)
         candidates = affordable(brief)
 
-        def check(answer: Ranking) -> CheckedAnswer:
+        def check(answer: Ranking) -> Verdict:
             legal, refused = _legal_ranking(answer.ranking, candidates)
-            return CheckedAnswer({"ranking": legal}, refused)
+            return {"ranking": legal}, refused
 
         def prompt(room: int) -> str:
             tables = {
@@ -121,20 +108,20 @@ class LLMAgent:
             }
             return self._render("family_size", brief, example=_quoted(candidates[:1]), **tables)
 
-        answer, verdict = self._converse("family_size", prompt, Ranking, check)
-        ranked = list(verdict.applied["ranking"])
+        answer, applied = self._converse("family_size", prompt, Ranking, check)
+        ranked = list(applied["ranking"])
         if not ranked:
-            return self._rules.select_family_size(brief, trials)
+            return super().select_family_size(brief, trials)
         missing = [model for model in candidates if model not in ranked]
         missing.sort(key=lambda model: -brief.single_scores.get(model, 0.0))
         return Preference((*ranked, *missing), answer.reason)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Ask for model combinations; the rules' own where none is legal."""
-        if not self._settings.insight_1:
-            return self._rules.select_instances(brief, preference, limit)
+        if not self.settings.insight_1:
+            return super().select_instances(brief, preference, limit)
 
-        def check(answer: Combinations) -> CheckedAnswer:
+        def check(answer: Combinations) -> Verdict:
             legal: list[Counts] = []
             refused = []
             for combination in answer.combinations:
@@ -147,36 +134,25 @@ class LLMAgent:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
                 else:
                     legal.append(counts)
-            return CheckedAnswer(
-                {"combinations": legal},
-                refused or ([] if legal else ["expected at least one combination, found none"]),
-            )
+            if not legal and not refused:
+                refused.append("expected at least one combination, found none")
+            return {"combinations": legal}, refused
 
         def prompt(room: int) -> str:
-            first = preference.models[:1]
+            models = preference.models
             tables = {
                 "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
                 "pilot": context.pilot_table(brief, room * 2 // 10),
                 "preference": context.fit(
-                    preference.models,
-                    room * 4 // 10,
-                    lambda kept: f"({len(preference.models) - kept} more)",
-                    ", ",
+                    models, room * 4 // 10, lambda kept: f"({len(models) - kept} more)", ", "
                 ),
+                "example": _quoted(models[:1]),
             }
-            return self._render(
-                "instances",
-                brief,
-                example=_quoted(first),
-                limit=limit,
-                max_nodes=brief.budget.max_nodes,
-                **tables,
-            )
+            most = brief.budget.max_nodes
+            return self._render("instances", brief, limit=limit, max_nodes=most, **tables)
 
-        _, verdict = self._converse("instances", prompt, Combinations, check)
-        return list(verdict.applied["combinations"]) or self._rules.select_instances(
-            brief, preference, limit
-        )
+        _, applied = self._converse("instances", prompt, Combinations, check)
+        return list(applied["combinations"]) or super().select_instances(brief, preference, limit)
 
     def update(
         self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
@@ -187,31 +163,29 @@ class LLMAgent:
         Where models are open it sees which were drawn, and may change their probabilities too.
         """
         open_models = bool(distribution.open_models().any())
-        knows_scaling = self._settings.insight_2 or self._settings.insight_3
+        knows_scaling = self.settings.insight_2 or self.settings.insight_3
 
-        def check(answer: WiringEdits) -> CheckedAnswer:
+        def check(answer: WiringEdits) -> Verdict:
             checked = check_edits(distribution, _edits(answer), brief)
-            return CheckedAnswer(checked.applied, checked.refused)
+            return checked.applied, checked.refused
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
             left = room * 9 // 10 - context.estimate_tokens(pilot)
-            evidence = self._settings.evidence
+            evidence = self.settings.evidence
             tables = context.update_tables(distribution, history, brief, left, evidence)
-            tables["role_table"] = tables.pop("roles")
-            models = distribution.models if open_models else _assigned(distribution)
+            # Where models are fixed, those that the nodes have, each once.
+            models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
+            notes = brief.notes
             return self._render(
                 "update",
                 brief,
                 roles=distribution.roles,
                 sink=distribution.ids[-1],
-                pool=context.pool_table(brief, models, room // 10),
+                pool=context.pool_table(brief, list(models), room // 10),
                 open_models=open_models,
                 pilot=pilot,
-                proposes=self._settings.proposes,
-                notes=context.fit(
-                    brief.notes, room // 10, lambda kept: f"({len(brief.notes) - kept} more)"
-                ),
+                notes=context.fit(notes, room // 10, lambda kept: f"({len(notes) - kept} more)"),
                 example=_example(distribution, open_models),
                 **tables,
             )
@@ -220,7 +194,6 @@ class LLMAgent:
         return _edits(answer)
 
     def _render(self, name: str, brief: Brief, **values: Any) -> str:
-        settings = self._settings
         return _template(name).render(
             task=brief.task,
             budget=f"{brief.budget.limit:g}",
@@ -228,9 +201,7 @@ class LLMAgent:
             joint=brief.joint,
             weight=f"{brief.objective.weight:g}",
             half_s=f"{brief.objective.half_s:g}",
-            insight_2=settings.insight_2,
-            insight_3=settings.insight_3,
-            scaling_rules=settings.scaling_rules,
+            agent=self.settings,
             **values,
         )
 
@@ -239,40 +210,41 @@ class LLMAgent:
         stage: str,
         prompt: Callable[[int], str],
         kind: type[A],
-        check: Callable[[A], CheckedAnswer],
-    ) -> tuple[A, CheckedAnswer]:
-        """Ask, and ask again with the errors while there are some; returns the last answer and what
-        came of it.
+        check: Callable[[A], Verdict],
+    ) -> tuple[A, Mapping[str, Any]]:
+        """Ask, and ask again with the errors while there are some; returns the last answer and its
+        legal part.
         """
+        settings = self.settings
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", self._bounded(prompt))
         messages = [first]
         news = [first]
-        for attempt in range(1, self._settings.reasks + 2):
+        for attempt in range(1, settings.reasks + 2):
             reply = self._speak(messages, stage, schema)
             text = reply.completion.text
             answer, malformed = read_answer(text, kind)
-            if malformed and reply.completion.completion_tokens >= self._settings.max_tokens:
+            if malformed and reply.completion.completion_tokens >= settings.max_tokens:
                 malformed.insert(
-                    0, f"the answer was cut off at {self._settings.max_tokens} tokens; write less"
+                    0, f"the answer was cut off at {settings.max_tokens} tokens; write less"
                 )
-            verdict = check(answer)
-            refused = [*malformed, *(shown(problem) for problem in verdict.refused)]
-            last = not refused or attempt > self._settings.reasks
+            applied, problems = check(answer)
+            refused = [*malformed, *map(shown, problems)]
+            last = not refused or attempt > settings.reasks
             self._exchanges.append(
-                _exchange(stage, attempt, news, reply, verdict.applied if last else {}, refused)
+                _exchange(stage, attempt, news, reply, applied if last else {}, refused)
             )
             if last:
                 break
             news = self._sent_back(text, refused, context.estimate_tokens(first.content))
             messages = [first, *news]
-        return answer, verdict
+        return answer, applied
 
     def _bounded(self, prompt: Callable[[int], str]) -> str:
         """The prompt with its tables in the room that its fixed text leaves. Raises SettingsError
         when there is too little.
         """
-        limit = int(self._settings.context_tokens * FIRST_SHARE)
+        limit = int(self.settings.context_tokens * FIRST_SHARE)
         # Each table says in a line what it leaves out, which takes a little room also when there is
         # none.
         fixed = context.estimate_tokens(prompt(0))
@@ -280,7 +252,7 @@ class LLMAgent:
             least = int(fixed / FIRST_SHARE) + 1
             raise SettingsError(
                 f"agent.context_tokens: expected at least {least} for this prompt, found"
-                f" {self._settings.context_tokens}"
+                f" {self.settings.context_tokens}"
             )
         return prompt(limit - fixed)
 
@@ -288,12 +260,12 @@ class LLMAgent:
         """An invalid answer and its problems as the next two messages, within what is left of the
         context.
         """
-        problems = list(refused[:PROBLEMS_SHOWN])
-        again = _template("again").render(problems=problems, more=len(refused) - len(problems))
-        room = self._settings.context_tokens - used
-        while context.estimate_tokens(again) > room // 2 and len(problems) > 1:
-            problems.pop()
-            again = _template("again").render(problems=problems, more=len(refused) - len(problems))
+        room = self.settings.context_tokens - used
+        for count in range(min(PROBLEMS_SHOWN, len(refused)), 0, -1):
+            more = len(refused) - count
+            again = _template("again").render(problems=refused[:count], more=more)
+            if context.estimate_tokens(again) <= room // 2:
+                break
         return [
             Message("assistant", _head(text, room - context.estimate_tokens(again))),
             Message("user", again),
@@ -357,11 +329,6 @@ def _legal_ranking(
     return legal, refused + ([f"ranking: {', '.join(missing)} not ranked"] if missing else [])
 
 
-def _assigned(distribution: GraphDistribution) -> list[str]:
-    """The models that the nodes have, each once."""
-    return list(dict.fromkeys(distribution.models[k] for k in distribution.psi.argmax(axis=-1)))
-
-
 def _edits(answer: WiringEdits) -> Edits:
     """The answer as edits; where models are fixed there is no change of them in it."""
     return answer if isinstance(answer, Edits) else Edits.model_validate(answer.model_dump())
@@ -373,7 +340,7 @@ def _example(distribution: GraphDistribution, open_models: bool) -> str:
     """
     tail = distribution.ids[-2:]
     table = distribution.edge_probabilities()
-    models = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)[-2:]]
+    models = distribution.assigned[-2:]
     role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
     edges = [list(tail)] if len(tail) > 1 else []
     nodes = [

@@ -11,12 +11,13 @@ knows more of a model than its score alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from ttsgraph.agent.base import Brief, affordable
+from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
@@ -74,8 +75,8 @@ class Contenders:
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
         self.brief = brief
         self.mixes = mixes
+        self.fits = brief.budget.admits
         self.graphs: dict[CollaborationGraph, str] = {}
-        self._costs: dict[CollaborationGraph, float] = {}
         scores = brief.single_scores
         self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
         self.cheapest = min(self.ranked, key=brief.cost.single)
@@ -88,10 +89,6 @@ class Contenders:
         self._panels()
         if mixes:
             self._mixes()
-
-    def fits(self, graph: CollaborationGraph) -> bool:
-        """Whether a graph keeps the budget and the limit of nodes."""
-        return graph.most_nodes <= self.brief.budget.max_nodes and self.brief.budget.fits(graph)
 
     def _add(self, graph: CollaborationGraph, label: str) -> bool:
         if not self.fits(graph):
@@ -227,7 +224,7 @@ class Contenders:
                     if not get_role(role).by_majority or len(models) > 2:
                         self._add(
                             topologies.parallel(models, sink, role),
-                            f"{named(models)}, {get_role(role).ending(sink)}",
+                            f"{in_words(Counter(models))}, {get_role(role).ending(sink)}",
                         )
         for three in combinations(leading, 3):
             for role, sink in self._sinks_of(self.cheapest):
@@ -235,7 +232,7 @@ class Contenders:
                     models = list(three) * times
                     self._add(
                         topologies.parallel(models, sink, role),
-                        f"{named(models)}, {get_role(role).ending(sink)}",
+                        f"{in_words(Counter(models))}, {get_role(role).ending(sink)}",
                     )
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
@@ -288,6 +285,43 @@ def _pair(
     return topologies.parallel([first] * count + [second] * more, sink, role)
 
 
-def named(models: Sequence[str]) -> str:
-    """A multiset of models in words."""
-    return " + ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
+    """Small graphs within the budget that show what a vote, a refinement and a fusion are worth for
+    the models that lead, the most telling first; and what each is in words.
+    """
+    ranked = contenders.ranked
+    cheapest = contenders.cheapest
+    roles = contenders.sinks
+    greedy = contenders.brief.greedy
+    found: dict[CollaborationGraph, str] = {}
+
+    def first_that_fits(graphs: Iterable[CollaborationGraph]) -> None:
+        graph = next(filter(contenders.fits, graphs), None)
+        if graph is not None:
+            found.setdefault(graph, "probe")
+
+    best = ranked[0]
+    for model in dict.fromkeys([*ranked[:3], cheapest]):
+        for role in reversed(roles) if model not in greedy else []:
+            first_that_fits(topologies.parallel([model] * n, model, role) for n in (3, 2))
+        first_that_fits(topologies.chain([model] * n) for n in (3, 2))
+    for helper in dict.fromkeys([cheapest, *ranked[1:2]]):
+        if helper == best:
+            continue
+        first_that_fits([topologies.chain([best, helper])])
+        if FUSER in roles:
+            own = [
+                topologies.parallel([best] * n, helper) for n in (6, 4, 3, 2) if best not in greedy
+            ]
+            first_that_fits(
+                [*own, *(topologies.parallel([best, other], helper) for other in ranked[1:])]
+            )
+    if len(ranked) > 1 and FUSER in roles:
+        first_that_fits([topologies.parallel(ranked[:2], best)])
+    if len(ranked) > 2 and VOTER in roles:
+        first_that_fits([topologies.parallel(ranked[:3], best, VOTER)])
+    return {
+        graph: label
+        for graph, label in found.items()
+        if contenders.mixes or len(graph.model_counts()) == 1
+    }

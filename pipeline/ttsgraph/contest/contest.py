@@ -5,11 +5,10 @@ every node.
    From these a router of single calls is learnt, which stands in every search.
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
    for the models that lead.
-3. Rounds: the response model predicts every contender, and changed copies of the best; those that
-   are promising for the new calls they take are run on the next questions, in the first round the
-   best of each form. Each call teaches the model something about all graphs with such nodes, so a
-   vote is run with few of the answers that it hears alike (ttsgraph/contest/thinning.py), for as
-   long as predictions hold.
+3. Rounds: the response model predicts every contender; those that are promising for the new calls
+   they take are run on the next questions, in the first round the best of each form. Each call
+   teaches the model something about all graphs with such nodes, so a vote is run with few of the
+   answers that it hears alike (ttsgraph/contest/thinning.py), for as long as predictions hold.
    From the second round on, a route over the best of them is among them: which question goes to
    which graph, learnt from all that is known by then (ttsgraph/contest/routes.py).
 4. Finals: the leader is run whole on validation questions, a few at a time, for as long as it
@@ -34,10 +33,8 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.contenders import Contender, Contenders, form_of
+from ttsgraph.contest.contenders import Contender, Contenders, form_of, probes
 from ttsgraph.contest.mixes import mixed
-from ttsgraph.contest.mutations import changed
-from ttsgraph.contest.probes import probes
 from ttsgraph.contest.racing import joined
 from ttsgraph.contest.routes import FORMS, HOPEFUL, of_single_calls, over_graphs
 from ttsgraph.contest.thinning import thinned
@@ -46,11 +43,9 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.calibration import Forecast, misfit, opportunity_cost
-from ttsgraph.response.constant import ConstantModel
 from ttsgraph.response.evidence import Evidence, Planned
-from ttsgraph.response.learnt import Leader, Learnt
-from ttsgraph.response.model import Prediction, Predictor, ResponseModel
-from ttsgraph.response.valuation import latency_along, valued
+from ttsgraph.response.model import ConstantModel, Prediction, Predictor, ResponseModel
+from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -133,13 +128,14 @@ class Contest:
     """The router of single calls, where one is shown to gain."""
     _order: IntArray = field(init=False)
     _predictor: Predictor | None = field(init=False, default=None)
+    _environment: Evaluator = field(init=False)
+    _publish: Publish = field(init=False, default=ignore)
 
     def __post_init__(self) -> None:
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
-        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(
-            np.intp
-        )
+        validation = len(self.train) + np.arange(len(self.val))
+        self._order = np.concatenate([shuffled, validation]).astype(np.intp)
 
     async def run(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost
@@ -152,10 +148,9 @@ class Contest:
                 if self._decided():
                     break
                 self._route()
-                self._vary()
                 self._mix_again()
-            await self._round(number, environment, publish)
-        await self._finals(environment, publish)
+            await self._round(number)
+        await self._finals()
         return self.standings
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
@@ -175,12 +170,14 @@ class Contest:
 
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
-        await self._alone(environment, publish)
+        self._environment = environment
+        self._publish = publish
+        await self._alone()
         contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
         if self.settings.routes:
-            await self._route_calls(contenders, environment, publish)
-        await self._probe(contenders, environment, publish)
+            await self._route_calls(contenders.ranked)
+        await self._probe(contenders)
         learnt = self._response() if self.settings.response_model else None
         if self.brief.budget.of == "mean":
             self._price(learnt or self._response())
@@ -196,29 +193,24 @@ class Contest:
             for graph, label in mixed(self.brief, learnt.drawn, self.rng, learnt.weights).items():
                 self.labels.setdefault(graph, label)
 
-    async def _alone(self, environment: Evaluator, publish: Publish) -> None:
-        singles = [topologies.single(model) for model in self.brief.cost.pool]
+    async def _alone(self) -> None:
         places = np.arange(len(self.train))
-        await self._evaluate([(graph, places) for graph in singles], environment, publish)
+        await self._evaluate([(topologies.single(model), places) for model in self.brief.cost.pool])
         self.calls = 0
 
-    async def _route_calls(
-        self, contenders: Contenders, environment: Evaluator, publish: Publish
-    ) -> None:
+    async def _route_calls(self, models: Sequence[str]) -> None:
         """Learn the router of single calls; where training questions are promising, on validation
         questions too.
         """
-        first = of_single_calls(self.evidence, self.brief, contenders.ranked, HOPEFUL)
+        first = of_single_calls(self.evidence, self.brief, models, HOPEFUL)
         if first is None:
             return
         places = self._order[len(self.train) :]
-        jobs = [
-            (topologies.single(branch.nodes[0].model), places) for branch in first.graph.branches
-        ]
+        models = [branch.nodes[0].model for branch in first.graph.branches]
+        jobs = [(topologies.single(model), places) for model in models]
         price = sum(self.evidence.new_calls(graph, places) for graph, places in jobs)
         if price <= ROUTE_SHARE * self.settings.calls:
-            await self._evaluate(jobs, environment, publish)
-        models = [graph.nodes[0].model for graph, _ in jobs]
+            await self._evaluate(jobs)
         found = of_single_calls(self.evidence, self.brief, models)
         if found is not None:
             self.router = found.graph
@@ -237,9 +229,7 @@ class Contest:
             self.labels[found.graph] = found.label
             self._rank()
 
-    async def _probe(
-        self, contenders: Contenders, environment: Evaluator, publish: Publish
-    ) -> None:
+    async def _probe(self, contenders: Contenders) -> None:
         places = self._order[: self.settings.block]
         planned: Planned = {}
         jobs = []
@@ -251,9 +241,9 @@ class Contest:
                 self.evidence.plan(graph, places, planned)
                 jobs.append((graph, places))
                 spent += price
-        await self._evaluate(jobs, environment, publish)
+        await self._evaluate(jobs)
 
-    async def _round(self, number: int, environment: Evaluator, publish: Publish) -> None:
+    async def _round(self, number: int) -> None:
         settings = self.settings
         # Where the questions are used up, the first ones are asked again: of graphs that were not
         # run on them.
@@ -281,8 +271,7 @@ class Contest:
             picks = len(graphs)
             reach = FORMS_WITHIN_REACH
             allowed = left * FORMS_SHARE
-        jobs = self._chosen(graphs, hopes, places, picks, reach, allowed)
-        await self._evaluate(jobs, environment, publish)
+        await self._evaluate(self._chosen(graphs, hopes, places, picks, reach, allowed))
 
     def _chosen(
         self,
@@ -321,7 +310,7 @@ class Contest:
         relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
         return thinned(graph) if relied_on else graph
 
-    async def _finals(self, environment: Evaluator, publish: Publish) -> None:
+    async def _finals(self) -> None:
         validation = self._order[len(self.train) :]
         while True:
             self._rank(FINAL_SAMPLES)
@@ -334,7 +323,7 @@ class Contest:
                 places = places[: len(places) // 2]
             if not len(places):
                 return
-            await self._evaluate([(leader, places)], environment, publish)
+            await self._evaluate([(leader, places)])
 
     def _decided(self) -> bool:
         """Whether no other contender is expected to be better than the leader by more than the
@@ -356,12 +345,7 @@ class Contest:
             costs.append(opportunity_cost(rival.value - leader.value, spread))
         return max(costs)
 
-    async def _evaluate(
-        self,
-        jobs: Sequence[tuple[CollaborationGraph, IntArray]],
-        environment: Evaluator,
-        publish: Publish,
-    ) -> None:
+    async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]]) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""
         questions = self.evidence.questions
         asked = []
@@ -372,10 +356,9 @@ class Contest:
                 self.calls += self.evidence.new_calls(graph, missing, planned)
                 self.evidence.plan(graph, missing, planned)
                 asked.append((graph, [questions[k] for k in missing.tolist()]))
-        for (graph, _), feedback in zip(
-            asked, await environment.evaluate_all(asked, publish), strict=True
-        ):
-            if environment.failed(feedback):
+        feedbacks = await self._environment.evaluate_all(asked, self._publish)
+        for (graph, _), feedback in zip(asked, feedbacks, strict=True):
+            if self._environment.failed(feedback):
                 raise RunStopped(
                     f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of"
                     f" {len(feedback.results)} questions unscored ({feedback.error}); start again"
@@ -409,16 +392,11 @@ class Contest:
         model = self._predictor = self._model(samples)
         if self.brief.budget.of == "mean":
             self._price(model)
-            self.labels = {
-                graph: label
-                for graph, label in self.labels.items()
-                if self.brief.budget.fits(graph)
-            }
+            fits = self.brief.budget.fits
+            self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
         off = misfit(self.forecasts)
-        self.standings = sorted(
-            (self._standing(graph, model, off) for graph in self.labels), key=self._rank_of
-        )
-        kept = [s for k, s in enumerate(self.standings) if k < WATCHED or s.graph == self.router]
+        ranked = sorted((self._standing(g, model, off) for g in self.labels), key=self._rank_of)
+        kept = [s for k, s in enumerate(ranked) if k < WATCHED or s.graph == self.router]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
@@ -434,12 +412,8 @@ class Contest:
         return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
 
     def _response(self, samples: int | None = None) -> ResponseModel:
-        return ResponseModel(
-            self.evidence,
-            tuple(self.brief.cost.pool),
-            self.rng,
-            samples or self.settings.samples,
-        )
+        models = tuple(self.brief.cost.pool)
+        return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
 
     def _price(self, model: Predictor) -> None:
         """Let graphs cost what a question costs on average, as the response model says that answers
@@ -514,17 +488,3 @@ class Contest:
             self._mix(self._predictor)
             if len(self.labels) > before:
                 self._rank()
-
-    def _vary(self) -> None:
-        """Add changed copies of the best standings to the contenders, if they are expected to be as
-        good.
-        """
-        for _ in range(self.settings.variations):
-            rank = min(int(self.rng.exponential(2.0)), len(self.standings) - 1)
-            graph = changed(self.standings[rank].graph, self.brief, self.rng)
-            if graph is not None and graph not in self.labels:
-                self.labels[graph] = (
-                    f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
-                )
-        if self.settings.variations:
-            self._rank()

@@ -4,16 +4,17 @@ same voices fused, or in front of a dearer model that is asked where they disagr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, affordable
+from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.contest.adaptive import OVER, STOPS, gated, vote, words
 from ttsgraph.contest.ballots import Ballots, Voices
-from ttsgraph.contest.contenders import MOST_SOURCES, MOST_VOTES, named
+from ttsgraph.contest.contenders import MOST_SOURCES, MOST_VOTES
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
@@ -62,7 +63,7 @@ def mixed(
     found: dict[CollaborationGraph, str] = {}
 
     def add(graph: CollaborationGraph, label: str) -> None:
-        if len(graph.nodes) <= brief.budget.max_nodes and brief.budget.fits(graph):
+        if brief.budget.admits(graph):
             found.setdefault(graph, label)
 
     ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
@@ -71,17 +72,17 @@ def mixed(
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
                 add(
                     _vote(ballots, stop, kept),
-                    f"{named(ballots.ordered(kept))}, majority{words(stop)}",
+                    f"{in_words(Counter(ballots.ordered(kept)))}, majority{words(stop)}",
                 )
         for end in ends:
             if FUSER in brief.roles:
                 for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
-                    add(_fused(end, kept), f"{named(kept)}, fused by {end}")
+                    add(_fused(end, kept), f"{in_words(Counter(kept))}, fused by {end}")
             for over in OVER if mean and end not in voices else ():
                 for kept in _fitting(partial(_gated, end, over), voices, brief):
                     add(
                         _gated(end, over, kept),
-                        f"{end} where {named(kept)} disagree by more than {over:g}",
+                        f"{end} where {in_words(Counter(kept))} disagree by more than {over:g}",
                     )
     return found
 

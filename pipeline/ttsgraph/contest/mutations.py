@@ -54,7 +54,7 @@ def changed(
         if other is None:
             return None
         made = topologies.routed(graph.route.router, [*branches[:k], other, *branches[k + 1 :]])
-        return made if _fits(made, brief) else None
+        return made if brief.budget.admits(made) else None
     wiring = _wiring(graph)
     adaptive = brief.budget.of == "mean" or graph.adaptive
     changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
@@ -64,11 +64,7 @@ def changed(
         made = _graph(wiring, brief)
     except GraphError:
         return None
-    return made if _fits(made, brief) else None
-
-
-def _fits(graph: CollaborationGraph, brief: Brief) -> bool:
-    return graph.most_nodes <= brief.budget.max_nodes and brief.budget.fits(graph)
+    return made if brief.budget.admits(made) else None
 
 
 def _wiring(graph: CollaborationGraph) -> Wiring:

@@ -109,5 +109,4 @@ def _learnt(
     if route is None:
         return None
     graph = topologies.routed(route.router, [graphs[k] for k in route.branches])
-    fits = graph.most_nodes <= brief.budget.max_nodes and brief.budget.fits(graph)
-    return Routed(graph, label, route) if fits else None
+    return Routed(graph, label, route) if brief.budget.admits(graph) else None

@@ -276,6 +276,10 @@ class Budget:
             return False
         return self.cost.graph_cost(graph) <= self.limit
 
+    def admits(self, graph: CollaborationGraph) -> bool:
+        """Whether the graph fits and has no more nodes than there may be."""
+        return graph.most_nodes <= self.max_nodes and self.fits(graph)
+
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
         """Remove the smallest nodes until the graph fits, as `pruned` does; a graph that fits comes
         back equal, and of a route its branches are trimmed. Raises BudgetError when the sink alone

@@ -132,6 +132,11 @@ class GraphDistribution:
         """(n, M) softmax of psi."""
         return np.asarray(softmax(self.psi, axis=-1))
 
+    @property
+    def assigned(self) -> list[str]:
+        """The likeliest model of each node."""
+        return [self.models[k] for k in self.psi.argmax(axis=-1)]
+
     def open_models(self) -> BoolArray:
         """(n,) whether a node's model is still a matter of chance."""
         return np.asarray(self.model_probabilities().max(axis=-1) < 1.0)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Brief, Exchange, SearchAgent, apply_edits
+from ttsgraph.agent.base import Brief, Exchange, apply_edits
 from ttsgraph.agent.history import History, scored
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
@@ -19,6 +19,9 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.methods.base import Problem, Reported, Searcher, register
+
+if TYPE_CHECKING:  # the agent is imported where one is made
+    from ttsgraph.agent.heuristic import HeuristicAgent
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
@@ -31,7 +34,7 @@ class AgentUpdates:
     (`proposal`), the reason of its edits, and those that were refused.
     """
 
-    def __init__(self, agent: SearchAgent, brief: Brief, reason: str = "") -> None:
+    def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
         self.agent = agent
         self.brief = brief
         self.history = History()

@@ -25,7 +25,7 @@ from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.learnt import Learnt
+from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Question

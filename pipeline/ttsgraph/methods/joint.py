@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, affordable
+from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.contest.contenders import form_of
@@ -40,9 +40,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.methods.agent_reinforce import AgentReinforce
 from ttsgraph.methods.base import Problem, Reported
-from ttsgraph.response.learnt import Leader, Learnt
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.response.valuation import latency_along, valued
+from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 
 DRAWS = 96
 EDITS = 48
@@ -256,7 +255,7 @@ class JointReinforce(AgentReinforce):
             run = thinned(graph) if relied else graph
             price = self.evidence.new_calls(run, batch)
             worth = hopes[graph] - PRICE * price / len(batch)
-            fresh = run.content_hash not in self._ran and self._legal(run)
+            fresh = run.content_hash not in self._ran and brief.budget.admits(run)
             if fresh and worth > tried.get(run, (-1.0, 0))[0]:
                 tried[run] = worth, price
         picked = list(self.updates.proposals)
@@ -305,25 +304,21 @@ class JointReinforce(AgentReinforce):
                 )
             except BudgetError:
                 continue
-            if self._legal(graph):
+            if brief.budget.admits(graph):
                 graphs.append(graph)
                 kept.append(k)
         return graphs, Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
 
     def _edits(self) -> list[CollaborationGraph]:
         """Typed changes of the best so far, by rules: a model, a role, an edge, a node."""
+        brief = self.problem.brief
         found = []
         for _ in range(EDITS):
             rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
-            graph = changed(self._best[rank], self.problem.brief, self.rng)
-            if graph is not None and self._legal(graph):
+            graph = changed(self._best[rank], brief, self.rng)
+            if graph is not None and brief.budget.admits(graph):
                 found.append(graph)
         return found
-
-    def _legal(self, graph: CollaborationGraph) -> bool:
-        brief = self.problem.brief
-        fits = brief.cost.graph_cost(graph) <= brief.budget.limit
-        return fits and len(graph.nodes) <= brief.budget.max_nodes
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Take in what came of the candidates, climb, let the agent speak, and see who leads."""
@@ -382,7 +377,7 @@ class JointReinforce(AgentReinforce):
         lines = []
         for graph in self._best[:12]:
             by = model.difference(graph, self.incumbent)
-            models = " + ".join(f"{n} x {name}" for name, n in sorted(graph.model_counts().items()))
+            models = in_words(dict(sorted(graph.model_counts().items())))
             what = labels.get(graph, f"{models}, width {graph.width}, depth {graph.depth}")
             lines.append(
                 f"{what}: expected {values[graph]:.3f}, {by.mean:+.3f} (+- {by.spread:.3f}) from"

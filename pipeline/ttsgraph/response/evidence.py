@@ -139,7 +139,6 @@ class Evidence:
     rows: list[Rows] = field(default_factory=list)
     graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
     made: dict[int, BoolArray] = field(default_factory=dict)
-    latencies: dict[str, tuple[float, int]] = field(default_factory=dict)
     passed: IntArray = field(init=False)
     _places: dict[str, int] = field(default_factory=dict)
     _sent: dict[Router, IntArray] = field(default_factory=dict)
@@ -149,10 +148,6 @@ class Evidence:
         self._places = {question.id: place for place, question in enumerate(self.questions)}
         self._forms = [{} for _ in self.questions]
         self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
-
-    def places(self, questions: Sequence[Question]) -> IntArray:
-        """(n,) places of questions among all."""
-        return np.array([self._places[question.id] for question in questions], dtype=np.intp)
 
     def scored(self, feedback: Feedback) -> IntArray:
         """(n,) places of the questions that a graph was graded on."""

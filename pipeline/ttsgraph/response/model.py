@@ -220,3 +220,27 @@ class ResponseModel:
         if none.any():
             taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
         return taken
+
+
+SPREAD = 0.08
+"""Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""
+
+
+class ConstantModel:
+    """The same prediction for every graph, per question that of the best single model: a baseline
+    for the response model.
+    """
+
+    def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
+        draws = fit_draws(evidence, models)
+        readable = draws.expected * (1 - draws.blank)
+        shares = readable[int(readable.mean(axis=1).argmax())]
+        self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """That of one call."""
+        return self._prediction
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """None, and nothing is known of it."""
+        return Difference(0.0, 0.0)

@@ -73,8 +73,6 @@ class ContestSettings(Closed):
     """of choosing graphs to run by what is known"""
     picks: PositiveInt = 4
     """graphs run in a round"""
-    variations: int = Field(default=0, ge=0)
-    """changed copies of the best graphs that a round looks at"""
     final_block: PositiveInt = 16
     """validation questions of the leader at a time, in the finals"""
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75

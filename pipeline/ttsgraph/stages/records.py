@@ -21,7 +21,7 @@ from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.learnt import Leader
+from ttsgraph.response.valuation import Leader
 
 
 class Exchanged(Closed):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Counts, Trial
+from ttsgraph.agent.base import Brief, Counts, Trial, in_words
 from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
@@ -232,9 +232,7 @@ def pilot_cases(
 
     for pair in _family_pairs(cost.pool):
         counts = Counter(pair * 2)
-        cases += at_random(
-            "family", counts, " + ".join(f"{count} x {model}" for model, count in counts.items())
-        )
+        cases += at_random("family", counts, in_words(counts))
     cases += _size_cases(settings, cost, sinks[-1])
     for model in _small_and_middle(cost.pool, best_model):
         cases += [
