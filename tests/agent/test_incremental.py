@@ -107,7 +107,7 @@ def test_a_history_says_what_a_list_of_candidates_does() -> None:
     assert history.tried == {(graph.width, graph.depth) for graph in graphs}
     assert history.latest == [10, 11]
     several = [s for s in tried if s.graph.in_degree(s.graph.sink) > 1]
-    assert history.of_several.tolist() == [candidate.value for candidate in several]
+    assert history.of_several == [candidate.value for candidate in several]
     for role in ("assistant", "fuser", "voter"):
         mine = [s.value for s in several if s.graph.node(s.graph.sink).role == role]
         assert list(history.of_sink_role(role)) == mine

@@ -114,6 +114,23 @@ class GraphDistribution:
             roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
         )
 
+    @classmethod
+    def of_edges(
+        cls,
+        edges: FloatArray,
+        roles: Sequence[str],
+        models: Sequence[str],
+        pi: FloatArray,
+        psi: FloatArray,
+        rng: np.random.Generator,
+        alpha: float,
+        ids: Sequence[int] | None = None,
+    ) -> GraphDistribution:
+        """One whose edges have these probabilities (n, n)."""
+        made = cls(roles, models, np.zeros(edges.shape), pi, psi, rng, alpha, ids)
+        made.set_edge_probabilities(edges)
+        return made
+
     @property
     def n(self) -> int:
         """Number of nodes, the sink included."""

@@ -13,6 +13,7 @@ import numpy as np
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Brief, Exchange, apply_edits
 from ttsgraph.agent.history import History, scored
+from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution
@@ -27,6 +28,11 @@ FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
 fixed in the loop.
 """
+
+
+def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
+    """(n, M) model logits of nodes whose models are fixed."""
+    return np.where(np.array(instances)[:, None] == np.array(models), FIXED, 0.0)
 
 
 class AgentUpdates:
@@ -51,10 +57,11 @@ class AgentUpdates:
     def hear(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Take in the feedback of one more iteration."""
         self.iteration += 1
+        self._extend((self.iteration, graph, feedback) for graph, feedback in results)
+
+    def _extend(self, reported: Iterable[Reported]) -> None:
         objective = self.brief.objective
-        self.history.extend(
-            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
-        )
+        self.history.extend(scored(graph, told, k, objective) for k, graph, told in reported)
 
     def apply(self, distribution: GraphDistribution) -> None:
         """Ask for edits of a distribution, and make the legal part of them."""
@@ -71,19 +78,14 @@ class AgentUpdates:
             "said": [self.reason, self.refused],
         }
 
-    def restore(
-        self, state: Mapping[str, Any], reported: Iterable[tuple[int, CollaborationGraph, Feedback]]
-    ) -> None:
+    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
         """The inverse of `state`; `reported` is the feedback until then, with the iterations."""
         self.agent.restore(state["agent"])
         self.iteration = state["iteration"]
         proposal = state["proposal"]
         self.proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
         self.reason, self.refused = state["said"]
-        objective = self.brief.objective
-        self.history.extend(
-            scored(graph, feedback, iteration, objective) for iteration, graph, feedback in reported
-        )
+        self._extend(reported)
 
     def snapshot(self) -> dict[str, Any]:
         """Why the distribution was changed last, and what was refused."""
@@ -125,20 +127,22 @@ class AgentReinforce(Searcher):
         instances.sort(key=brief.cost.single)
         models = tuple(brief.cost.pool)
         n = len(instances)
-        psi = np.zeros((n, len(models)))
-        psi[np.arange(n), [models.index(model) for model in instances]] = FIXED
         pi = np.zeros((n, len(self.roles)))
-        if FUSER in self.roles and not self.as_in_the_paper:
-            pi[:, self.roles.index(FUSER)] = self.fuser_lead
-        distribution = GraphDistribution(
-            self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
+        edges = np.full((n, n), 0.5)
+        if not self.as_in_the_paper:
+            edges[:] = self.inner_edge
+            edges[:, -1] = self.sink_edge
+            if FUSER in self.roles:
+                pi[:, self.roles.index(FUSER)] = self.fuser_lead
+        return GraphDistribution.of_edges(
+            edges,
+            self.roles,
+            models,
+            pi,
+            assigned(instances, models),
+            self.rng,
+            self.problem.settings.alpha,
         )
-        if self.as_in_the_paper:
-            return distribution
-        probabilities = np.full((n, n), self.inner_edge)
-        probabilities[:, -1] = self.sink_edge
-        distribution.set_edge_probabilities(probabilities)
-        return distribution
 
     @property
     def as_in_the_paper(self) -> bool:

@@ -142,23 +142,18 @@ class BestSoFar:
     def take(self, turn: Turn) -> None:
         """Rank the results of a turn that is validated, and apply the stop rule."""
         fresh = {graph.to_json(): feedback for graph, feedback in turn.work.all()}
-        scored = {
-            text: feedback
-            for text, feedback in fresh.items()
-            if not self.environment.failed(feedback)
-        }
+        failed = self.environment.failed
+        scored = {text: feedback for text, feedback in fresh.items() if not failed(feedback)}
         self.seen |= scored
         self._rank_again(any(not feedback.stopped for feedback in scored.values()))
         for number, graph in turn.results:
             validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
             self.error = validation.error
-            if not self.environment.failed(validation) and not validation.stopped:
+            if not failed(validation) and not validation.stopped:
                 self._rank(number, graph, validation)
                 self.last = number, graph
-        values = self.searcher.value(validation), -self.best[0][0] if self.best else math.nan
-        self.rows.append(
-            trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values)
-        )
+        best = -self.best[0][0] if self.best else math.nan
+        self._row(turn.iteration, turn.scores, graph, validation, best)
         if self.may_end(turn):
             self.stopped_by = "finished" if turn.finished else "patience"
 
@@ -188,19 +183,14 @@ class BestSoFar:
         """Take in the contenders' validation. The best one opens the trajectory."""
         feedbacks = {graph.to_json(): feedback for graph, feedback in work.all()}
         self.error = next(iter(feedbacks.values())).error
-        self.seen |= {
-            text: feedback
-            for text, feedback in feedbacks.items()
-            if not self.environment.failed(feedback)
-        }
         for graph, feedback in work.all():
             if not self.environment.failed(feedback):
+                self.seen[graph.to_json()] = feedback
                 self.searcher.stood(graph, feedback)
         best = contenders[0]
         validation = feedbacks[best.graph.to_json()]
         if self.searcher.finished:
-            values = self.searcher.value(validation), best.value
-            self.rows.append(trajectory_row(1, [], best.graph, self.cost, validation, values))
+            self._row(1, [], best.graph, validation, best.value)
         self.publish(Best(validation.accuracy, *validation.interval, best.label))
 
     def state(self) -> dict[str, Any]:
@@ -235,49 +225,44 @@ class BestSoFar:
         if self.last is not None and self.searcher.problem.settings.way == "paper":
             number, graph = self.last
             validation = self.seen[graph.to_json()]
-            rank = -self.searcher.value(validation), self.cost.graph_cost(graph), number
-            self.best = rank, graph, validation
+            self.best = self._rank_of(number, graph, validation), graph, validation
         standing = [contender for contender in contenders if contender.graph.to_json() in self.seen]
         own = (self.best[1], self.best[2]) if self.best is not None else None
         if own is not None and self.origins[own[0].content_hash] == CONTEST:
             own = None
-        trajectory = pd.DataFrame(self.rows)
-        if standing and (own is None or not self._replaces(own, standing)):
-            best = standing[0]
-            text = best.graph.to_json()
-            certainty = self._certainty(text)
-            return Found(
-                best.graph,
-                0,
-                self.seen[text],
-                stopped_by,
-                trajectory,
-                terms,
-                certainty,
-                self.origins[best.graph.content_hash],
-                best.label,
-                own,
-            )
-        if self.best is None:
+        if standing and (own is None or not self._replaces(own, standing[0])):
+            number = 0
+            graph = standing[0].graph
+            label = standing[0].label
+        elif self.best is not None:
+            (_, _, number), graph, _ = self.best
+            label = ""
+        else:
             raise RunStopped(
                 f"no result could be validated ({self.error}); start again to continue"
             )
-        (_, _, number), graph, feedback = self.best
-        certainty = self._certainty(graph.to_json())
-        origin = self.origins[graph.content_hash]
+        objective = self.searcher.problem.brief.objective
+        text = graph.to_json()
         return Found(
-            graph, number, feedback, stopped_by, trajectory, terms, certainty, origin, "", own
+            graph,
+            number,
+            self.seen[text],
+            stopped_by,
+            pd.DataFrame(self.rows),
+            terms,
+            probability_best(text, {each: objective.shares(f) for each, f in self.seen.items()}),
+            self.origins[graph.content_hash],
+            label,
+            own,
         )
 
-    def _replaces(
-        self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]
-    ) -> bool:
+    def _replaces(self, own: tuple[CollaborationGraph, Feedback], best: Contender) -> bool:
         """Whether the method's best result is expected to be better than the best contender, by
         their paired validation.
         """
         objective = self.searcher.problem.brief.objective
         mine = objective.shares(own[1])
-        its = objective.shares(self.seen[standing[0].graph.to_json()])
+        its = objective.shares(self.seen[best.graph.to_json()])
         both = min(len(mine), len(its))
         gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
         if not len(gains):
@@ -287,20 +272,47 @@ class BestSoFar:
         gain, spread = self.searcher.expected_gain(own[0])
         return gain * error + float(gains.mean()) * spread**2 > 0
 
-    def _certainty(self, chosen: str) -> float:
-        """P(best) of a graph among all that were validated."""
-        objective = self.searcher.problem.brief.objective
-        return probability_best(
-            chosen, {text: objective.shares(feedback) for text, feedback in self.seen.items()}
-        )
+    def _rank_of(
+        self, number: int, graph: CollaborationGraph, validation: Feedback
+    ) -> tuple[float, float, int]:
+        """What results are ranked by, the least first."""
+        return -self.searcher.value(validation), self.cost.graph_cost(graph), number
 
     def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
-        rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
+        rank = self._rank_of(number, graph, validation)
         if self.best is None or rank[0] < self.best[0][0]:
             self.last_improvement = number
         if self.best is None or rank < self.best[0]:
             self.best = rank, graph, validation
             self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
+
+    def _row(
+        self,
+        iteration: int,
+        scores: Sequence[float],
+        result: CollaborationGraph,
+        validation: Feedback,
+        best: float,
+    ) -> None:
+        """Add a row of schemas.Trajectory; `best` is the value of the best so far."""
+        low, high = validation.interval
+        row = {
+            "iteration": iteration,
+            "train_mean": sum(scores) / len(scores) if scores else math.nan,
+            "train_best": max(scores, default=math.nan),
+            "val_accuracy": validation.accuracy,
+            "val_low": low,
+            "val_high": high,
+            "val_latency_s": validation.latency_s,
+            "val_value": self.searcher.value(validation),
+            "best_val_value": best,
+            "result_hash": result.content_hash,
+            "budget_units": self.cost.graph_cost(result),
+            "width": result.width,
+            "depth": result.depth,
+            "n_nodes": len(result.nodes),
+        }
+        self.rows.append(row)
 
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
@@ -328,31 +340,3 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
         unbeaten &= lead >= 0
         equals += lead == 0
     return float(np.mean(unbeaten / equals))
-
-
-def trajectory_row(
-    iteration: int,
-    scores: Sequence[float],
-    result: CollaborationGraph,
-    cost: CostModel,
-    validation: Feedback,
-    values: tuple[float, float],
-) -> dict[str, object]:
-    """A row of schemas.Trajectory. `values` are those of the result and of the best so far."""
-    low, high = validation.interval
-    return {
-        "iteration": iteration,
-        "train_mean": sum(scores) / len(scores) if scores else math.nan,
-        "train_best": max(scores, default=math.nan),
-        "val_accuracy": validation.accuracy,
-        "val_low": low,
-        "val_high": high,
-        "val_latency_s": validation.latency_s,
-        "val_value": values[0],
-        "best_val_value": values[1],
-        "result_hash": result.content_hash,
-        "budget_units": cost.graph_cost(result),
-        "width": result.width,
-        "depth": result.depth,
-        "n_nodes": len(result.nodes),
-    }

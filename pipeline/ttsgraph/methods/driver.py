@@ -195,11 +195,8 @@ class Driver:
         self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool
     ) -> Batch:
         racing = self.settings.racing
-        return Batch(
-            split,
-            questions,
-            Race(questions, racing, brief.objective, settle) if racing.enabled else None,
-        )
+        race = Race(questions, racing, brief.objective, settle) if racing.enabled else None
+        return Batch(split, questions, race)
 
     async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
         """Record the candidates of an iteration and tell the searcher; returns the accuracies of
@@ -208,9 +205,7 @@ class Driver:
         searcher = choice.searcher
         environment = choice.environment
         self._record(choice, work)
-        scored = [
-            (graph, feedback) for graph, feedback in work.all() if not environment.failed(feedback)
-        ]
+        scored = [(graph, told) for graph, told in work.all() if not environment.failed(told)]
         if not scored:
             raise RunStopped(
                 f"iteration {work.iteration}: all {len(work.graphs)} candidates failed"
@@ -258,49 +253,32 @@ class Driver:
 
     async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
         """Evaluate all together what is left of some work."""
-        races = [
-            (work, work.batch.race)
-            for work in works
-            if work.batch.race is not None and work.graphs and not work.fresh
-        ]
+        left = [work for work in works if work.graphs and not work.fresh]
+        races = [(work, race) for work in left if (race := work.batch.race) is not None]
         runs = (
             race.run(work.graphs, work.feedbacks, environment, self.publish) for work, race in races
         )
         for (work, _), raced in zip(races, await asyncio.gather(*runs), strict=True):
             work.fresh += raced[len(work.feedbacks) :]
-        rest = [
-            (work, graph)
-            for work in works
-            if work.batch.race is None and not work.fresh
-            for graph in work.rest
-        ]
-        feedbacks = await environment.evaluate_all(
-            [(graph, work.batch.questions) for work, graph in rest], self.publish
-        )
+        rest = [(work, graph) for work in left if work.batch.race is None for graph in work.rest]
+        jobs = [(graph, work.batch.questions) for work, graph in rest]
+        feedbacks = await environment.evaluate_all(jobs, self.publish)
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
     def _record(self, choice: BestSoFar, work: BatchWork) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
-            status: Status = (
-                "failed"
-                if choice.environment.failed(feedback)
-                else "stopped"
-                if feedback.stopped
-                else "ok"
-            )
-            number = len(self.archive.records)
-            units = self.cost.graph_cost(graph)
+            status: Status = "stopped" if feedback.stopped else "ok"
             record = record_of(
-                number,
+                len(self.archive.records),
                 choice.searcher.name,
                 work.iteration,
                 work.batch.split,
                 graph,
-                units,
+                self.cost.graph_cost(graph),
                 feedback,
-                status,
+                "failed" if choice.environment.failed(feedback) else status,
                 choice.origins[graph.content_hash],
             )
             self.archive.append(record, feedback)

@@ -128,32 +128,26 @@ def laid_out(
         asked = graph.model_counts()
         for row in range(n):
             node = graph.node(graph.order[row - first]) if row >= first else None
-            if node is None:
-                for model, count in asked.items():
-                    psi[row, models.index(model)] += (
-                        (1 - OPEN) * weight * count / sum(asked.values())
-                    )
-            else:
-                psi[row, models.index(node.model)] += (1 - OPEN) * weight
+            counts = asked if node is None else {node.model: 1}
+            for model, count in counts.items():
+                share = (1 - OPEN) * weight * count / sum(counts.values())
+                psi[row, models.index(model)] += share
             role = ASSISTANT if node is None else node.role
             if role in roles:
                 pi[row, list(roles).index(role)] += (1 - OPEN) * weight
     stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
-    distribution = GraphDistribution(
-        roles, models, np.zeros((n, n)), np.log(pi), np.log(psi), rng, alpha
-    )
-    distribution.set_edge_probabilities(stray + (KEPT - stray) * edges)
-    return distribution
+    likely = stray + (KEPT - stray) * edges
+    return GraphDistribution.of_edges(likely, roles, models, np.log(pi), np.log(psi), rng, alpha)
 
 
 class Adam:
     """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
 
-    def __init__(
-        self, rate: float, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)
-    ) -> None:
+    slow = 0.9
+    fast = 0.999
+
+    def __init__(self, rate: float, shape: tuple[int, ...]) -> None:
         self.rate = rate
-        self.decay = decay
         self.steps = 0
         self.first = np.zeros(shape)
         self.second = np.zeros(shape)
@@ -161,11 +155,10 @@ class Adam:
     def step(self, gradient: FloatArray) -> FloatArray:
         """What to add to the parameters for this gradient."""
         self.steps += 1
-        slow, fast = self.decay
-        self.first = slow * self.first + (1 - slow) * gradient
-        self.second = fast * self.second + (1 - fast) * gradient**2
-        mean = self.first / (1 - slow**self.steps)
-        spread = self.second / (1 - fast**self.steps)
+        self.first = self.slow * self.first + (1 - self.slow) * gradient
+        self.second = self.fast * self.second + (1 - self.fast) * gradient**2
+        mean = self.first / (1 - self.slow**self.steps)
+        spread = self.second / (1 - self.fast**self.steps)
         return np.asarray(self.rate * mean / (np.sqrt(spread) + 1e-8))
 
 
@@ -188,12 +181,10 @@ class JointReinforce(AgentReinforce):
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
         self.spent = 0
-        self._best: list[CollaborationGraph] = [leader.graph for leader in self.learnt.leaders]
-        self._best = self._best[:WATCHED]
+        self._best = [leader.graph for leader in self.learnt.leaders[:WATCHED]]
         self._edited: set[str] = set()
         self._ran: set[str] = set()
         self._result = self.incumbent
-        self._lead = 0.0
         self._out = False
         self._drawn: tuple[Draws, FloatArray] | None = None
 
@@ -208,10 +199,7 @@ class JointReinforce(AgentReinforce):
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
     def stood(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """A contender's validation is evidence, too."""
-        self._take(graph, feedback)
-
-    def _take(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """What came of a graph is evidence, a contender's validation too."""
         if all(result.nodes for result in feedback.results if result.correct is not None):
             self.evidence.add(graph, feedback)
 
@@ -324,24 +312,21 @@ class JointReinforce(AgentReinforce):
         """Take in what came of the candidates, climb, let the agent speak, and see who leads."""
         self.updates.hear(results)
         for graph, feedback in results:
-            self._take(graph, feedback)
+            self.stood(graph, feedback)
         self._climb()
         model = self._refit()
         values = {graph: self._value(graph, model)[0] for graph in self._best}
         self._best.sort(key=lambda g: -values[g])
         leader = self._best[0]
-        self._lead = values[leader] - values[self.incumbent]
+        lead = values[leader] - values[self.incumbent]
         self.updates.reason = (
-            f"the best that was screened is expected to be {self._lead:+.3f} from the contest's"
-            " winner"
+            f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
         )
         if self.problem.agent.kind == "llm":
             self.updates.brief = replace(self.problem.brief, notes=self._notes(values, model))
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
-            self._challenge(
-                {graph: value - values[self.incumbent] for graph, value in values.items()}
-            )
+            self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
         """Send the graph with the best lead whose validation can be paid."""
@@ -417,14 +402,13 @@ class JointReinforce(AgentReinforce):
         """The inverse of `state`."""
         reported = list(reported)
         super().restore(state, reported)
-        for optimizer, (steps, first, second) in zip(
-            self.optimizers, state["optimizers"], strict=True
-        ):
+        kept = zip(self.optimizers, state["optimizers"], strict=True)
+        for optimizer, (steps, first, second) in kept:
             optimizer.steps = steps
             optimizer.first = np.array(first)
             optimizer.second = np.array(second)
         for _, graph, feedback in reported:
-            self._take(graph, feedback)
+            self.stood(graph, feedback)
         self._best = [CollaborationGraph.from_json(text) for text in state["best"]]
         self._edited = set(state["edited"])
         self._ran = set(state["ran"])

@@ -39,19 +39,14 @@ class RandomSearcher(Searcher):
         brief = self.problem.brief
         models = tuple(brief.cost.pool)
         cheapest = brief.cost.smallest_call()
-        most = max(
-            1,
-            min(
-                brief.budget.max_nodes,
-                int(brief.budget.limit / cheapest) if cheapest > 0 else brief.budget.max_nodes,
-            ),
-        )
+        most = brief.budget.max_nodes
+        if cheapest > 0:
+            most = max(1, min(most, int(brief.budget.limit / cheapest)))
         while True:
             nodes = int(self.rng.integers(1, most + 1))
             if nodes not in self._uniform:
-                self._uniform[nodes] = GraphDistribution.uniform(
-                    nodes, brief.roles, models, self.rng
-                )
+                made = GraphDistribution.uniform(nodes, brief.roles, models, self.rng)
+                self._uniform[nodes] = made
             uniform = self._uniform[nodes]
             draw = uniform.sample(1)
             graph = uniform.graph_within(draw.edges[0], draw.roles[0], draw.models[0], brief.budget)
@@ -74,10 +69,8 @@ class RandomSearcher(Searcher):
         """Remember the best; one that was stopped in a race was beaten."""
         for graph, feedback in results:
             value = self.value(feedback)
-            if feedback.stopped:
-                continue
-            if self._best is None or value > self._best[0]:
-                self._best = (value, graph)
+            if not feedback.stopped and (self._best is None or value > self._best[0]):
+                self._best = value, graph
 
     def result(self) -> CollaborationGraph:
         """The graph of the highest value seen, the earliest on a tie."""

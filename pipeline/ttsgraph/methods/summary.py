@@ -105,14 +105,13 @@ def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         rows, columns = np.nonzero(distribution.forward)
         ids = np.array(distribution.ids)
         values = {
+            "iteration": entry["iteration"],
             "source": ids[rows],
             "target": ids[columns],
             "probability": distribution.edge_probabilities()[rows, columns],
         }
-        parts.append(pd.DataFrame({"iteration": entry["iteration"], **values}))
+        parts.append(pd.DataFrame(values))
     empty = {"iteration": int, "source": int, "target": int, "probability": float}
-    return (
-        pd.concat(parts, ignore_index=True)
-        if parts
-        else pd.DataFrame({key: pd.Series(dtype=t) for key, t in empty.items()})
-    )
+    if not parts:
+        return pd.DataFrame({key: pd.Series(dtype=kind) for key, kind in empty.items()})
+    return pd.concat(parts, ignore_index=True)

@@ -25,7 +25,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
-from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce, assigned
 from ttsgraph.methods.base import Problem
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
@@ -98,10 +98,10 @@ class WarmReinforce(AgentReinforce):
         data = self.warm.distribution
         models = tuple(self.problem.brief.cost.pool)
         if data is None or tuple(data["roles"]) != self.roles:
-            return around(self.warm.graph, self.problem, self.roles, self.rng).with_models(
-                models, FIXED
-            )
-        return GraphDistribution.from_dict(data, self.rng).with_models(models, FIXED)
+            last = around(self.warm.graph, self.problem, self.roles, self.rng)
+        else:
+            last = GraphDistribution.from_dict(data, self.rng)
+        return last.with_models(models, FIXED)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
         """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, then
@@ -120,12 +120,9 @@ class WarmReinforce(AgentReinforce):
     def _best_known(self) -> list[CollaborationGraph]:
         """The best other graphs of the last search's archive: structures to try a newcomer in."""
         ranked = sorted((s for s in self.warm.history if not s.stopped), key=lambda s: -s.value)
-        others = {
-            s.graph.content_hash: s.graph
-            for s in ranked
-            if s.graph.content_hash != self.warm.graph.content_hash
-        }
-        return list(others.values())[:ARCHIVED]
+        best = {s.graph.content_hash: s.graph for s in ranked}
+        best.pop(self.warm.graph.content_hash, None)
+        return list(best.values())[:ARCHIVED]
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Trials of the newcomers while there are any, then as the loop does."""
@@ -203,25 +200,16 @@ def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
     """The training candidates of an archive whose models are all in the pool, as agents see
     them.
     """
+    wanted = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
-    for row in archive[(archive["split"] == "train") & (archive["status"] != "failed")].to_dict(
-        "records"
-    ):
+    for row in archive[wanted].to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
         if set(graph.model_counts()) <= set(brief.cost.pool):
-            correct = total_of(row["accuracy"], row["n_scored"])
+            scored = row["n_scored"]
+            correct = total_of(row["accuracy"], scored)
+            when = row["iteration"], row["latency_s"]
             stopped = row["status"] == "stopped"
-            found.append(
-                Scored(
-                    graph,
-                    correct,
-                    row["n_scored"],
-                    row["iteration"],
-                    row["latency_s"],
-                    brief.objective,
-                    stopped,
-                )
-            )
+            found.append(Scored(graph, correct, scored, *when, brief.objective, stopped))
     return tuple(found)
 
 
@@ -266,32 +254,25 @@ def around(
     models = tuple(problem.brief.cost.pool)
     n = len(order)
     place = {node.id: row for row, node in enumerate(order)}
-    psi = np.zeros((n, len(models)))
     pi = np.zeros((n, len(roles)))
-    probabilities = np.full((n, n), OTHER_EDGE)
-    for a, b in graph.edges:
-        probabilities[place[a], place[b]] = KEPT_EDGE
     for row, node in enumerate(order):
-        psi[row, models.index(node.model)] = FIXED
         if node.role in roles:
             pi[row, list(roles).index(node.role)] = ROLE_LEAD
+    edges = np.full((n, n), OTHER_EDGE)
+    for a, b in graph.edges:
+        edges[place[a], place[b]] = KEPT_EDGE
+    psi = assigned([node.model for node in order], models)
     alpha = problem.settings.alpha
-    distribution = GraphDistribution(
-        roles, models, np.zeros((n, n)), pi, psi, rng, alpha, [node.id for node in order]
-    )
-    distribution.set_edge_probabilities(probabilities)
-    return distribution
+    return GraphDistribution.of_edges(edges, roles, models, pi, psi, rng, alpha, graph.order)
 
 
 def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
     """Whether a graph could be a draw: its nodes, with the models assigned to them, and its sink
     are the distribution's.
     """
-    assigned = dict(zip(distribution.ids, distribution.psi.argmax(axis=-1), strict=True))
-    return graph.sink == distribution.ids[-1] and all(
-        node.id in assigned and distribution.models[assigned[node.id]] == node.model
-        for node in graph.nodes
-    )
+    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
+    known = all(models.get(node.id) == node.model for node in graph.nodes)
+    return known and graph.sink == distribution.ids[-1]
 
 
 def _within(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:

@@ -41,8 +41,9 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from statistics import NormalDist
 from typing import Annotated
 
@@ -192,7 +193,7 @@ class _Model:
 
     spec: ModelSpec
     skill: float
-    capacity: float
+    strain: Callable[[float], Strain]
 
 
 @dataclass(slots=True)
@@ -209,7 +210,6 @@ class _Asked:
     favourite: float
     swapped: bool
     chances: dict[str, Chances] = field(default_factory=dict)
-    habits: dict[str, list[float]] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -237,7 +237,6 @@ class SimulatedClient(Client):
             if spec.variant is not None:
                 self._variants.setdefault(spec.model, []).append(spec)
         self._asked: dict[str, _Asked] = {}
-        self._strains: dict[tuple[str, str, float], Strain] = {}
 
     def begin(self, request: Request) -> Completion:
         """One answer, at once. Raises DataError for a question that is not synthetic."""
@@ -252,10 +251,9 @@ class SimulatedClient(Client):
         text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
-        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
-        written_tokens = min(
-            (0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens
-        )
+        length = asked.lengths.generated_tokens
+        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * length
+        written_tokens = min((0.7 + 0.6 * draw[4]) * length, request.sampling.max_tokens)
         assert model.spec.speed is not None
         per_prompt_token, per_written_token = model.spec.speed
         latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
@@ -303,9 +301,7 @@ class SimulatedClient(Client):
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (
-                number for number, reply in enumerate(_replies(asked)) if text.startswith(reply)
-            )
+            known = (k for k, reply in enumerate(_replies(asked)) if text.startswith(reply))
             found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
         return found
 
@@ -326,37 +322,22 @@ class SimulatedClient(Client):
             odds = asked.chances[name] = chances(traits, model.skill, z)
         if not drafts:
             if traits.alike and draw[1] < traits.alike:
-                draw = _habit(asked, name)
+                draw = uniforms(f"{asked.problem.name} {name}", 4)  # what it always says
             return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
         most = max(revision for _, revision in drafts)
         revision = 1 + (round(traits.carry * most) if fuse else most)
         load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
-        felt = self._strain(asked, model, load)
+        felt = model.strain(load)
         if draw[0] < felt.lost:
             return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
         if fuse:
-            taken = _choose(
-                [reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1]
-            )
+            replies = [reply for reply, _ in drafts]
+            taken = _choose(replies, traits.majority, felt.discernment, draw[1])
             return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
         taken = drafts[int(draw[1] * len(drafts))][0]
         if taken == _RIGHT:
             return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
         return (_RIGHT if draw[2] < odds.repair else taken), revision
-
-    def _strain(self, asked: _Asked, model: _Model, load: float) -> Strain:
-        key = (asked.kind, model.spec.name, load)
-        found = self._strains.get(key)
-        if found is None:
-            found = self._strains[key] = strain(asked.traits, model.capacity, load)
-        return found
-
-
-def _habit(asked: _Asked, model: str) -> list[float]:
-    """The draws behind what a model always says to a question."""
-    if model not in asked.habits:
-        asked.habits[model] = uniforms(f"{asked.problem.name} {model}", 4)
-    return asked.habits[model]
 
 
 def _replies(asked: _Asked) -> tuple[str, ...]:
@@ -413,8 +394,8 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
             of[spec.name if spec.name in of else spec.model]
             for of in (traits.skill, traits.capacity)
         )
-        return _Model(spec, skill, capacity)
     except KeyError as error:
         raise SettingsError(
             f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}"
         ) from None
+    return _Model(spec, skill, cache(partial(strain, traits, capacity)))
