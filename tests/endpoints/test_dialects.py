@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.asking import ask
 from tests.support.habits import NO_SYSTEM, Thinking, openai_refusal, refusing, vllm_refusal
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed
@@ -31,33 +32,6 @@ def request(replica: int = 0, **sampling) -> Request:
     return Request(
         "m", "r", messages, Sampling(**{"temperature": 0.7, "max_tokens": 9} | sampling), replica
     )
-
-
-def ask(url, *requests, habits=None, **endpoint):
-    async def run():
-        client = OpenAIClient(
-            {"m": Endpoint((url,), "served", **endpoint)}, Retries(0), habits=habits
-        )
-        try:
-            return await asyncio.gather(
-                *(client.complete(r) for r in requests), return_exceptions=True
-            )
-        finally:
-            await client.aclose()
-
-    return asyncio.run(run())
-
-
-def streamed(url, asked):
-    async def run():
-        client = OpenAIClient({"m": Endpoint((url,), "served")}, Retries(0))
-        pieces = []
-        try:
-            return await client.stream(asked, pieces.append), pieces
-        finally:
-            await client.aclose()
-
-    return asyncio.run(run())
 
 
 def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, caplog, monkeypatch):
@@ -288,7 +262,8 @@ def test_a_stream_is_asked_for_rightly_and_hides_what_the_model_thinks():
 
     stub.misbehave = misbehave
     with serve(stub) as url:
-        answer, pieces = streamed(url, request())
+        pieces: list[str] = []
+        (answer,) = ask(url, request(), pieces=pieces)
     assert (answer.text, "".join(pieces), answer.reasoning) == ("42", "42", "no")
     assert answer.completion_tokens == 9
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack, aclosing
 
 import pytest
 
+from tests.support.asking import ask
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.endpoints.endpoints import FailurePolicy
@@ -22,32 +23,23 @@ def check(base_url: str) -> None:
 
     async def run() -> None:
         async with aclosing(
-            OpenAIClient({"small": Endpoint((base_url,), "served-name")}, Retries(0))
+            OpenAIClient({"small": Endpoint((base_url,), "served")}, Retries(0))
         ) as client:
             await client.check()
 
     asyncio.run(run())
 
 
-def ask(base_url: str, *requests: Request, **patience):
-    async def run():
-        endpoints = {"small": Endpoint((base_url,), "served-name")}
-        async with aclosing(OpenAIClient(endpoints, policy=FailurePolicy(**patience))) as client:
-            return await asyncio.gather(*(client.complete(r) for r in requests))
-
-    return asyncio.run(run())
-
-
 class TestOpenAIClient:
     def test_a_completion_with_its_usage(self):
-        stub = StubServer(("served-name",), skill=1.0)
+        stub = StubServer(("served",), skill=1.0)
         with serve(stub) as url:
             (answer,) = ask(url, request(temperature=0.3, max_tokens=12, stop=("\n",)))
         assert (answer.text, answer.completion_tokens) == ("2", 2)
         assert answer.latency_s > 0
         body = stub.requests[0]
         assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == (
-            "served-name",
+            "served",
             0.3,
             12,
             ["\n"],
@@ -55,19 +47,19 @@ class TestOpenAIClient:
         assert "seed" not in body
 
     def test_requests_under_way_stay_below_the_limit(self):
-        stub = StubServer(("served-name",), delay_s=0.02)
+        stub = StubServer(("served",), delay_s=0.02)
         with serve(stub) as url:
-            ask(url, *(request(replica=k) for k in range(30)), concurrency=4)
+            ask(url, *(request(replica=k) for k in range(30)), policy=FailurePolicy(concurrency=4))
         assert stub.most_at_once == 4
 
     def test_replicas_share_the_load(self):
-        stubs = [StubServer(("served-name",), delay_s=0.02) for _ in range(3)]
+        stubs = [StubServer(("served",), delay_s=0.02) for _ in range(3)]
         with ExitStack() as stack:
             urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
 
             async def run():
                 client = OpenAIClient(
-                    {"small": Endpoint(urls, "served-name")}, policy=FailurePolicy(concurrency=8)
+                    {"small": Endpoint(urls, "served")}, policy=FailurePolicy(concurrency=8)
                 )
                 await client.check()
                 await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))
@@ -81,10 +73,10 @@ class TestOpenAIClient:
         ]  # the first call finds out what is taken, before the others
 
     def test_a_seed_is_sent_where_it_is_understood_and_is_one_per_call(self):
-        stub = StubServer(("served-name",))
+        stub = StubServer(("served",))
 
         async def run(url: str) -> None:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name", seeds=True)})
+            client = OpenAIClient({"small": Endpoint((url,), "served", seeds=True)})
             for k in (0, 0, 1):
                 await client.complete(request(replica=k))
             await client.aclose()
@@ -95,7 +87,7 @@ class TestOpenAIClient:
         assert first == again != other
 
     def test_an_answer_is_cut_where_the_server_did_not_stop(self):
-        stub = StubServer(("served-name",), skill=1.0)
+        stub = StubServer(("served",), skill=1.0)
         with serve(stub) as url:
             (answer,) = ask(url, request("Q: 100 + 23", stop=("4", "3", "23")))
         assert (answer.text, answer.completion_tokens) == ("1", 2)
@@ -110,7 +102,7 @@ class TestOpenAIClient:
             check(url)
 
     def test_a_missing_model_lists_what_is_served(self):
-        missing = r"expected model 'served-name' \(pool name 'small'\), .* has other"
+        missing = r"expected model 'served' \(pool name 'small'\), .* has other"
         with serve(StubServer(("other",))) as url, pytest.raises(EndpointError, match=missing):
             check(url)
 

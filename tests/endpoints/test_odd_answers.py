@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
 from ttsgraph.endpoints.answers import MOST_TOKENS, read_answer
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
+from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, retry_after
 from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
@@ -37,18 +38,8 @@ def body(content="2", finish="stop", usage=USAGE, message=None, **more) -> bytes
 
 
 def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
-    async def run():
-        client = OpenAIClient(
-            {"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), FailurePolicy()
-        )
-        async with aclosing(client):
-            ask = (lambda r: client.stream(r, lambda text: None)) if stream else client.complete
-            return [
-                (await asyncio.gather(ask(request), return_exceptions=True))[0]
-                for request in requests
-            ]
-
-    return asyncio.run(run())
+    pieces = [] if stream else None
+    return ask(url, *requests, retries=Retries(most, 0.001, timeout_s), pieces=pieces)
 
 
 def failure_of(raw: bytes, **options) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.serving.test_own_servers import profile
+from tests.support import asking
 from tests.support.habits import openai_refusal, vllm_refusal
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow
@@ -55,16 +56,8 @@ def request(replica: int = 0, text: str = "Q: 1 + 1", **sampling: Any) -> Reques
     return Request("m", "r", (Message("user", text),), wanted, replica)
 
 
-def ask(url: str, *requests: Request, most: int = 8, habits: Habits | None = None, **more: Any):
-    async def run() -> list[Any]:
-        inner = OpenAIClient({"m": Endpoint((url,), "served", **more)}, Retries(0), habits=habits)
-        client = DrawingClient(inner, most)
-        try:
-            return await asyncio.gather(*map(client.complete, requests), return_exceptions=True)
-        finally:
-            await client.aclose()
-
-    return asyncio.run(run())
+def ask(url: str, *requests: Request, **more: Any) -> list[Any]:
+    return asking.ask(url, *requests, around=lambda client: DrawingClient(client, 8), **more)
 
 
 def evaluated(stub: StubServer, most: int, folder) -> tuple[set[str], int, int]:

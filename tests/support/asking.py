@@ -1,0 +1,46 @@
+"""Calls of the client for endpoints, on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.models.client import Client, Request
+from ttsgraph.models.dialect import Habits
+
+ONCE = Retries(0)
+PATIENCE = FailurePolicy()
+
+
+def ask(
+    urls: str | Sequence[str],
+    *requests: Request,
+    served_as: str = "served",
+    retries: Retries = ONCE,
+    policy: FailurePolicy = PATIENCE,
+    habits: Habits | None = None,
+    around: Callable[[Client], Client] = lambda client: client,
+    pieces: list[str] | None = None,
+    **endpoint: Any,
+) -> list[Any]:
+    """What comes of these calls of one model, made at once: completions or errors. With `pieces`
+    they are streamed, and what comes of them is put there.
+    """
+    at = (urls,) if isinstance(urls, str) else tuple(urls)
+    served = {requests[0].model: Endpoint(at, served_as, **endpoint)}
+
+    async def run() -> list[Any]:
+        async with aclosing(around(OpenAIClient(served, retries, policy, habits))) as client:
+            calls = (
+                client.complete(request)
+                if pieces is None
+                else client.stream(request, pieces.append)
+                for request in requests
+            )
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    return asyncio.run(run())
