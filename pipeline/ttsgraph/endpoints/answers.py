@@ -43,11 +43,15 @@ def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion
     """Read a response's body, whatever it holds. Raises Fault as `completion_of`, and for what is
     no JSON.
     """
+    return completion_of(json_of(body), latency_s, sampling)
+
+
+def json_of(body: bytes) -> Any:
+    """A response's body. Raises Fault for what is no JSON."""
     try:
-        data = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         raise Fault("expected JSON, found something else") from None
-    return completion_of(data, latency_s, sampling)
 
 
 def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion:
@@ -66,7 +70,7 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
         raise Fault("expected an answer as text, found something else")
     text = whole_text(text or "")
     check_finish(choice.get("finish_reason"), bool(text))
-    check_length(text, sampling)
+    check_letters(len(text), sampling)
     shown = cut_at_stop(text, sampling.stop)
     cut = is_cut(choice.get("finish_reason")) and shown == text
     return completed(shown, whole_text(reasoning), data.get("usage"), latency_s, cut)
@@ -80,10 +84,7 @@ def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[lis
     the tokens that all took together, which is what endpoints tell, each has a share by its
     letters.
     """
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Fault("expected JSON, found something else") from None
+    data = json_of(body)
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or len(choices) < 2:
         return [completion_of(data, latency_s, sampling)], 1
@@ -225,11 +226,6 @@ def usage_of(usage: Any) -> tuple[int, int]:
 def _is_count(number: Any) -> bool:
     whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
     return whole and not isinstance(number, bool) and 0 <= number <= MOST_TOKENS
-
-
-def check_length(text: str, sampling: Sampling) -> None:
-    """Raises Fault for a text far longer than what was asked for."""
-    check_letters(len(text), sampling)
 
 
 def check_letters(count: int, sampling: Sampling) -> None:

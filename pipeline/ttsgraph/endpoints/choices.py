@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttsgraph.endpoints.answers import check_finish, check_letters, completed, first_choice
+from ttsgraph.endpoints.answers import check_finish, check_letters, completed, first_choice, json_of
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.models.actions import CALLS, text_of
 from ttsgraph.models.client import Completion, Sampling, whole_text
@@ -26,10 +26,7 @@ def read_choices(body: bytes, latency_s: float, sampling: Sampling) -> Completio
     """The choices of a response's body. Raises Fault for a body that holds none that can be
     used.
     """
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Fault("expected JSON, found something else") from None
+    data = json_of(body)
     if first_choice(data) is None:
         raise Fault("expected an answer with choices, found none")
     thoughts = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttsgraph.endpoints.answers import (
     check_finish,
-    check_length,
+    check_letters,
     completed,
     counts_in,
     first_choice,
@@ -41,7 +41,7 @@ async def read_stream(
         told += beside(delta)
         content, half = _joined(half, delta.get("content") or "")
         if piece := text.add(thoughts.add(content)):
-            check_length(text.shown, sampling)
+            check_letters(len(text.shown), sampling)
             on_text(piece)
     if piece := text.add(thoughts.add(whole_text(half)) + thoughts.rest()) + text.rest():
         on_text(piece)

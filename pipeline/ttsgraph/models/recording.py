@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -125,20 +125,20 @@ class RecordingClient(Wrapper):
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """As the inner client."""
-        try:
+        with self._failures(request):
             found = self._inner.begin(request)
-        except (CallFailed, ContextOverflow) as failure:
-            self._recorder.add(request.key(), Call(request.model, failure))
-            raise
-        return (
-            self._recorded(request, found)
-            if isinstance(found, Completion)
-            else Deferred(partial(self._wait, request, found))
-        )
+        if isinstance(found, Completion):
+            return self._recorded(request, found)
+        return Deferred(partial(self._wait, request, found))
 
     async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
-        try:
+        with self._failures(request):
             return self._recorded(request, await pending)
+
+    @contextmanager
+    def _failures(self, request: Request) -> Iterator[None]:
+        try:
+            yield
         except (CallFailed, ContextOverflow) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
@@ -218,22 +218,12 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
 
 def _row(call: Call) -> dict[str, Any]:
     if isinstance(call.outcome, Completion):
-        done = call.outcome
-        told = {name: getattr(done, name) for name in ("text", *TOLD, *FLAGS)}
-        return {"model": call.model, **told, "failure": ""}
-    kind = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
-    numbers = dict.fromkeys(
-        ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens"), 0
-    )
-    return {
-        "model": call.model,
-        "text": str(call.outcome),
-        **numbers,
-        "latency_s": 0.0,
-        "reasoning": "",
-        "failure": kind,
-        **dict.fromkeys(FLAGS, False),
-    }
+        done, failure = call.outcome, ""
+    else:
+        done = Completion(str(call.outcome), 0, 0, 0.0)
+        failure = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
+    told = {name: getattr(done, name) for name in ("text", *TOLD, *FLAGS)}
+    return {"model": call.model, **told, "failure": failure}
 
 
 def _call(row: Mapping[str, Any]) -> Call:

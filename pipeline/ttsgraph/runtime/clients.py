@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -290,9 +290,13 @@ def local_specs(
     models = {}
     for name, model in profile.hosted.items():
         needed = need_of(name, model, engine, state)
+        ports = tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ()))
+        plain = hosted(name, model, state, engine.python)
         models[name] = replace(
-            _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
+            plain,
             need=needed if isinstance(needed, Need) else None,
+            ports=ports or plain.ports,
+            replicas=len(ports) or plain.replicas,
         )
     return server_specs(
         kind,
@@ -358,12 +362,6 @@ def hosted(
         serve.extra_args,
         from_hub=from_hub,
     )
-
-
-def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
-    """The same, one server for each of these base URLs, if there are any."""
-    ports = tuple(urlsplit(url).port or 0 for url in urls)
-    return replace(model, ports=ports, replicas=len(ports)) if ports else model
 
 
 def endpoints(

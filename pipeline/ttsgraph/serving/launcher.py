@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -44,11 +44,13 @@ LOG_TAIL_LINES = 15
 
 @dataclass
 class _Running:
-    """A started server's guard, and when it was started (monotonic seconds)."""
+    """A server of this launcher: its guard, if it has been started, and when that was (monotonic
+    seconds).
+    """
 
     spec: ServerSpec
-    guard: subprocess.Popen[bytes]
-    since: float = field(default_factory=time.monotonic)
+    guard: subprocess.Popen[bytes] | None = None
+    since: float = 0.0
     restarts: int = 0
     up: bool = False
     """Whether it has answered since it was started."""
@@ -101,14 +103,15 @@ class Launcher:
         within the time limit; whatever was started is stopped again.
         """
         atexit.register(self.stop)
+        self._stopping.clear()
         try:
-            self._start_all([spec for spec in self._specs if not _already_up(spec)])
+            self._running = [_Running(spec) for spec in self._specs if not _already_up(spec)]
             if self._running:
+                self._start_all()
                 # A pool that was only reused belongs to whoever started it, a record of others to
                 # whoever keeps those up.
                 if self._state is not None and not is_kept_up(self._state, {}):
                     self._record = PoolRecord(self._state, self._specs)
-                self._stopping.clear()
                 self._watch = threading.Thread(
                     target=self._restart_dead, name="model server watch", daemon=True
                 )
@@ -127,9 +130,7 @@ class Launcher:
         if self._watch is not None:
             self._watch.join()
             self._watch = None
-        running = self._running
-        self._running = []
-        end([server.guard for server in running], self._grace_s)
+        end([server.guard for server in self._running if server.guard], self._grace_s)
         if self._record is not None:
             self._record.remove()
             self._record = None
@@ -140,108 +141,97 @@ class Launcher:
     def __exit__(self, *_exception: object) -> None:
         self.stop()
 
+    def _tell(self, line: str) -> None:
+        self._console.print(line, highlight=False)
+
+    def _start_all(self) -> None:
+        """Start all servers and wait for them, with a progress line."""
+        names = ", ".join(server.spec.name for server in self._running)
+        self._tell(f"starting model servers: {names}")
+        for note in dict.fromkeys(server.spec.note for server in self._running):
+            if note:
+                self._tell(f"  {note}")
+        spinner = self._console.status("") if self._console.is_terminal else None
+        told = time.monotonic()
+        with spinner or contextlib.nullcontext():
+            while waiting := [server for server in self._running if not server.up]:
+                for server in waiting:
+                    if self._stopping.is_set():
+                        raise EndpointError("model servers were stopped while they were started")
+                    if server.guard is not None:
+                        self._require_up(server)
+                    elif not self._gpus_taken(server):
+                        self._spawn(server, "wb")
+                first = next(server for server in waiting if server.guard is not None)
+                line = (
+                    f"waiting {time.monotonic() - first.since:.0f} s for {first.spec.name}"
+                    f" ({first.spec.log})"
+                )
+                if spinner is not None:
+                    spinner.update(line)
+                elif time.monotonic() - told > TELL_S:
+                    told = time.monotonic()
+                    self._tell(f"  {line}")
+                time.sleep(0.2)
+
     def _restart_dead(self) -> None:
         """Until `stop`: start a server again that ended; its clients find it at the same address
         once it is up.
         """
         while not self._stopping.wait(WATCH_S):
-            for place, server in enumerate(self._running):
-                code = server.guard.poll()
-                if code is None or server.restarts > self._max_restarts:
-                    continue
-                again = server.restarts < self._max_restarts
-                if again and self._starts_on(server.spec.gpus):
-                    continue
-                end([server.guard], self._grace_s)  # which closes its pipe
-                server.restarts += 1
-                what = (
-                    "starting it again"
-                    if again
-                    else (
-                        f"not started again after {self._max_restarts} times; see {server.spec.log}"
-                    )
-                )
-                self._console.print(
-                    f"model server {server.spec.name} ended with status {code}; {what}",
-                    highlight=False,
-                )
-                if again:
-                    self._running[place] = _Running(
-                        server.spec,
-                        spawn(server.spec, self._grace_s, "ab"),
-                        restarts=server.restarts,
-                    )
-                elif self._record is not None:
-                    self._record.give_up(server.spec)
+            for server in self._running:
+                code = None if server.guard is None else server.guard.poll()
+                if server.guard is None:
+                    if not self._gpus_taken(server):
+                        self._spawn(server, "ab")
+                elif code is not None and server.restarts <= self._max_restarts:
+                    self._ended(server, server.guard, code)
 
-    def _starts_on(self, gpus: Sequence[int]) -> bool:
-        """Whether a server on one of these GPUs is alive, but not up yet."""
-        for server in self._running:
-            spec = server.spec
-            late = time.monotonic() - server.since > self._timeout_s
-            if (
-                not (server.up or late)
-                and set(gpus) & set(spec.gpus)
-                and server.guard.poll() is None
-            ):
-                server.up = answers(spec.base_url, spec.served_models, spec.lists_models)
-                if not server.up:
-                    return True
+    def _ended(self, server: _Running, guard: subprocess.Popen[bytes], code: int) -> None:
+        """Say that a server ended, and have it started again, unless that was done too often."""
+        end([guard], self._grace_s)  # which closes its pipe
+        server.restarts += 1
+        what = "starting it again"
+        if server.restarts <= self._max_restarts:
+            server.guard = None
+        else:
+            what = f"not started again after {self._max_restarts} times; see {server.spec.log}"
+            if self._record is not None:
+                self._record.give_up(server.spec)
+        self._tell(f"model server {server.spec.name} ended with status {code}; {what}")
+
+    def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
+        server.since = time.monotonic()
+        server.up = False
+        server.guard = spawn(server.spec, self._grace_s, mode)
+
+    def _gpus_taken(self, server: _Running) -> bool:
+        """Whether another server on one of its GPUs is being started: each measures what of their
+        memory is taken.
+        """
+        for other in self._running:
+            if not set(other.spec.gpus) & set(server.spec.gpus) or other.up or other.guard is None:
+                continue
+            late = time.monotonic() - other.since > self._timeout_s
+            if not (late or other.guard.poll() is not None or self._look(other)):
+                return True
         return False
 
-    def _start_all(self, specs: Sequence[ServerSpec]) -> None:
-        """Start these servers and wait for them, with a progress line."""
-        if not specs:
-            return
-        self._console.print(
-            f"starting model servers: {', '.join(spec.name for spec in specs)}", highlight=False
-        )
-        for note in dict.fromkeys(spec.note for spec in specs if spec.note):
-            self._console.print(f"  {note}", highlight=False)
-        spinner = self._console.status("") if self._console.is_terminal else None
-        told = time.monotonic()
-        left = list(specs)
-        waiting = list[_Running]()
-        with spinner or contextlib.nullcontext():
-            while True:
-                for spec in list(left):
-                    if not any(set(spec.gpus) & set(server.spec.gpus) for server in waiting):
-                        left.remove(spec)
-                        waiting.append(_Running(spec, spawn(spec, self._grace_s)))
-                        self._running.append(waiting[-1])
-                for server in list(waiting):
-                    if self._is_up(server):
-                        server.up = True
-                        waiting.remove(server)
-                        seconds = time.monotonic() - server.since
-                        self._console.print(
-                            f"  {server.spec.name} is up after {seconds:.0f} s", highlight=False
-                        )
-                if not waiting and not left:
-                    return
-                if waiting:
-                    line = (
-                        f"waiting {time.monotonic() - waiting[0].since:.0f} s for"
-                        f" {waiting[0].spec.name} ({waiting[0].spec.log})"
-                    )
-                    if spinner is not None:
-                        spinner.update(line)
-                    elif time.monotonic() - told > TELL_S:
-                        told = time.monotonic()
-                        self._console.print(f"  {line}", highlight=False)
-                time.sleep(0.2)
-
-    def _is_up(self, server: _Running) -> bool:
-        """Whether it answers; raises EndpointError when it never will."""
+    def _look(self, server: _Running) -> bool:
+        """Whether it answers for its models; said once."""
         spec = server.spec
-        code = server.guard.poll()
+        server.up = answers(spec.base_url, spec.served_models, spec.lists_models)
+        if server.up:
+            self._tell(f"  {spec.name} is up after {time.monotonic() - server.since:.0f} s")
+        return server.up
+
+    def _require_up(self, server: _Running) -> None:
+        """See whether it is up. Raises EndpointError when it never will be."""
+        code = None if server.guard is None else server.guard.poll()
         if code is not None:
-            raise EndpointError(failure(spec, f"ended with status {code} before it was up"))
-        if answers(spec.base_url, spec.served_models, spec.lists_models):
-            return True
-        if time.monotonic() - server.since > self._timeout_s:
-            raise EndpointError(failure(spec, f"was not up after {self._timeout_s:.0f} s"))
-        return False
+            raise EndpointError(failure(server.spec, f"ended with status {code} before it was up"))
+        if not self._look(server) and time.monotonic() - server.since > self._timeout_s:
+            raise EndpointError(failure(server.spec, f"was not up after {self._timeout_s:.0f} s"))
 
 
 def spawn(
