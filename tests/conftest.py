@@ -5,9 +5,11 @@ than needed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +17,9 @@ from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environ
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
+
+if TYPE_CHECKING:
+    from tests.support.simulated_project import SimulatedProject
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,22 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
     with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
         yield RealPool(launcher, folder)
+
+
+@pytest.fixture(scope="session")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
+    """A simulated project with all of its stages run and known to DVC. Not to be changed: what does
+    takes a copy.
+    """
+    from tests.support.simulated_project import SimulatedProject  # slow to import
+    from ttsgraph_flows import report
+
+    project = SimulatedProject(tmp_path_factory.mktemp("searched"))
+    project.build()
+    with chdir(project.folder):
+        report.report.fn()
+    project.dvc("commit", "-f", "-q")
+    return project
 
 
 @pytest.fixture

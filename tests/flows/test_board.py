@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
 from ttsgraph_flows.board import BOARD, Board, Posting, picture, posted, run
-from ttsgraph_flows.live import View, live
+from ttsgraph_flows.live import live
 
 POSTING = Posting(
     "search math random",
@@ -117,10 +116,3 @@ def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(folder: 
     assert "Updating lock" not in text
     for name in ("pilot", "search", "evaluate"):
         assert f"✓ {name} math: done in" in text
-
-
-def test_the_line_of_a_stage_ends_with_its_outcome() -> None:
-    view = View(run_state("pilot math", 1), clock=lambda: 0.0)
-    view.publish(Answered())
-    view.publish(CameTo("it is so"))
-    assert json.loads(json.dumps(view.posting().line)) == "pilot math: done in 0:00:00; it is so"

@@ -5,10 +5,8 @@ through a restart of each.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
@@ -16,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
+from tests.support.processes import wait_until
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows.lineage import lineage
 
 pytestmark = pytest.mark.long
@@ -25,30 +25,14 @@ STRONG = "llama-3.1-8b"
 USELESS = "gemma-1.1-2b"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Service:
-    """A server process on a port of its own, which keeps its state in a folder and can be
-    restarted.
-    """
+    """A server process that keeps its state in a folder and can be restarted."""
 
-    def __init__(
-        self,
-        name: str,
-        command: list[str],
-        health: str,
-        log: Path,
-        env: dict[str, str] | None = None,
-    ) -> None:
-        self.name = name
+    def __init__(self, command: list[str], health: str, log: Path, **env: str) -> None:
         self.command = command
         self.health = health
         self.log = log
-        self.env = os.environ | (env or {})
+        self.env = os.environ | env
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -56,7 +40,7 @@ class Service:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
             )
-        until(lambda: self.answers(), f"{self.name} to answer", 180)
+        wait_until(self.answers, 180)
 
     def answers(self) -> bool:
         assert self.process is not None
@@ -77,13 +61,6 @@ class Service:
                 self.process.wait()
 
 
-def until(holds, what: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.5)
-
-
 @contextmanager
 def running(service: Service):
     service.start()
@@ -94,41 +71,22 @@ def running(service: Service):
 
 
 def mlflow_server(folder: Path) -> tuple[Service, str]:
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    store = [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/server.db",
-        "--artifacts-destination",
-        str(folder / "artifacts"),
-    ]
-    command = [
-        str(BIN / "mlflow"),
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        *store,
-    ]
-    return Service("mlflow", command, f"{url}/health", folder / "mlflow.log"), url
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    store = ["--backend-store-uri", f"sqlite:///{folder}/server.db"]
+    store += ["--artifacts-destination", str(folder / "artifacts"), "--workers", "1"]
+    command = [str(BIN / "mlflow"), "server", "--host", "127.0.0.1", "--port", str(port), *store]
+    return Service(command, f"{url}/health", folder / "mlflow.log"), url
 
 
 def prefect_server(folder: Path) -> tuple[Service, str]:
-    url = f"http://127.0.0.1:{(port := free_port())}/api"
-    command = [
-        str(BIN / "prefect"),
-        "server",
-        "start",
-        "--no-ui",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    env = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": url}
-    return Service("prefect", command, f"{url}/health", folder / "prefect.log", env), url
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/api"
+    command = [str(BIN / "prefect"), "server", "start", "--no-ui", "--host", "127.0.0.1"]
+    command += ["--port", str(port)]
+    home = str(folder / "prefect")
+    log = folder / "prefect.log"
+    return Service(command, f"{url}/health", log, PREFECT_HOME=home, PREFECT_API_URL=url), url
 
 
 def runs(url: str) -> list[dict]:
@@ -173,24 +131,18 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
             "PYTHONPATH": python_path(folder),
             "PREFECT_API_URL": api,
         }
-        command = [
-            "/bin/sh",
-            "-c",
-            f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy",
-        ]
-        stack.enter_context(
-            running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path))
+        program = f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy"
+        deploy = Service(
+            ["/bin/sh", "-c", program], f"{api}/health", servers / "deploy.log", **path
         )
-        until(
-            lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)),
-            "the first run to find nothing changed",
-            180,
-        )
+        stack.enter_context(running(deploy))
+        # The first run finds nothing changed.
+        wait_until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), 180)
         assert not outcome.exists()
 
         project.settings["pool"][USELESS] = project.whole_pool[USELESS]
         project.save()
-        until(outcome.exists, "the re-search with the first newcomer", 240)
+        wait_until(outcome.exists, 240)
         assert champion("1")
 
         mlflow.stop()
@@ -199,11 +151,7 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         project.save()
         mlflow.start()
         prefect.start()
-        until(
-            lambda: json.loads(outcome.read_text())["promoted"],
-            "the re-search with the second newcomer",
-            240,
-        )
+        wait_until(lambda: json.loads(outcome.read_text())["promoted"], 240)
         assert champion("2")
 
         before = len(runs(api))
@@ -215,9 +163,5 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         )
         first, second = project.run(sys.executable, "-c", code).stdout.split()
         assert first == second
-        until(
-            lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]),
-            "the last run",
-            180,
-        )
+        wait_until(lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]), 180)
         assert [run["state_type"] for run in runs(api)].count("FAILED") == 0

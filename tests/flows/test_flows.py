@@ -14,9 +14,6 @@ from tests.support.processes import refusing
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
-from ttsgraph.evaluation.found_by import phrase
-from ttsgraph.graphs.budget import CostModel
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.records import Searched, write_record
 from ttsgraph.stages.schemas import Candidates, check
@@ -67,18 +64,6 @@ def test_rows_in_the_archive_are_steps_and_rows_of_the_run_in_mlflow(built, meth
     assert parent.data.tags["found_by"] == summary["found_by"]
 
 
-@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
-def test_the_found_graph_is_a_dag_with_one_sink_within_the_budget(built, method):
-    project, _ = built
-    graph = CollaborationGraph.read(results(project, method) / "graph.json")
-    profile = load_profile("stub", project.folder / "profiles")
-    cost: CostModel = profile.cost_model("math")
-    assert cost.graph_cost(graph) <= profile.budget.limit
-    archive = pd.read_parquet(results(project, method) / "archive.parquet")
-    assert (archive["budget_units"] <= profile.budget.limit).all()
-    assert graph.to_json() in set(archive[archive["split"] == "val"]["graph"])
-
-
 def test_the_questions_are_the_runs_input_under_their_dvc_hash(built):
     project, _ = built
     run_id = json.loads((results(project, "random") / "run.json").read_text())["run_id"]
@@ -86,31 +71,6 @@ def test_the_questions_are_the_runs_input_under_their_dvc_hash(built):
     digest = run.inputs.dataset_inputs[0].dataset.digest
     assert digest == md5(project.folder / "data" / "stub" / "math" / "questions.parquet")
     assert digest in (project.folder / "dvc.lock").read_text()
-
-
-def test_splits_are_disjoint(built):
-    project, _ = built
-    table = pd.read_parquet(project.folder / "data" / "stub" / "math" / "questions.parquet")
-    assert table["split"].value_counts().to_dict() == {
-        "train": 20,
-        "val": 10,
-        "test": 10,
-        "shots": 4,
-    }
-    assert table["text"].is_unique
-
-
-def test_the_report_shows_both_methods(built):
-    project, _ = built
-    page = (project.folder / "reports" / "stub" / "index.html").read_text()
-    assert 'href="stub/index.html"' in (project.folder / "reports" / "index.html").read_text()
-    for method in ("agent_reinforce", "random"):
-        summary = json.loads((results(project, method) / "search.json").read_text())
-        said = phrase(summary["found_by"], method)
-        assert said[0].upper() + said[1:] in page
-    assert page.count("data-chart=") >= 8
-    assert len(list((project.folder / "reports" / "stub" / "plots" / "math").glob("*.svg"))) >= 10
-    assert not re.search(r"""(src|href)=["']?(https?:)?//|@import|url\(["']?http""", page)
 
 
 def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path):
@@ -154,22 +114,6 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
         "report",
     }
     assert "search@math-random" in stages_run(done.stdout)
-
-
-def test_races_concern_the_stages_that_race_only(built):
-    project, _ = built
-    project.profile["search"]["racing"]["enabled"] = True
-    project.save()
-    project.run("python", "-m", "ttsgraph_flows.identity")
-    changed = json.loads(project.run("dvc", "status", "--json").stdout)
-    project.profile["search"]["racing"]["enabled"] = False
-    project.save()
-    stages = {
-        stage.split("@")[0]
-        for stage, why in changed.items()
-        if any("changed deps" in part for part in why)
-    }
-    assert stages == {"init_instances", "search"}
 
 
 def test_a_stage_runs_alone_and_answers_from_the_call_cache(built):

@@ -6,9 +6,7 @@ order.
 """
 
 import json
-import re
 from contextlib import chdir
-from html import unescape
 
 import mlflow
 import pandas as pd
@@ -20,7 +18,7 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
-from ttsgraph_flows import evaluate, report, research
+from ttsgraph_flows import evaluate, research
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import RegistryLoader
 
@@ -115,29 +113,6 @@ def test_its_lineage_holds_and_a_changed_baseline_in_the_run_is_named(project):
             ]
         client.log_text(run, before, path)
         assert lineage("math@champion", project.uri).broken == ()
-
-
-def test_the_reports_first_line_says_so_with_the_figures_of_the_test(project):
-    with chdir(project.folder):
-        report.report.fn()
-    page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
-    first = page.partition('<section id="math"')[2].partition("</h2>")[2].partition("</p>")[0]
-    words = " ".join(
-        unescape(re.sub("<[^>]*>", "", first)).replace("\N{NO-BREAK SPACE}", " ").split()
-    )
-    one = row(project, "single", BEST)
-    found = row(project, "found", "found graph")
-    stands = "as good" if one["p_differs"] >= 0.05 else "better"
-    assert words.startswith(f"Don't use a graph: one call of {BEST} is {stands} (p"), words
-    right = (
-        f"{100 * one['accuracy']:.1f} % right ({100 * one['accuracy_low']:.1f} to"
-        f" {100 * one['accuracy_high']:.1f})"
-    )
-    assert f"{right} against {100 * found['accuracy']:.1f} %, for $" in words
-    more = " ".join(re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ").split())
-    assert (
-        "So it is registered instead of the found graph. It was chosen on these questions" in more
-    )
 
 
 def test_evaluating_again_finds_the_version_and_comes_to_the_same_decision(project, capsys):

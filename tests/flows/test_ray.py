@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.flows.test_torture import outcome
+from tests.flows.test_full_disk import outcome
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows.repro import prefect_server
 

@@ -11,6 +11,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT, Project
+from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.found_by import phrase
@@ -20,21 +21,8 @@ SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
 
 
 @pytest.mark.slow
-def test_stages_run_without_servers_and_their_plots_say_simulated(tmp_path: Path) -> None:
-    project = Project(tmp_path, "http://127.0.0.1:9/v1")
-    settings = SIMULATED | {
-        "pilot": {"questions": 20, "widths": [1, 3], "depths": [1, 2], "max_nodes": 6}
-    }
-    (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(settings))
-    project.params["profile"] = "simulated"
-    project.save()
-    for stage in ("sample", "profile", "pilot", "pilot_plots"):
-        done = project.stage(stage, "--task", "math")
-        assert done.returncode == 0, done.stderr
-    results = tmp_path / "results" / "simulated" / "math"
-    profile = pd.read_parquet(results / "profile.parquet").set_index("model")["accuracy"]
-    assert profile["llama-3.1-8b"] > profile["llama-3.2-3b"] > profile["llama-3.2-1b"]
-    plots = sorted((results / "pilot_plots").glob("*.svg"))
+def test_the_pictures_of_a_simulated_pilot_say_so(searched: SimulatedProject) -> None:
+    plots = sorted((searched.results / "pilot_plots").glob("*.svg"))
     assert len(plots) > 3
     assert all(">simulated<" in plot.read_text() for plot in plots)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ttsgraph.graphs.topologies import parallel
-from ttsgraph_flows.provenance_tags import graph_note, run_tags
+from ttsgraph_flows.provenance_tags import graph_note
 from ttsgraph_flows.recorded import why_models
 
 
@@ -18,10 +18,6 @@ def test_a_note_draws_the_graph_level_by_level() -> None:
         "   [2] fuser large  <- 0, 1  = answer",
         "```",
     ]
-
-
-def test_a_run_has_its_source() -> None:
-    assert run_tags("search")["mlflow.source.name"] == "ttsgraph_flows.search"
 
 
 def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:

@@ -127,15 +127,8 @@ class TestCalls:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
-    project = SimulatedProject(tmp_path_factory.mktemp("published"))
-    project.build()
-    with chdir(project.folder):
-        from ttsgraph_flows import report
-
-        report.report.fn()
-    project.dvc("commit", "-f", "-q")
-    return project
+def built(searched: SimulatedProject, tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
+    return searched.copy(tmp_path_factory.mktemp("published") / "project")
 
 
 def without_results(project: SimulatedProject, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,8 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.journal import read
-from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.dialect import Habits
-from ttsgraph.runtime.limits import Account
+from ttsgraph.models.dialect import Dialect, Habits
 from ttsgraph.serving.running import _read as read_servers
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
@@ -165,7 +163,6 @@ def test_a_damaged_record_is_read_right_or_told(
     )
 
 
-@pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -181,14 +178,14 @@ def test_a_damaged_record_is_read_right_or_told(
     ],
 )
 def test_a_record_without_its_keys_names_the_command_that_makes_it(
-    tmp_path: Path, name: str, text: str
+    tmp_path: Path, text: str
 ) -> None:
-    path = tmp_path / "results" / "laptop" / "math" / name
+    path = tmp_path / "results" / "laptop" / "math" / "start.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode(errors="surrogateescape"))
     command = r"python -m ttsgraph_flows\.init_family --profile laptop --task math"
     with pytest.raises(DataError, match=rf"`{command}`, or `make repro`"):
-        read_record(RECORDS[name][0], path, "init_family")
+        read_record(Started, path, "init_family")
 
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> None:
@@ -212,30 +209,15 @@ def test_what_was_kept_is_there_as_it_was_or_not_at_all(
 
 @SHARED
 @given(data=st.data())
-def test_a_damaged_account_lifts_no_limit(tmp_path: Path, data: st.DataObject) -> None:
-    account = Account(tmp_path / "spent.json", "one")
-    account.write(Spent(12.5, 300, 7.25))
-    content = data.draw(damaged(account.path.read_bytes()))
-    read_right_or_told(account.path, content, account.read, Spent(12.5, 300, 7.25))
-
-
-@SHARED
-@given(data=st.data())
 def test_damaged_habits_are_as_they_were_or_found_out_again(
     tmp_path: Path, data: st.DataObject
 ) -> None:
     path = tmp_path / "endpoints.json"
     habits = Habits(path)
-    habits.keeper("http://here m")(research_dialect())
+    known = Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
+    habits.keeper("http://here m")(known)
     path.write_bytes(data.draw(damaged(path.read_bytes())))
-    assert habits.get("http://here m") in (research_dialect(), None)
-
-
-def research_dialect() -> Any:
-    """What an endpoint without seeds and system messages takes."""
-    from ttsgraph.models.dialect import Dialect
-
-    return Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
+    assert habits.get("http://here m") in (known, None)
 
 
 @SHARED
@@ -260,13 +242,10 @@ def test_a_damaged_record_of_servers_names_servers_or_none(
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
-    """All stages run once, the report too."""
-    project = SimulatedProject(tmp_path_factory.mktemp("records"))
-    project.build()
-    with chdir(project.folder):
-        report.report.fn()
-    return project
+def project(
+    searched: SimulatedProject, tmp_path_factory: pytest.TempPathFactory
+) -> SimulatedProject:
+    return searched.copy(tmp_path_factory.mktemp("records") / "project")
 
 
 RESULTS = Path("results/simulated-small/math")
@@ -363,7 +342,6 @@ REMOVED = None
 SEARCH = "python -m ttsgraph_flows.search --task math --method random"
 EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
 REPORT = "python -m ttsgraph_flows.report"
-NO_KEYS: Mapping[str, bytes] = {"no keys": b"{}"}
 CASES = [
     ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
     ("python -m ttsgraph_flows.pilot --task math", RESULTS / "profile.parquet", b""),

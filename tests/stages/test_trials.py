@@ -14,16 +14,20 @@ from tests.support.oracles import PAPER_POOL
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import Scored
-from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import PilotSettings, RacingSettings
 from ttsgraph.stages.estimate import estimate_run
-from ttsgraph.stages.schemas import Pilots, Trials, check, read_table
+from ttsgraph.stages.schemas import Answers, Pilots, Trials, check, read_table, write_table
 from ttsgraph.stages.trials import (
+    Case,
+    answers_table,
     evaluate_trials,
     pilot_cases,
     pilot_scores,
@@ -38,7 +42,6 @@ from ttsgraph_flows.pilot import pilot
 from ttsgraph_flows.profile import profile_models
 from ttsgraph_flows.sample import sample
 from ttsgraph_flows.stage import load_stage
-from ttsgraph_flows.tracking import SearchTracker
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
@@ -119,18 +122,30 @@ def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run_and_lo
         )
 
 
-def test_the_stage_races_its_multisets_where_the_profile_says_so(tmp_path):
-    project = SimulatedProject(tmp_path)
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """A project with races, a pilot over the budget and a joint objective, up to where its search
+    starts.
+    """
+    project = SimulatedProject(tmp_path_factory.mktemp("trials"))
+    sweeps = {"questions": 8, "widths": [1, 24], "depths": [1, 2], "max_nodes": 4}
+    project.settings["pilot"] = sweeps
     project.settings["init"]["contest"] = {"enabled": False}
     project.settings["search"]["racing"] = {"enabled": True, "confidence": 0.05, "first": 4}
+    project.settings["objective"] = {"kind": "joint", "weight": 0.5, "half_s": 5.0}
     project.save()
     with chdir(project.folder):
         for stage in (sample, profile_models, pilot, init_family, init_instances):
             stage.fn("math")
-    table = check(pd.read_parquet(project.results / "init_instances.parquet"), Trials, "trials")
+    return project
+
+
+def test_the_stage_races_its_multisets_where_the_profile_says_so(staged):
+    table = check(pd.read_parquet(staged.results / "init_instances.parquet"), Trials, "trials")
     assert table["stopped"].any()
-    assert table["n_scored"].max() < project.settings["init"]["questions"]
-    started = json.loads((project.results / "start.json").read_text())["counts"]
+    asked = staged.settings["init"]["questions"]
+    assert (table.loc[table["stopped"], "n_scored"] < asked).all()
+    started = json.loads((staged.results / "start.json").read_text())["counts"]
     assert started in [json.loads(counts) for counts in table.loc[~table["stopped"], "counts"]]
 
 
@@ -232,22 +247,10 @@ def test_an_estimate_of_the_pilots_calls_leaves_out_those_that_its_graphs_share(
     assert 0.2 * every < estimate_run(profile, "math")["calls"]["pilot"] < every
 
 
-def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_agents(tmp_path):
-    project = SimulatedProject(tmp_path)
-    project.settings["init"]["contest"] = {"enabled": False}
-    project.settings["pilot"] = {
-        "questions": 8,
-        "widths": [1, 24],
-        "depths": [1, 2],
-        "max_nodes": 4,
-    }
-    project.settings["objective"] = {"kind": "joint", "weight": 0.5, "half_s": 5.0}
-    project.save()
-    with chdir(project.folder):
-        for stage in (sample, profile_models, pilot, init_family):
-            stage.fn("math")
+def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_agents(staged):
+    with chdir(staged.folder):
         brief = load_stage("math").brief()
-    table = read_table(Pilots, project.results / "pilot.parquet", "pilot")
+    table = read_table(Pilots, staged.results / "pilot.parquet", "pilot")
     assert set(table["within_budget"]) == {True, False}
     assert (table["within_budget"] == (table["budget_units"] <= 20)).all()
     assert [scored.graph.to_json() for scored in brief.pilot] == table["graph"].tolist()
@@ -257,8 +260,8 @@ def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_age
     )
     # The joint objective reaches the first init stage: what it promises are values, between 0 and 1
     # by accuracy and by latency.
-    chosen = json.loads((project.results / "preference.json").read_text())
-    trials = trials_of(pd.read_parquet(project.results / "init_family.parquet"), brief.objective)
+    chosen = json.loads((staged.results / "preference.json").read_text())
+    trials = trials_of(pd.read_parquet(staged.results / "init_family.parquet"), brief.objective)
     best = max(trial.score for trial in trials if trial.counts == {chosen["models"][0]: 1})
     assert f"promised value within the budget: {chosen['models'][0]} " in chosen["reason"]
     assert float(chosen["reason"].split(f"{chosen['models'][0]} ")[-1].split(",")[0]) >= round(
@@ -311,17 +314,7 @@ def test_the_found_graph_is_compared_within_the_same_budget():
     assert cases[3].columns["label"] == "width: b"
 
 
-def test_a_tracking_uri_that_can_not_be_used_is_named():
-    with pytest.raises(InputError, match="MLflow at tracking_uri 'ftp://nowhere'"):
-        SearchTracker("ftp://nowhere", "e", "n", {})
-
-
 def test_answers_with_scores_keep_them(tmp_path):
-    from ttsgraph.evaluation.environment import Feedback, QuestionResult
-    from ttsgraph.models.client import Usage
-    from ttsgraph.stages.schemas import Answers, read_table, write_table
-    from ttsgraph.stages.trials import Case, answers_table
-
     def kept(*grades):
         results = tuple(QuestionResult(str(k), grade, "7", 1.0) for k, grade in enumerate(grades))
         case = Case(chain(["m"]), {"arm": "found", "label": "found graph"})

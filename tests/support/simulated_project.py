@@ -4,8 +4,10 @@ the language models.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from ttsgraph_flows import (
     sample,
     search,
 )
+from ttsgraph_flows.register import relocate
 from ttsgraph_flows.registry import Registry
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
@@ -131,6 +134,17 @@ class SimulatedProject(Copy):
             *stages,
             *(f"{name}@math-{self.method}" for name in ("search", "evaluate")),
         )
+
+    def copy(self, folder: Path) -> SimulatedProject:
+        """The project with all that was made in it, in another folder that does not exist yet."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        other = object.__new__(SimulatedProject)
+        uri = f"sqlite:///{folder}/mlflow.db"
+        other.__dict__ |= deepcopy(self.__dict__) | {"folder": folder, "uri": uri}
+        other.save()
+        with chdir(folder):
+            relocate(uri)
+        return other
 
     def dvc(self, *arguments: str) -> str:
         """Run DVC; returns what it prints."""
