@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from prefect.events import DeploymentEventTrigger, emit_event
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.figures import Drift
-from ttsgraph_flows.ending import say
 
 DRIFTED = "ttsgraph.drifted"
 

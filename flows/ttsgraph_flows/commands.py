@@ -18,7 +18,7 @@ def verify(tasks: Tasks = None) -> None:
 
     Example: ttsgraph verify math
     """
-    from ttsgraph_flows.ending import EXIT_INPUT
+    from ttsgraph.base.ending import EXIT_INPUT
     from ttsgraph_flows.verify import verify as rebuilt
 
     if any(verdict.wrong for verdict in rebuilt(None, tasks or ()).values()):

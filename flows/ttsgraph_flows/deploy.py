@@ -22,12 +22,13 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.deployments import run_deployment
 from prefect.exceptions import PrefectException
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph_flows.alerts import on_drift
-from ttsgraph_flows.ending import guarded, say
+from ttsgraph_flows.ending import guarded
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.research import research, searched_before

@@ -1,24 +1,13 @@
-"""How a stage and what runs several of them end: one line for people on stderr, and an exit code
-that says how.
-"""
+"""How a stage and what runs several of them begin and end."""
 
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ttsgraph.base.errors import InputError, LimitReached, RunStopped
-from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, disk_full
-from ttsgraph.base.secrets import hide_secrets_in_output, redact
+from ttsgraph.base import ending
 
-EXIT_INPUT = 2
-EXIT_STOPPED = 3
-EXIT_LIMIT = 4
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EXIT_CODES = (
     "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile"
     " was reached; 3 and 4 keep what was computed, and the next start goes on"
@@ -29,38 +18,6 @@ PROFILE: Mapping[str, Any] = {
     "help": "a profile of profiles/ (default: the one in params.yaml)",
 }
 """The option that most commands have."""
-
-
-class Stopped(BaseException):
-    """A signal asked to stop. No Exception, as nothing between is to go on."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """TERM, INT and HUP raise Stopped here, once: what ends then is not to be disturbed. INT in a
-    background job too, for which a shell has it ignored.
-    """
-
-    def stop(number: int, _frame: object) -> None:
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def say(line: str) -> None:
-    """Tell the person who runs this, in a line on stderr."""
-    print(redact(line), file=sys.stderr, flush=True)
 
 
 def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
@@ -76,45 +33,16 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run work; turn the errors meant for people into one line on stderr and an exit code."""
-    hide_secrets_in_output()
-    try:
-        work()
-    except InputError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_INPUT)
-    except CLOSED_TO_US as error:
-        say(f"error: {closed_to_us(error)}")
-        sys.exit(EXIT_INPUT)
-    except RunStopped as error:
-        say(f"stopped: {error}")
-        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
-    except Exception as error:
-        if _prefect_away(error):
-            say(
-                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset"
-                " PREFECT_API_URL to have one started here, and start again"
-            )
-            sys.exit(EXIT_STOPPED)
-        if not disk_full(error):
-            raise
-        say(
-            "stopped: the disk is full, or a file has reached its size limit; what was computed is"
-            " kept, free space and start again"
-        )
-        sys.exit(EXIT_STOPPED)
-    except Stopped as stopped:
-        say(f"stopped by {stopped.signal.name}: what was computed is kept, start again to go on")
-        sys.exit(128 + stopped.signal)
-    except KeyboardInterrupt:
-        say("interrupted: what was computed is kept, start again to go on")
-        sys.exit(128 + signal.SIGINT)
+    """As `ending.guarded`, and knows when Prefect's server is away."""
+    ending.guarded(work, _prefect_away)
 
 
-def _prefect_away(error: Exception) -> bool:
-    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has
-    no error of its own.
+def _prefect_away(error: Exception) -> str:
+    """That Prefect's server could not be reached or did not start in time, for which Prefect has
+    no error of its own; "" of other errors.
     """
-    return isinstance(error, RuntimeError) and any(
+    away = isinstance(error, RuntimeError) and any(
         said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API")
     )
+    hint = "start that Prefect server, or unset PREFECT_API_URL to have one started here"
+    return f"{str(error).rstrip('.')}; {hint}, and start again" if away else ""

@@ -19,7 +19,14 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
-from ttsgraph.stages.records import Gated, GateVerdict, Started, read_record, write_record
+from ttsgraph.stages.records import (
+    Gated,
+    GateVerdict,
+    Started,
+    read_found,
+    read_record,
+    write_record,
+)
 from ttsgraph.stages.schemas import (
     Answers,
     Candidates,
@@ -38,7 +45,7 @@ from ttsgraph.stages.trials import (
 )
 from ttsgraph.tasks.base import Question, can_vote
 from ttsgraph_flows.live import live
-from ttsgraph_flows.stage import Stage, load_stage, main, read_found
+from ttsgraph_flows.stage import Stage, load_stage, main
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 """What of a record is of this registry and this commit, so that it is not part of the result."""
@@ -56,7 +63,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     folder = stage.results / method
-    graph, _ = read_found(stage, method)
+    graph, _ = read_found(folder)
     votes_count = can_vote(stage.settings.task)
     budget = stage.profile.budget_on(task)
     start = read_record(Started, stage.results / "start.json", "init_instances")

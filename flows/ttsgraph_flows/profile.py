@@ -2,10 +2,10 @@
 
 from prefect import flow
 
+from ttsgraph.base.ending import say
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.stages.lengths import off_the_mark, profiled
 from ttsgraph.stages.schemas import Profiles
-from ttsgraph_flows.ending import say
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import load_stage, main
 

@@ -8,28 +8,16 @@ from pathlib import Path
 from prefect import flow
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.parsing import Closed
-from ttsgraph.methods.base import require_equal_terms
 from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
-from ttsgraph.reporting.sources import Row, TableSource
+from ttsgraph.reporting.reading import read_task
+from ttsgraph.reporting.report_data import Report, TaskReport
+from ttsgraph.reporting.sources import Row
 from ttsgraph.settings.profile import load_params, load_profile
-from ttsgraph.stages import schemas
-from ttsgraph.stages.records import (
-    GateVerdict,
-    Preferred,
-    Researched,
-    Running,
-    Searched,
-    Started,
-    read_data,
-    read_record,
-)
-from ttsgraph.stages.schemas import Table, read_table
+from ttsgraph.stages.records import Running, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file
-from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main, read_found
+from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
 
 @flow(name="report")
@@ -78,48 +66,9 @@ def _note(found: Report, tracking_uri: str) -> None:
                 )
 
 
-def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
-    folder = stage.results
-    methods = tuple(_method(stage, name) for name in names)
-    require_equal_terms({method.name: method.search["terms"] for method in methods})
+def _task(stage: Stage, methods: tuple[str, ...]) -> TaskReport:
     again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
-    return TaskReport(
-        stage.task,
-        _table(schemas.Questions, stage.questions_path, "sample"),
-        _table(schemas.Profiles, folder / "profile.parquet", "profile"),
-        _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
-        _json(Preferred, folder / "preference.json", "init_family"),
-        _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
-        _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
-        _json(Started, folder / "start.json", "init_instances"),
-        methods,
-        _json(Researched, again, "research") if again.exists() else None,
-    )
-
-
-def _method(stage: Stage, name: str) -> MethodReport:
-    folder = stage.results / name
-    return MethodReport(
-        name,
-        read_found(stage, name)[0],
-        (folder / "graph.json").as_posix(),
-        _json(Searched, folder / "search.json", "search"),
-        _table(schemas.Candidates, folder / "archive.parquet", "search"),
-        _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
-        _table(schemas.Edges, folder / "edges.parquet", "search"),
-        _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
-        _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
-        _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
-        _json(GateVerdict, folder / "verdict.json", "evaluate"),
-    )
-
-
-def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
-    return TableSource(path.as_posix(), read_table(schema, path, made_by))
-
-
-def _json(kind: type[Closed], path: Path, made_by: str) -> Row:
-    return Row(path.as_posix(), "", read_data(kind, path, made_by))
+    return read_task(stage.task, stage.questions_path, stage.results, methods, again)
 
 
 if __name__ == "__main__":

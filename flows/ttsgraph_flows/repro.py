@@ -23,6 +23,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ttsgraph.base.ending import EXIT_INPUT, say, stopped_by_signals
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.state import STATE
@@ -30,7 +31,7 @@ from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import board
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.ending import EXIT_INPUT, command, say, stopped_by_signals
+from ttsgraph_flows.ending import command
 from ttsgraph_flows.identity import identity
 from ttsgraph_flows.live import wants_display
 

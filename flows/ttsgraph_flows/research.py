@@ -18,6 +18,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.agent.base import Brief, Chat
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
@@ -41,7 +42,6 @@ from ttsgraph.tasks.base import Question, can_vote
 from ttsgraph_flows.champion import refresh
 from ttsgraph_flows.deployment import challenger, deploy, read_run_id
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.ending import say
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search

@@ -13,6 +13,7 @@ from prefect import flow
 from ttsgraph.agent.base import Chat, Exchange
 from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.code import MEMORY
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
@@ -38,7 +39,6 @@ from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.ending import say
 from ttsgraph_flows.flow_page import show
 from ttsgraph_flows.live import live
 from ttsgraph_flows.provenance_tags import graph_note

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
@@ -26,7 +27,7 @@ from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.ending import PROFILE, command, say
+from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.stage import Stage, load_stage
 from ttsgraph_flows.verify import copy_into, run_stages
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import write_text
 from ttsgraph.service.book import Book, made_private
 from ttsgraph.tasks.sources import JsonlSource, MixtureSource, Source
-from ttsgraph_flows.ending import say
 from ttsgraph_flows.stage import Stage
 
 SERVED = "served.jsonl"

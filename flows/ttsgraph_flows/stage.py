@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ttsgraph.agent.base import Brief, Chat
-from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import makes, md5
+from ttsgraph.base.ending import say
+from ttsgraph.base.files import md5
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
@@ -30,13 +29,12 @@ from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.lengths import as_measured
-from ttsgraph.stages.records import Searched, read_record
 from ttsgraph.stages.schemas import Pilots, Profiles, Questions, Table, read_table, write_table
 from ttsgraph.stages.trials import pilot_scores
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
-from ttsgraph_flows.ending import PROFILE, command, say
+from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.flow_page import step
 
 NO_LIMITS = LimitSettings()
@@ -239,23 +237,6 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
     loaded = load_profile(params.profile)
     loaded.task(task)
     return Stage(params, loaded, task)
-
-
-def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]:
-    """The graph that a search found, and its figures. Raises InputError when it has not run, or
-    files are not its own.
-    """
-    summary = read_record(Searched, stage.results / method / "search.json", "search")
-    path = stage.results / method / "graph.json"
-    graph = CollaborationGraph.read(path)
-    if graph.content_hash != summary.found_hash:
-        raise DataError(
-            f"{path}: its graph is not the one that the search found; {makes('search', path)}"
-        )
-    path = stage.results / method / "trajectory.csv"
-    if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
-        raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
-    return graph, summary
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:

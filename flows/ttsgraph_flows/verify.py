@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from ttsgraph.base.ending import EXIT_INPUT, say
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
@@ -42,7 +43,7 @@ from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.ending import EXIT_INPUT, PROFILE, command, say
+from ttsgraph_flows.ending import PROFILE, command
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lab.coder.draws import Draw, Plan, draws_of, questions_of, read_plan
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
@@ -26,7 +27,7 @@ from ttsgraph.models.client import Client, Completion
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.ending import EXIT_CODES, guarded
 
 PATIENCE_S = 3600
 """Of one attempt: the server may be halted for quiet timings of others."""

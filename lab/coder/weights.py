@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.ending import EXIT_CODES, guarded
 
 BLOCK = 1 << 20
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttsgraph.api.project_commands import compare, init, run
-from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
-from ttsgraph.base.extras import missing
-from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5, write_text
-from ttsgraph.base.secrets import hide_secrets_in_output, redact
+from ttsgraph.base.ending import guarded
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import md5, write_text
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
 from ttsgraph.scaffold.options import InOrder, ProfileName, TaskName
@@ -40,17 +39,7 @@ cache_app = typer.Typer(
     help="Look at the cache of model calls, and bound it.", no_args_is_help=True
 )
 app.add_typer(cache_app, name="cache")
-for command in (
-    new_task,
-    new_model,
-    register,
-    verify,
-    check,
-    run,
-    compare,
-    dags,
-    schema,
-):
+for command in (new_task, new_model, register, verify, check, run, compare, dags, schema):
     app.command()(command)
 app.command(cls=InOrder)(init)
 
@@ -573,26 +562,9 @@ def cache_prune(
 
 def main() -> None:
     """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped
-    early.
+    early, 4 at a limit.
     """
-    hide_secrets_in_output()
-    try:
-        app()
-    except InputError as error:
-        typer.echo(redact(f"error: {error}"), err=True)
-        sys.exit(2)
-    except CLOSED_TO_US as error:
-        typer.echo(redact(f"error: {closed_to_us(error)}"), err=True)
-        sys.exit(2)
-    except ModuleNotFoundError as error:
-        typer.echo(f"error: {missing(error)}", err=True)
-        sys.exit(2)
-    except LimitReached as error:
-        typer.echo(redact(f"stopped: {error}"), err=True)
-        sys.exit(4)
-    except TTSGraphError as error:
-        typer.echo(redact(f"stopped: {error}"), err=True)
-        sys.exit(3)
+    guarded(app)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -19,9 +20,13 @@ from ttsgraph.api.presets import preset_case
 from ttsgraph.api.result import shown_progress
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.evaluation.progress import Answered
+from ttsgraph.stages.plan import RESULTS, STAGE
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {"init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8}}}
+
+
+OF_A_REGISTRY = {"agent_reinforce/lineage.json", "agent_reinforce/scores.json"}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +125,29 @@ def test_what_is_saved_is_loaded_and_can_be_served(
     again.serve(port=0)
     assert served[0][0] == ("task@saved",)
     assert served[0][1].graph == result.graph
+
+
+def test_a_folder_has_the_tables_and_the_page_of_the_stages(
+    found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, folder = found
+    monkeypatch.chdir(folder)
+    place = result.save("kept")
+    page = (place / "index.html").read_text()
+    sources = {at.partition("#")[0] for at in re.findall(r'data-at="([^"]+)"', page)}
+    assert {Path(source).parts[:2] for source in sources} == {("kept", "tables")}
+    assert all(Path(source).exists() for source in sources)
+    assert "ttsgraph serve kept" in page
+    assert "champion" not in page
+    method = place / "tables" / "agent_reinforce"
+    assert list(pd.read_parquet(method / "test.parquet")["label"]) == [
+        row["graph"] for row in result.compare()
+    ]
+    for stage in ("profile", "init_family", "init_instances", "search", "evaluate"):
+        for path in STAGE[stage].writes:
+            name = path.format(profile="", task="", method="agent_reinforce").rpartition("//")[2]
+            if path.startswith(RESULTS) and name not in OF_A_REGISTRY:
+                assert (place / "tables" / name).exists(), path
 
 
 def test_a_team_of_ones_own_is_compared_as_the_page_says(

@@ -26,7 +26,7 @@ STAGE = """
 import sys, time
 from ttsgraph_flows.board import picture
 from ttsgraph_flows.live import live
-from ttsgraph_flows.ending import say
+from ttsgraph.base.ending import say
 from ttsgraph.models.client import Usage
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
 from ttsgraph.settings.stages import LimitSettings

@@ -13,6 +13,7 @@ from tests.support.oracles import CHAIN_OF_3_LLAMA_8B, LABELED, UNLABELED
 from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph import cli
+from ttsgraph.base import ending
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel
 
@@ -31,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ttsgraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """The program, in this process; tests/api/test_mistakes.py starts it in one of its own."""
-    monkeypatch.setattr(cli, "hide_secrets_in_output", lambda: None)
+    monkeypatch.setattr(ending, "hide_secrets_in_output", lambda: None)
 
     def run(*arguments: str) -> SimpleNamespace:
         monkeypatch.setattr(sys, "argv", ["ttsgraph", *arguments])

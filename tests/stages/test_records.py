@@ -33,6 +33,7 @@ from ttsgraph.stages.records import (
     Searched,
     Started,
     read_data,
+    read_found,
     read_record,
     write_record,
 )
@@ -48,7 +49,6 @@ from ttsgraph_flows import (
     sample,
     search,
 )
-from ttsgraph_flows.stage import load_stage, read_found
 
 STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
 PREFERRED = {"models": ["m", "n"], "reason": "m is better", "exchanges": []}
@@ -281,7 +281,7 @@ def readers(path: Path) -> Callable[[], Any]:
         return lambda: read_data(FILES[path][0], path, FILES[path][1])
     if path.name == "journal.jsonl":
         return lambda: read(path).entries
-    return lambda: read_found(load_stage("math"), "random")[0].content_hash
+    return lambda: read_found(METHOD)[0].content_hash
 
 
 @pytest.mark.slow
@@ -440,6 +440,6 @@ def test_a_graph_that_is_not_the_found_one_is_told(project: SimulatedProject) ->
                 DataError,
                 match="its graph is not the one that the search found; the stage 'search' makes it",
             ):
-                read_found(load_stage("math"), "random")
+                read_found(METHOD)
         finally:
             path.write_text(content)

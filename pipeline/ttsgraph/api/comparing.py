@@ -125,30 +125,6 @@ def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TeamTest:
-    """A team on the test questions beside what a search found that may cost as much, and whether it
-    is worth it.
-    """
-
-    result: Result
-    team: str
-    seed: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        table = self.result.compare()
-        rows = [dict(row) for row in table]
-        return {
-            "team": self.team,
-            "seed": self.seed,
-            "rows": rows,
-            "used": table.used,
-            "reason": table.reason,
-            "verdict": table.verdict,
-        }
-
-
 async def compare_team(
     profile: Profile,
     task: str,
@@ -158,7 +134,7 @@ async def compare_team(
     method: str = METHOD,
     publish: Publish = ignore,
     say: Callable[[str], None] = lambda line: None,
-) -> TeamTest:
+) -> Result:
     """Search within what a team costs, and test both on the same questions. Raises as
     `search_whole`.
     """
@@ -167,7 +143,7 @@ async def compare_team(
     searched = await search_whole(
         profile, task, splits, seed, method, publish=publish, say=say, team=case
     )
-    return TeamTest(result_of(searched), label, seed)
+    return result_of(searched)
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:

@@ -243,7 +243,7 @@ async def run(
     searched = await search_whole(
         profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
     )
-    result = result_of(searched)
+    result = result_of(searched, params.profile)
     folder = Path("results") / params.profile / task
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SCORES, json.dumps(scores_of(result, params.seed), indent=1))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.scaffold.options import ORDER, ProfileName, TaskName, echo
@@ -152,6 +153,9 @@ def _require_price(price: Mapping[str, float], option: str) -> None:
         )
 
 
+NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
+
+
 def run(
     task: Annotated[
         str | None, typer.Option(help="a task of the profile (default: those of params.yaml)")
@@ -167,8 +171,8 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Search, test and save the graph to use, without the stages: no Prefect, DVC or MLflow, no
-    pilot, no registry.
+    """Search, test and save the graph to use with its page, without the stages: no Prefect, DVC or
+    MLflow, no pilot, no registry.
 
     Example: ttsgraph run --task sample
     """
@@ -180,7 +184,7 @@ def run(
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     params = load_params()
     for name in params.tasks if task is None else (task,):
-        with shown_progress(True) as publish:
+        with stopped_by_signals(), shown_progress(True) as publish:
             result, folder = asyncio.run(project.run(params, name, publish, echo, method, limit))
         echo(
             f"{name}: {result.sentence}",
@@ -189,6 +193,7 @@ def run(
             "",
             str(result.compare()),
             f"${result.spent.dollars:.4f} spent now; {folder} has the graph",
+            f"page: {page}" if (page := folder / "index.html").exists() else NO_PAGE,
             f"next: ttsgraph serve {folder}",
         )
 
@@ -254,10 +259,9 @@ def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset:
             loaded, task, team, label, params.seed, params.methods[0], publish, echo
         )
         found = asyncio.run(work)
-    echo(
-        str(found.result.compare()),
-        _written(name, task, label, found.to_dict()),
-    )
+    table = found.compare()
+    told = {"team": label, "seed": params.seed} | table.to_dict()
+    echo(str(table), _written(name, task, label, told))
 
 
 def _written(profile: str, task: str, name: str, told: dict[str, Any]) -> str:

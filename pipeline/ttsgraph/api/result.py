@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -32,7 +32,6 @@ from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
 
 COMPARISON = "comparison.json"
-SAID = ("sentence", "verdict")
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
 
 T = TypeVar("T")
@@ -55,6 +54,10 @@ class Comparison:
 
     verdict: str = ""
     """Whether the team that was compared is worth it; "" where there was none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, of which `Comparison(**data)` makes it again."""
+        return asdict(self) | {"rows": [dict(row) for row in self.rows]}
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -114,9 +117,13 @@ class Result:
         comparison: Comparison,
         spent: Spent | None = None,
         folder: Path | None = None,
+        searched: Searched | None = None,
+        profile: str = "search",
     ) -> None:
         self.deployed = deployed
         self._comparison = comparison
+        self._searched = searched
+        self._profile = profile
         self.folder = folder
         self.spent = spent or Spent()
 
@@ -148,16 +155,21 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write bundle.json, which `ttsgraph serve` takes too, and the comparison into a folder;
-        returns it.
+        returns it. After a search the folder also gets its tables, as the stages write them, and
+        their page, index.html, where the extra `page` is installed.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
-        rows = [dict(row) for row in self._comparison.rows]
-        told = {"rows": rows, "used": self._comparison.used, "reason": self._comparison.reason}
-        told |= {name: getattr(self._comparison, name) for name in SAID}
-        write_text(place / COMPARISON, json.dumps(told, indent=1))
+        write_text(place / COMPARISON, json.dumps(self._comparison.to_dict(), indent=1))
         self.folder = place
+        if self._searched is not None:
+            try:
+                from ttsgraph.api.kept import write_kept  # of the extra `page`
+
+                write_kept(place, self._searched, self._profile)
+            except ModuleNotFoundError as error:
+                missing(error)  # raises where it is no extra's
         return place
 
     def export(self, file: str | Path, form: str = "python") -> Path:
@@ -268,8 +280,7 @@ def load(folder: str | Path) -> Result:
     """What `Result.save` wrote. Raises InputError naming the file."""
     place = Path(folder)
     told = read_json(place / COMPARISON, "search")
-    said = {name: told.get(name, "") for name in SAID}
-    comparison = Comparison(tuple(told["rows"]), told["used"], told["reason"], **said)
+    comparison = Comparison(**told | {"rows": tuple(told["rows"])})
     return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
 
 
@@ -298,8 +309,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return found[0]
 
 
-def result_of(searched: Searched) -> Result:
-    """What a whole search came to, for use."""
+def result_of(searched: Searched, profile: str = "search") -> Result:
+    """What a whole search came to, for use; `profile` is the name of its profile."""
     table = searched.table
     rows = tuple(
         {
@@ -320,7 +331,7 @@ def result_of(searched: Searched) -> Result:
     pool = searched.profile.model_pool()
     sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
     comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
-    return Result(deployed, comparison, searched.spent)
+    return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
 
 
 @contextmanager

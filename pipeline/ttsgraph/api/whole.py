@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import GraphError
+from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
 from ttsgraph.deployment.bundle import Figures
@@ -27,6 +29,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import searcher_class
+from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import ROOM, Client, Completion, Request
 from ttsgraph.pool.spec import ModelPool
@@ -35,6 +38,7 @@ from ttsgraph.runtime.limits import Meter, MeteredClient, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
@@ -68,6 +72,26 @@ class Searched:
 
     figures: Figures = field(default=Figures())
     """What the graph to use did in its test, which service is held against."""
+
+    made: Made | None = None
+    """What its tables are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """All that a whole search came by on its way, from the questions to the test."""
+
+    seed: int
+    method: str
+    questions: Mapping[str, Sequence[Question]]
+    alone: pd.DataFrame
+    contest: Contest
+    found: Found
+    archive: Archive
+    journal: bytes
+    cases: Sequence[Case]
+    feedbacks: Sequence[Feedback]
+    nodes: pd.DataFrame
 
 
 class CountingClient(MeteredClient):
@@ -160,15 +184,22 @@ async def search_whole(
         if team is not None:
             measured = _within(measured, task, team.graph)
         environment.pool = measured.model_pool(task)
-        graph, router = await _found(
+        contest, found, archive, journal = await _found(
             measured, task, alone, environment, train, val, seed, method, publish
         )
-        cases = _rivals(measured, task, alone, graph, router) + ([] if team is None else [team])
-        feedbacks = await cases_feedback(cases, environment, test, publish)
+        cases = _rivals(measured, task, alone, found.graph, contest.router)
+        cases += [] if team is None else [team]
+        feedbacks = await cases_feedback(cases, environment.with_free_node_grades(), test, publish)
+        nodes = await tried_without(
+            found.graph, measured.cost_model(task), environment, [], val[0], feedbacks[0]
+        )
     for line in counting.lines():
         say(line)
-    found = _searched(measured, task, cases, feedbacks, tuple(questions["shots"]), meter.now)
-    return replace(found, calls=len(counting.asked))
+    made = Made(
+        seed, method, questions, alone, contest, found, archive, journal, cases, feedbacks, nodes
+    )
+    searched = _searched(measured, task, made, meter.now)
+    return replace(searched, calls=len(counting.asked))
 
 
 @asynccontextmanager
@@ -189,8 +220,8 @@ async def _found(
     seed: int,
     method: str,
     publish: Publish,
-) -> tuple[CollaborationGraph, CollaborationGraph | None]:
-    """The graph that contest and search find, and the router of single calls, if any."""
+) -> tuple[Contest, Found, Archive, bytes]:
+    """What contest and search come to, the archive, and the journal behind it."""
     brief = brief_of(profile, task, scores_of(alone), train)
     contest = Contest(brief, train, val, profile.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)
@@ -201,11 +232,16 @@ async def _found(
     problem = Problem(
         brief, profile.search, profile.agent, counts, seed, None, contenders, learnt, left
     )
-    driver = Driver(brief.cost, profile.search, Archive(), publish=publish)
-    found = await driver.run(
-        make_searcher(method, problem), environment.with_free_node_grades(), train, val
-    )
-    return found.graph, contest.router
+    with (
+        TemporaryDirectory() as folder,
+        closing(Journal(Path(folder) / "journal.jsonl", {"type": "search"})) as journal,
+    ):
+        archive = Archive(journal)
+        driver = Driver(brief.cost, profile.search, archive, publish=publish)
+        found = await driver.run(
+            make_searcher(method, problem), environment.with_free_node_grades(), train, val
+        )
+        return contest, found, archive, journal.path.read_bytes()
 
 
 def _within(profile: Profile, task: str, team: CollaborationGraph) -> Profile:
@@ -229,23 +265,26 @@ def _rivals(
     return test_cases(found, NO_PILOT, alone, budget, votes_count, router)
 
 
-def _searched(
-    profile: Profile,
-    task: str,
-    cases: Sequence[Case],
-    feedbacks: Sequence[Feedback],
-    shots: tuple[Question, ...],
-    spent: Spent,
-) -> Searched:
+def _searched(profile: Profile, task: str, made: Made, spent: Spent) -> Searched:
     """Which graph to use, by the gate, and all that was tested."""
     cost = profile.cost_model(task)
+    cases, feedbacks = made.cases, made.feedbacks
     deploy = profile.deploy
     arms = tuple(arms_of(cases, feedbacks, cost))
     choice = choose(arms, deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     chosen = figures_of(feedbacks[choice.place], cases[choice.place].graph)
     return Searched(
-        cases[choice.place].graph, choice, table, profile, task, shots, spent, arms, figures=chosen
+        cases[choice.place].graph,
+        choice,
+        table,
+        profile,
+        task,
+        tuple(made.questions["shots"]),
+        spent,
+        arms,
+        figures=chosen,
+        made=made,
     )
 
 

@@ -270,14 +270,14 @@ def _last_edges(table: TableSource) -> list[Row]:
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
-    """The tables of everything on a task that called models."""
+    """The tables of everything on a task that called models; those without rows are left out."""
     before = [
         ("profile", task.profile),
         ("pilot", task.pilot),
         ("init: family", task.family_trials),
         ("init: instances", task.trials),
     ]
-    return before + [
+    of_methods = [
         (f"{stage}, {method.name}", table)
         for method in task.methods
         for stage, table in (
@@ -286,3 +286,4 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
             ("without each node", method.nodes),
         )
     ]
+    return [(stage, table) for stage, table in before + of_methods if len(table)]

@@ -62,12 +62,21 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A profile's results on all its tasks; `settings` is the profile as a source of figures."""
+    """A profile's results on all its tasks; `settings` is the profile as a source of figures.
+
+    `folder` is given where one call made all of it, without stages and a registry.
+    """
 
     name: str
     profile: Profile
     settings: Row
     tasks: Sequence[TaskReport]
+    folder: str = ""
+
+    @property
+    def tables(self) -> str:
+        """Where its tables are."""
+        return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property
     def simulated(self) -> bool:

@@ -14,6 +14,7 @@ KINDS = {
     "single": "best single call",
     "router": "router of single calls",
     "self_consistency": "majority vote",
+    "team": "team",
     "fixed_topology": "best pilot graph",
 }
 """What each arm of the comparison is."""

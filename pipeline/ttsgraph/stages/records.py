@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
-from ttsgraph.base.files import checked_json, checked_text, makes, write_text
+from ttsgraph.base.files import checked_json, checked_text, makes, md5, write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.found_by import PATTERN
@@ -227,3 +227,20 @@ def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
     makes it anew.
     """
     return parse(kind, read_data(kind, path, made_by), str(path))
+
+
+def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
+    """The graph that a search found, and its figures. Raises InputError when it has not run, or
+    files are not its own.
+    """
+    summary = read_record(Searched, folder / "search.json", "search")
+    path = folder / "graph.json"
+    graph = CollaborationGraph.read(path)
+    if graph.content_hash != summary.found_hash:
+        raise DataError(
+            f"{path}: its graph is not the one that the search found; {makes('search', path)}"
+        )
+    path = folder / "trajectory.csv"
+    if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
+        raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
+    return graph, summary

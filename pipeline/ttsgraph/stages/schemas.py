@@ -296,8 +296,10 @@ class Nodes(Scores):
         return prompt.map(_is_json)
 
 
-ARMS = ["found", "single", "router", "self_consistency", "fixed_topology"]
-"""What is compared on test questions: what was found, and what comes without a search."""
+ARMS = ["found", "single", "router", "self_consistency", "fixed_topology", "team"]
+"""What is compared on test questions: what was found, what comes without a search, and a team that
+somebody has already.
+"""
 
 
 class Evaluations(GraphScores):

@@ -1,0 +1,115 @@
+"""What a whole search leaves in a folder: the tables and the page that the stages leave of one.
+
+Next to its graph stand `index.html` and `tables/`, with files of the names and columns that the
+stages write. There is no pilot and no registry; both are empty, or left out of the page.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ttsgraph.api.whole import Made, Searched
+from ttsgraph.base.files import md5, write_text
+from ttsgraph.deployment.provenance import revisions, settings_sha256
+from ttsgraph.reporting.page import write_report
+from ttsgraph.reporting.reading import read_task
+from ttsgraph.reporting.report_data import Report
+from ttsgraph.reporting.sources import Row
+from ttsgraph.stages import schemas
+from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record
+from ttsgraph.stages.schemas import write_table
+from ttsgraph.stages.searched import write_search
+from ttsgraph.stages.standings import contest_evidence, contest_table, preference_of, start_data
+from ttsgraph.stages.trials import answers_table
+from ttsgraph.stages.worth import predicted_losses, with_worth
+from ttsgraph.tasks.questions import questions_table
+
+TABLES = "tables"
+
+
+def write_kept(folder: Path, searched: Searched, name: str) -> Path:
+    """Write the tables and the page of a search, under the name of its profile; returns the page's
+    path. Raises ModuleNotFoundError where what tables or plots need is not installed.
+    """
+    made = searched.made
+    assert made is not None, "a search that was loaded from a folder has no tables"
+    tables = folder / TABLES
+    _write_start(tables, searched, made)
+    _write_method(tables / made.method, searched, made)
+    settings = searched.profile.model_dump(mode="json")
+    write_text(tables / "settings.json", json.dumps(settings, indent=1))
+    report = Report(
+        name,
+        searched.profile,
+        Row((tables / "settings.json").as_posix(), "", settings),
+        [read_task(searched.task, tables / "questions.parquet", tables, [made.method])],
+        folder.as_posix(),
+    )
+    return write_report(folder, report)
+
+
+def _write_start(folder: Path, searched: Searched, made: Made) -> None:
+    """What comes before the search: questions, models alone, and the contest."""
+    contest = made.contest
+    preference = preference_of(contest, contest.standings)
+    kept = searched.profile.init.contest.kept
+    for table, schema, file in (
+        (questions_table(made.questions), schemas.Questions, "questions"),
+        (made.alone, schemas.Profiles, "profile"),
+        (schemas.Pilots.empty(), schemas.Pilots, "pilot"),
+        (schemas.Trials.empty(), schemas.Trials, "init_family"),
+        (contest_table(contest), schemas.Trials, "init_instances"),
+        (contest_evidence(contest), schemas.Evidence, "evidence"),
+    ):
+        write_table(table, schema, folder / f"{file}.parquet")
+    chosen = {"models": list(preference.models), "reason": preference.reason}
+    write_record(Preferred, folder / "preference.json", chosen)
+    write_record(Started, folder / "start.json", start_data(contest, kept))
+
+
+def _write_method(folder: Path, searched: Searched, made: Made) -> None:
+    """The search and its test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "journal.jsonl").write_bytes(made.journal)
+    write_search(folder, made.found, made.archive, searched.spent)
+    brief = brief_of(
+        searched.profile, searched.task, scores_of(made.alone), made.questions["train"]
+    )
+    rng = np.random.default_rng([made.seed, 2])
+    losses = predicted_losses(made.found.graph, brief, made.contest.evidence, rng)
+    nodes = with_worth(made.nodes, made.found.graph, made.feedbacks[0], losses)
+    grader = searched.profile.task(searched.task).task
+    answers = answers_table(made.cases, made.feedbacks, grader.extract)
+    write_table(searched.table, schemas.Evaluations, folder / "test.parquet")
+    write_table(nodes, schemas.Nodes, folder / "nodes.parquet")
+    write_table(answers, schemas.Answers, folder / "answers.parquet")
+    choice = searched.choice
+    gate = made.cases[choice.place].columns | {"verdict": choice.verdict, "reason": choice.reason}
+    write_record(
+        GateVerdict,
+        folder / "verdict.json",
+        {"gate": gate, "record": _record(folder, searched, made)},
+    )
+
+
+def _record(folder: Path, searched: Searched, made: Made) -> dict[str, object]:
+    """Where it comes from, as far as files say it."""
+    profile = searched.profile
+    questions = folder.parent / "questions.parquet"
+    files = [*folder.parent.glob("*.*"), *folder.glob("*.*")]
+    return {
+        "seed": made.seed,
+        "dataset": {
+            "path": questions.as_posix(),
+            "md5": md5(questions),
+            "splits": {split: len(each) for split, each in made.questions.items()},
+        },
+        "settings_sha256": settings_sha256(profile, searched.task),
+        "warm_from": None,
+        "files": {path.as_posix(): md5(path) for path in sorted(files)},
+        "models": {name: revision.model_dump() for name, revision in revisions(profile).items()},
+    }

@@ -1,0 +1,90 @@
+"""How a command or a stage ends: one line for people on stderr, and an exit code that says how."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
+from ttsgraph.base.extras import missing
+from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, disk_full
+from ttsgraph.base.secrets import hide_secrets_in_output, redact
+
+EXIT_INPUT = 2
+EXIT_STOPPED = 3
+EXIT_LIMIT = 4
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """A signal asked to stop. No Exception, as nothing between is to go on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """TERM, INT and HUP raise Stopped here, once: what ends then is not to be disturbed. INT in a
+    background job too, for which a shell has it ignored.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say(line: str) -> None:
+    """Tell the person who runs this, in a line on stderr."""
+    print(redact(line), file=sys.stderr, flush=True)
+
+
+def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda error: "") -> None:
+    """Run work; turn the errors meant for people into one line on stderr and an exit code.
+
+    `known` says in words why an error of another library's stops a run; "" of one that is a defect.
+    """
+    hide_secrets_in_output()
+    try:
+        work()
+    except InputError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_INPUT)
+    except CLOSED_TO_US as error:
+        say(f"error: {closed_to_us(error)}")
+        sys.exit(EXIT_INPUT)
+    except ModuleNotFoundError as error:
+        say(f"error: {missing(error)}")
+        sys.exit(EXIT_INPUT)
+    except TTSGraphError as error:
+        say(f"stopped: {error}")
+        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
+    except Exception as error:
+        if why := known(error):
+            say(f"stopped: {why}")
+            sys.exit(EXIT_STOPPED)
+        if not disk_full(error):
+            raise
+        say(
+            "stopped: the disk is full, or a file has reached its size limit; what was computed is"
+            " kept, free space and start again"
+        )
+        sys.exit(EXIT_STOPPED)
+    except Stopped as stopped:
+        say(f"stopped by {stopped.signal.name}: what was computed is kept, start again to go on")
+        sys.exit(128 + stopped.signal)
+    except KeyboardInterrupt:
+        say("interrupted: what was computed is kept, start again to go on")
+        sys.exit(128 + signal.SIGINT)
