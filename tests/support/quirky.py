@@ -68,9 +68,12 @@ class Quirky(StubServer):
         text = "\n".join(message["content"] for message in body["messages"])
         asked = next((q for q in self.known if q in text), None)
         right = self.known.get(asked or "", "none")
-        draw = hashlib.sha256(f"{body['model']}{asked}{count}".encode()).digest()[0] / 256
+        # A client that sends seeds gets the same answer to the same call, whenever it asks.
+        of = [body["model"], asked, body.get("reasoning_effort"), body.get("seed", count)]
+        digest = hashlib.sha256(json.dumps([of, text]).encode()).digest()
+        draw = digest[0] / 256
         wrong = sorted(set(self.known.values()) - {right}) or ["nothing"]
-        reply = right if draw < self.skills[body["model"]] else wrong[count % len(wrong)]
+        reply = right if draw < self.skills[body["model"]] else wrong[digest[1] % len(wrong)]
         if re.search(r"^A[.)]", text, re.MULTILINE):
             reply = f"The answer is ({reply})."
         bound = body.get("max_tokens") or body.get("max_completion_tokens") or 10**6
