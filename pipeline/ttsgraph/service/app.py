@@ -197,7 +197,7 @@ class App:
             status = state.get("status", sent)
             self._ended(scope, status, time.perf_counter() - started)
             if trace is not None:
-                trace.finish(status, state["trace_id"], state.get("answering"))
+                trace.finish(status, state.get("answering"))
 
     def _ended(self, scope: Scope, status: int, seconds: float) -> None:
         state = scope["state"]

@@ -5,25 +5,37 @@ Where spans go, sampling, batches and resources are the usual OTEL_* variables. 
 OpenTelemetry's conventions for generative models, the rest begins with `ttsgraph.`. It needs the
 extra `traces`, which only this imports.
 
-While a request is answered, a node only draws the id that its models are told. Its span is made
-when the request has ended, with all that is known then, and only where the request is sampled.
+While a request is answered, only the ids are drawn that its models are told. Spans are made once
+it has ended, where it is sampled, of several requests at once: one after the other that takes a
+third of the time that it takes between other work.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, SpanKind, StatusCode, format_span_id, set_span_in_context
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    StatusCode,
+    get_current_span,
+    set_span_in_context,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ttsgraph.base.secrets import environment_secrets, redact
@@ -35,25 +47,26 @@ if TYPE_CHECKING:
     from ttsgraph.service.run import ServedRun
 
 HIDDEN = "[redacted]"
+TOGETHER = 64
+SOON_S = 1.0
+"""Spans are made of so many requests that ended, or so long after the first of them."""
+
 Attributes = dict[str, Any]
 
 
-class RequestIds(RandomIdGenerator):
-    """Where no caller's trace goes on, it goes by the request's id; a node's span by the id that
-    its models were told.
-    """
+class GivenIds(RandomIdGenerator):
+    """The ids that were told before the spans were made that have them."""
 
-    request_id = ""
+    trace_id = 0
     span_id = 0
 
     def generate_trace_id(self) -> int:
-        """That of the request that begins now."""
-        return int(self.request_id, 16)
+        """That of the request whose span is made."""
+        return self.trace_id
 
     def generate_span_id(self) -> int:
-        """That of the node whose span is made, else a new one."""
-        given, self.span_id = self.span_id, 0
-        return given or super().generate_span_id()
+        """That which was told, or a new one."""
+        return self.span_id or super().generate_span_id()
 
 
 class Tracing:
@@ -61,25 +74,47 @@ class Tracing:
 
     def __init__(self, settings: TraceSettings) -> None:
         self.texts = settings.texts
-        self.ids = RequestIds()
-        self.propagator = TraceContextTextMapPropagator()
+        self._ids = GivenIds()
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         resource = Resource(named).merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(
-            resource=resource, id_generator=self.ids, shutdown_on_exit=False
+            resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.endpoint)))
-        self.tracer = self._provider.get_tracer("ttsgraph")
+        self._tracer = self._provider.get_tracer("ttsgraph")
         self._secrets = environment_secrets()
         self._hide = [re.compile(pattern) for pattern in settings.redact]
+        self._ended: list[Callable[[], None]] = []
 
     def begin(self, request_id: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
-        """The trace of a request that begins now."""
-        self.ids.request_id = request_id
-        within = self.propagator.extract(headers)
-        return RequestTrace(
-            self, self.tracer.start_span(f"POST {path}", within, SpanKind.SERVER), path
-        )
+        """The trace of a request that begins now: the caller's, or by the request's id."""
+        within = TraceContextTextMapPropagator().extract(headers)
+        caller = get_current_span(within).get_span_context()
+        trace_id = caller.trace_id if caller.is_valid else int(request_id, 16)
+        found = self._provider.sampler.should_sample(within, trace_id, f"POST {path}")
+        sampled = found.decision is Decision.RECORD_AND_SAMPLE
+        return RequestTrace(self, request_id, path, (within, headers), trace_id, sampled)
+
+    def span(
+        self, name: str, within: Context, kind: SpanKind, ids: tuple[int, int], at: int
+    ) -> Span:
+        """A span of these ids (0 for a new one of its own) that began then (nanoseconds)."""
+        self._ids.trace_id, self._ids.span_id = ids
+        return self._tracer.start_span(name, within, kind, start_time=at)
+
+    def add(self, make: Callable[[], None]) -> None:
+        """A request has ended: its spans are made soon."""
+        self._ended.append(make)
+        if len(self._ended) >= TOGETHER:
+            self.make()
+        elif len(self._ended) == 1:
+            asyncio.get_running_loop().call_later(SOON_S, self.make)
+
+    def make(self) -> None:
+        """Make the spans of what ended."""
+        ended, self._ended = self._ended, []
+        for make in ended:
+            make()
 
     def messages(self, said: Sequence[tuple[str, str]]) -> str:
         """(whose, which) words as the conventions write them."""
@@ -98,63 +133,82 @@ class Tracing:
 
     def close(self) -> None:
         """Send what is left."""
+        self.make()
         self._provider.shutdown()
 
 
 class RequestTrace:
     """The spans of one request; all end with it, with all that is known then."""
 
-    def __init__(self, tracing: Tracing, span: Span, path: str) -> None:
+    def __init__(
+        self,
+        tracing: Tracing,
+        request_id: str,
+        path: str,
+        caller: tuple[Context, Mapping[str, str]],
+        trace_id: int,
+        sampled: bool,
+    ) -> None:
+        self._within, self._headers = caller
         self._tracing = tracing
-        self._span = span
+        self._request_id = request_id
         self._path = path
+        self._trace_id = trace_id
+        self._sampled = sampled
+        self._own_id = random.getrandbits(64) or 1
+        self._began = time.time_ns()
         self._nodes: dict[int, tuple[int, int]] = {}  # their spans' ids, and when they asked
         self._ended: dict[int, int] = {}
-        self._headers: dict[str, str] = {}
-        tracing.propagator.inject(self._headers, set_span_in_context(span))
 
     def begin(self, node: int) -> Mapping[str, str]:
         """A node asks its model, perhaps another one after the first; returns the headers that its
         requests carry.
         """
         if node not in self._nodes:
-            self._nodes[node] = self._tracing.ids.generate_span_id(), time.time_ns()
-        version, trace, _, flags = self._headers["traceparent"].split("-")
-        context = "-".join((version, trace, format_span_id(self._nodes[node][0]), flags))
+            self._nodes[node] = random.getrandbits(64) or 1, time.time_ns()
+        own = self._nodes[node][0]
+        context = f"00-{self._trace_id:032x}-{own:016x}-{int(self._sampled):02x}"
         return {**self._headers, "traceparent": context}
 
     def end(self, node: int) -> None:
         """Its call has ended."""
         self._ended[node] = time.time_ns()
 
-    def finish(self, status: int, request_id: str, answering: Answering | None) -> None:
+    def finish(self, status: int, answering: Answering | None) -> None:
         """The request has ended with this HTTP status."""
-        span = self._span
-        now = time.time_ns()
-        if span.is_recording():
-            found: Attributes = {
-                "http.route": self._path,
-                "http.response.status_code": status,
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.provider.name": "ttsgraph",
-                "gen_ai.response.id": f"chatcmpl-{request_id}",
-            }
-            if status >= 500:
-                found["error.type"] = str(status)
-                span.set_status(StatusCode.ERROR, f"HTTP {status}")
-            if answering is not None:
-                found |= self._of_answer(answering)
-                span.update_name(f"invoke_agent {answering.live.name}")
-                within = set_span_in_context(span)
-                for i in answering.run.runner.graph.order:
-                    self._add_node(answering.run, i, within, now)
-            span.set_attributes(found)
+        if self._sampled:
+            self._tracing.add(partial(self._make, status, answering, time.time_ns()))
+
+    def _make(self, status: int, answering: Answering | None, now: int) -> None:
+        found: Attributes = {
+            "http.route": self._path,
+            "http.response.status_code": status,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": "ttsgraph",
+            "gen_ai.response.id": f"chatcmpl-{self._request_id}",
+        }
+        name = f"POST {self._path}"
+        if answering is not None:
+            name = f"invoke_agent {answering.live.name}"
+            found |= self._of_answer(answering)
+        ids = self._trace_id, self._own_id
+        span = self._tracing.span(name, self._within, SpanKind.SERVER, ids, self._began)
+        if status >= 500:
+            found["error.type"] = str(status)
+            span.set_status(StatusCode.ERROR, f"HTTP {status}")
+        span.set_attributes(found)
+        if answering is not None:
+            within = set_span_in_context(span)
+            for i in answering.run.runner.graph.order:
+                self._add_node(answering.run, i, within, now)
         span.end(now)
 
     def _of_answer(self, answering: Answering) -> Attributes:
         deployed = answering.live.deployed
         run = answering.run
-        usage = run.used()
+        task = answering.task
+        done = task.done() and not task.cancelled() and task.exception() is None
+        usage = task.result().usage if done else run.used()
         found = {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": deployed.version,
@@ -189,10 +243,11 @@ class RequestTrace:
                 found["ttsgraph.votes"] = heard
                 found["ttsgraph.voters"] = len(reads)
                 found["ttsgraph.stopped_early"] = heard < len(reads)
-        self._tracing.ids.span_id, began = self._nodes.get(i, (0, now))
-        span = self._tracing.tracer.start_span(
-            f"chat {model}" if calls else f"{role} {i}", within, SpanKind.CLIENT, found, (), began
-        )
+        own_id, began = self._nodes.get(i, (0, now))
+        name = f"chat {model}" if calls else f"{role} {i}"
+        ids = self._trace_id, own_id
+        span = self._tracing.span(name, within, SpanKind.CLIENT, ids, began)
+        span.set_attributes(found)
         if how == "failed":
             span.set_attribute("error.type", "call_failed")
             span.set_status(StatusCode.ERROR, self._tracing.shown(why))
@@ -209,8 +264,6 @@ class RequestTrace:
             return found
         request = run.requests[i]
         found["gen_ai.request.max_tokens"] = request.sampling.max_tokens
-        if request.sampling.temperature is not None:
-            found["gen_ai.request.temperature"] = request.sampling.temperature
         completion = run.completions.get(i)
         if completion is not None:
             found |= {
