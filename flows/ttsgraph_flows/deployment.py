@@ -202,12 +202,7 @@ def seal(stage: Stage, method: str, version: Version) -> None:
     client = client_of(registry.uri)
     record = registry.provenance(version)
     names = {"profile": stage.params.profile, "task": stage.task, "method": method}
-    paths = [
-        Path(path.format(**names))
-        for plan in STAGES
-        if "task" in plan.per
-        for path in (*plan.writes, *plan.plots, *plan.metrics)
-    ]
+    paths = [Path(path) for plan in STAGES if "task" in plan.per for path in plan.outputs(**names)]
     files = {path.as_posix(): md5(path) for path in paths if path.is_file()}
     runs = {run: run_sha256(client, run) for run in (record.run_id, *record.stage_runs.values())}
     registry.seal(version, {"files": files, "runs": runs})

@@ -323,8 +323,8 @@ def _distribution(last: Last) -> dict[str, Any] | None:
     graph is its decoding.
     """
     wanted = json.loads(last.files["search.json"])["found_iteration"]
-    entries = [entry for _, entry in read_content(_history(last), "history.jsonl").entries[1:]]
-    for entry in entries:
+    history = read_content(last.files["history.jsonl"], "history.jsonl")
+    for _, entry in history.entries[1:]:
         if (
             entry["type"] == "iteration"
             and entry["iteration"] == wanted
@@ -337,13 +337,6 @@ def _distribution(last: Last) -> dict[str, Any] | None:
                 else None
             )
     return None
-
-
-def _history(last: Last) -> bytes:
-    """What the search went through; versions from before there was a history have the journal
-    itself.
-    """
-    return last.files.get("history.jsonl") or last.files["journal.jsonl"]
 
 
 def _folder(stage: Stage) -> Path:

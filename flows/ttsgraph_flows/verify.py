@@ -312,10 +312,7 @@ def lock_entries(params: Params) -> dict[str, Any]:
     for plan in STAGES:
         for task in params.tasks if "task" in plan.per else (None,):
             for method in params.methods if "method" in plan.per else (None,):
-                where = {"profile": params.profile, "task": task, "method": method}
-                paths = [
-                    path.format(**where) for path in (*plan.writes, *plan.plots, *plan.metrics)
-                ]
+                paths = plan.outputs(profile=params.profile, task=task, method=method)
                 outs = [{"path": path, "md5": _md5(Path(path))} for path in sorted(paths)]
                 found[_name(plan, task, method)] = {"outs": outs}
     return found

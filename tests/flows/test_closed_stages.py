@@ -1,14 +1,10 @@
-"""From names, prices, a URL and a key's variable to a served graph: three closed models, one of
-them choosy, all of them wordy.
+"""From names, prices, a URL and a key's variable to a version in the registry: three closed models,
+one of them choosy, all of them wordy.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import urllib.request
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -16,12 +12,10 @@ import pytest
 import yaml
 
 from tests.support.habits import refusing, words_of
-from tests.support.processes import wait_until
 from tests.support.project import ROOT, Copy
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Habits
-from ttsgraph.serving.servers import free_ports
 
 LIMIT = 0.0015
 KEY = "sesame-sesame-sesame"
@@ -202,44 +196,3 @@ def test_how_models_are_served_makes_no_stage_run_again(rebuilt):
     finally:
         (project.folder / "profiles" / "closed.yaml").write_text(kept)
         project.stage("identity")
-
-
-def test_what_was_found_is_served(rebuilt):
-    project = rebuilt[0]
-    (port,) = free_ports(1)
-    command = [
-        sys.executable,
-        "-m",
-        "ttsgraph",
-        "serve",
-        "math@champion",
-        "--port",
-        str(port),
-        "--no-key",
-    ]
-    server = subprocess.Popen(
-        command,
-        cwd=project.folder,
-        env=project.environment | {"CLOSED_KEY": os.environ["CLOSED_KEY"]},
-    )
-    url = f"http://127.0.0.1:{port}"
-
-    def up() -> bool:
-        try:
-            return bool(urllib.request.urlopen(f"{url}/healthz", timeout=2).status == 200)
-        except OSError:
-            return False
-
-    try:
-        wait_until(up, 120)
-        body = {"model": "math@champion", "messages": [{"role": "user", "content": "2 + 3"}]}
-        asked = urllib.request.Request(
-            f"{url}/v1/chat/completions",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            assert json.load(answer)["choices"][0]["message"]["content"]
-    finally:
-        server.terminate()
-        server.wait(60)

@@ -57,6 +57,10 @@ class StagePlan:
             else f"{IDENTITY}/{self.name}.json"
         )
 
+    def outputs(self, **names: str | None) -> list[str]:
+        """The paths of all that it writes for this profile, task and method."""
+        return [path.format(**names) for path in (*self.writes, *self.plots, *self.metrics)]
+
 
 STAGES = (
     StagePlan(

@@ -45,6 +45,10 @@ class Table(pa.DataFrameModel):
         ordered = True
         coerce = False
 
+    @pa.check("^(meta|counts|prompt|nodes)$", regex=True, name="valid_json")
+    def _json(self, column: Series[str]) -> pd.Series[bool]:
+        return column.map(_is_json)
+
 
 class Scores(Table):
     """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be
@@ -85,10 +89,6 @@ class Questions(Table):
     text: Series[str] = pa.Field(str_length={"min_value": 1})
     answer: Series[str] = pa.Field(str_length={"min_value": 1})
     meta: Series[str]
-
-    @pa.check("meta", name="valid_json")
-    def _meta(self, meta: Series[str]) -> pd.Series[bool]:
-        return meta.map(_is_json)
 
 
 class Profiles(Scores):
@@ -159,10 +159,6 @@ class Trials(GraphScores):
 
     counts: Series[str]
     stopped: Series[bool]
-
-    @pa.check("counts", name="valid_json")
-    def _counts(self, counts: Series[str]) -> pd.Series[bool]:
-        return counts.map(_is_json)
 
 
 class Candidates(GraphScores):
@@ -291,10 +287,6 @@ class Nodes(Scores):
     predicted_loss: Series[float] = pa.Field(ge=-1, le=1, nullable=True)
     predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
 
-    @pa.check("prompt", name="valid_json")
-    def _prompt(self, prompt: Series[str]) -> pd.Series[bool]:
-        return prompt.map(_is_json)
-
 
 ARMS = ["found", "single", "router", "self_consistency", "fixed_topology", "team"]
 """What is compared on test questions: what was found, what comes without a search, and a team that
@@ -333,10 +325,6 @@ class Answers(Table):
     latency_s: Series[float] = pa.Field(ge=0, nullable=True)
     error: Series[str]
     nodes: Series[str]
-
-    @pa.check("nodes", name="valid_json")
-    def _nodes(self, nodes: Series[str]) -> pd.Series[bool]:
-        return nodes.map(_is_json)
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
