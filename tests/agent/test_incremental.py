@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.methods.test_search import feedback, problem
-from ttsgraph.agent.history import History, Scored
+from ttsgraph.agent.history import History
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import make_searcher
 
@@ -92,24 +92,3 @@ def test_a_step_does_not_grow_with_the_history(method: str, insight_2: bool) -> 
         return steps(lambda: (searcher.tell(results), searcher.result()))
 
     assert taken(4000) <= 1.1 * taken(400)
-
-
-def test_a_history_says_what_a_list_of_candidates_does() -> None:
-    searcher = make_searcher("gptswarm", problem())
-    graphs = searcher.ask(12)
-    tried = [Scored(graph, k % 7, 20 + k, 1 + k // 5) for k, graph in enumerate(graphs)]
-    history = History(tried[:3])
-    history.extend(tried[3:])
-    assert list(history) == tried
-    assert history.values.tolist() == [candidate.value for candidate in tried]
-    assert history.questions.tolist() == [candidate.n_scored for candidate in tried]
-    assert history.shapes.tolist() == [[graph.width, graph.depth] for graph in graphs]
-    assert history.tried == {(graph.width, graph.depth) for graph in graphs}
-    assert history.latest == [10, 11]
-    several = [s for s in tried if s.graph.in_degree(s.graph.sink) > 1]
-    assert history.of_several == [candidate.value for candidate in several]
-    for role in ("assistant", "fuser", "voter"):
-        mine = [s.value for s in several if s.graph.node(s.graph.sink).role == role]
-        assert list(history.of_sink_role(role)) == mine
-    assert len(history) == 12
-    assert not History()

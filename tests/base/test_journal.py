@@ -4,34 +4,27 @@ was killed.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import adders, searched, searcher_of
 from tests.support.fakes import ArithmeticClient
 from ttsgraph.base.errors import DataError, InputError, RunStopped
 from ttsgraph.base.files import locked
 from ttsgraph.base.journal import Journal, read, read_journal
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.choice import Found
-from ttsgraph.methods.driver import Driver
-from ttsgraph.models.client import Sampling
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.settings.profile import SearchSettings
 
 ROOT = Path(__file__).parents[2]
 HEADER = {"type": "search", "identity": "one"}
@@ -256,26 +249,11 @@ def search(
     path: Path, client: ArithmeticClient | None = None
 ) -> tuple[Found, Archive, ArithmeticClient]:
     """The driver over a journal at `path`; only the language model is a fake, by injection."""
-    client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
-    wanted = SearchSettings(max_iterations=5, patience=4, batch=8)
-    searcher = make_searcher(
-        "agent_reinforce",
-        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0),
-    )
-    environment = Environment(
-        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
-    )
-    journal = Journal(path, HEADER)
-    archive = Archive(journal)
-    try:
-        driver = Driver(test_driver.TestDriver.cost, wanted, archive)
-        return (
-            asyncio.run(driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))),
-            archive,
-            client,
-        )
-    finally:
-        journal.close()
+    client = client or adders()
+    searcher = searcher_of("agent_reinforce", SearchSettings(max_iterations=5, patience=4, batch=8))
+    with closing(Journal(path, HEADER)) as journal:
+        archive = Archive(journal)
+        return searched(searcher, archive, client, 16, 20), archive, client
 
 
 def outcome(found: Found, archive: Archive) -> tuple[str, str, str]:
@@ -312,7 +290,7 @@ def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) 
 def test_what_failed_when_a_run_stopped_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     expected = outcome(*search(tmp_path / "undisturbed.jsonl")[:2])
-    client = ArithmeticClient({"small": 0.35, "large": 0.45})
+    client = adders()
     client.fails = lambda request: len(client.requests) > 400
     with pytest.raises(RunStopped, match="start again to continue"):
         search(path, client)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,27 +14,22 @@ import pytest
 from scipy.stats import beta
 
 from tests.base.test_journal import outcome
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import adders, searched, searcher_of
 from tests.support.fakes import ArithmeticClient, Known, numbered
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.contest.racing import Race, batches, beaten, level
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.topologies import parallel
-from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import plain_terms, require_equal_terms
 from ttsgraph.methods.choice import Found, probability_best
-from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.models.client import Client, Completion, Request, Usage
+from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.schemas import Candidates, check
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
 
 ON = RacingSettings(enabled=True, confidence=0.8, first=4)
 
@@ -52,18 +48,18 @@ def raced(
     return asyncio.run(race.run(graphs, [], environment)), environment
 
 
-@pytest.mark.parametrize(("total", "first"), [(16, 8), (32, 8), (100, 8)])
-@pytest.mark.parametrize("differing", [0.1, 0.3, 0.6])
-@pytest.mark.parametrize("confidence", [0.95, 0.8, 0.5, 0.1])
+@pytest.mark.parametrize("total", [16, 100])
+@pytest.mark.parametrize("differing", [0.1, 0.6])
+@pytest.mark.parametrize("confidence", [0.95, 0.5, 0.1])
 def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than_promised(
-    total: int, first: int, differing: float, confidence: float
+    total: int, differing: float, confidence: float
 ) -> None:
     """The null's edge: as many questions go one way as the other; only their order is drawn."""
     draws = 3000
     rng = np.random.default_rng(7)
     each = round(differing * total / 2)
     leads = np.repeat([1.0, -1.0, 0.0], [each, each, total - 2 * each])
-    sizes = batches(total, RacingSettings(first=first))[:-1]
+    sizes = batches(total, RacingSettings())[:-1]
     stopped = 0
     for _ in range(draws):
         order = rng.permutation(leads)
@@ -72,27 +68,6 @@ def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than
         )
     alpha = 1 - confidence
     assert stopped / draws <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / draws)
-
-
-@pytest.mark.parametrize("graphs", [2, 10])
-@pytest.mark.parametrize("confidence", [0.95, 0.5, 0.1])
-def test_means_of_several_graphs_keep_the_promise_too(graphs: int, confidence: float) -> None:
-    """Multisets in several topologies: a question's difference is one of two means."""
-    draws = 3000
-    total = 32
-    rng = np.random.default_rng(5)
-    sizes = batches(32, RacingSettings())[:-1]
-    stopped = 0
-    for _ in range(draws):
-        half = (
-            rng.binomial(graphs, 0.5, total // 2) / graphs
-            - rng.binomial(graphs, 0.5, total // 2) / graphs
-        )
-        order = rng.permutation(np.concatenate([half, -half]))
-        stopped += any(
-            beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes
-        )
-    assert stopped / draws <= 1 - confidence
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.5])
@@ -134,14 +109,9 @@ def test_all_contenders_of_a_round_answer_the_same_questions() -> None:
 
 def test_where_one_is_left_alone_it_goes_no_further_unless_it_has_to_settle() -> None:
     answers = [np.ones(64, dtype=bool), np.zeros(64, dtype=bool)]
-    assert [
-        len(feedback.results)
-        for feedback in raced(answers, RacingSettings(enabled=True), settle=False)[0]
-    ] == [8, 8]
-    assert [
-        len(feedback.results)
-        for feedback in raced(answers, RacingSettings(enabled=True), settle=True)[0]
-    ] == [64, 8]
+    for settle, asked in ((False, [8, 8]), (True, [64, 8])):
+        feedbacks, _ = raced(answers, RacingSettings(enabled=True), settle)
+        assert [len(feedback.results) for feedback in feedbacks] == asked
 
 
 def test_what_is_known_of_a_graph_is_not_asked_again_and_the_best_is_a_rival_later() -> None:
@@ -209,23 +179,11 @@ def search(
     batch: int = 24,
 ) -> tuple[Found, Archive]:
     """The driver over a journal at `path`; only the language model is a fake, by injection."""
-    client = client or ArithmeticClient({"small": 0.35, "large": 0.6})
     wanted = SearchSettings(max_iterations=5, patience=4, batch=batch, racing=racing)
-    searcher = make_searcher(
-        method, Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, seed)
-    )
-    environment = Environment(
-        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
-    )
-    journal = Journal(path, {"type": "search"})
-    archive = Archive(journal)
-    try:
-        driver = Driver(test_driver.TestDriver.cost, wanted, archive)
-        return asyncio.run(
-            driver.run(searcher, environment, arithmetic(batch), arithmetic(48, batch))
-        ), archive
-    finally:
-        journal.close()
+    with closing(Journal(path, {"type": "search"})) as journal:
+        archive = Archive(journal)
+        searcher = searcher_of(method, wanted, seed=seed)
+        return searched(searcher, archive, client or adders(large=0.6), batch, 48), archive
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random", "gptswarm", "bayesian", "maao"])
@@ -272,7 +230,7 @@ def test_a_search_killed_in_the_middle_of_a_race_goes_on_as_if_it_had_not_been(
     path = tmp_path / "journal.jsonl"
     calls = 0
     for calls in range(60, 2000, 400):
-        client = ArithmeticClient({"small": 0.35, "large": 0.6})
+        client = adders(large=0.6)
 
         def dies(request: Request, client: ArithmeticClient = client, calls: int = calls) -> bool:
             if len(client.requests) > calls:

@@ -2,87 +2,54 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.support.arithmetic import (
+    BRIEF,
+    COST,
+    adders,
+    arithmetic,
+    environment_of,
+    searched,
+    searcher_of,
+)
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.agent.base import Brief, EdgeEdit, Edits
+from ttsgraph.agent.base import EdgeEdit, Edits
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.methods import SEARCHERS, Problem, Searcher, make_searcher
+from ttsgraph.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.methods.base import plain_terms, require_equal_terms
-from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import validated_front
-from ttsgraph.models.client import Sampling
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
-
-LAPTOP_POOL = ModelPool(
-    (
-        ModelSpec("small", "a", 1e8, 1e8, 10, 500, Price(0.01, 0.01)),
-        ModelSpec("large", "b", 3e8, 3e8, 20, 800, Price(0.03, 0.03)),
-    )
-)
-
-
-def arithmetic(count: int, start: int = 0) -> list[Question]:
-    return [
-        Question(f"q{k}", f"{k} + {k % 7}", str(k + k % 7)) for k in range(start, start + count)
-    ]
 
 
 class TestDriver:
     """The loop with a fake model by injection: everything but the language model is real."""
 
-    cost = CostModel(LAPTOP_POOL, Lengths(60, 5))
-    brief = Brief(
-        "math", Budget(cost, 8.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "voter")
-    )
-
-    def search(
-        self,
-        folder,
-        client=None,
-        method="agent_reinforce",
-        on_record=lambda record: None,
-        searcher=None,
-        **settings,
-    ):
-        client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
+    def search(self, folder, client=None, method="agent_reinforce", searcher=None, **settings):
+        client = client or adders()
         wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
-        searcher = searcher or make_searcher(
-            method, Problem(self.brief, wanted, AgentSettings(), {"small": 6}, 0)
-        )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
-        environment = Environment(
-            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
-        )
-        driver = Driver(self.cost, wanted, archive, on_record)
-        return (
-            asyncio.run(driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))),
-            archive,
-            client,
-        )
+        heard = []
+        searcher = searcher or searcher_of(method, wanted)
+        found = searched(searcher, archive, client, 24, 30, heard.append)
+        assert heard == archive.records
+        return found, archive
 
     @pytest.mark.parametrize("method", sorted(SEARCHERS))
     def test_it_finds_a_legal_graph_and_records_every_candidate(self, tmp_path, method):
-        heard = []
-        found, archive, _ = self.search(tmp_path, method=method, on_record=heard.append)
-        assert self.cost.graph_cost(found.graph) <= 8.0
-        assert heard == archive.records
+        found, archive = self.search(tmp_path, method=method)
+        assert COST.graph_cost(found.graph) <= 8.0
         kept = archive.table().drop(columns=[name for name in BOOKKEEPING if name in COLUMNS])
         table = check(kept, Candidates, "archive")
         check(found.trajectory, Trajectory, "trajectory")
@@ -133,17 +100,9 @@ class TestDriver:
             name = "greedy"
             propose = learn = result = lambda self, *_: graphs
 
-        brief = Brief("math", Budget(self.cost, 8.0, 12), {}, ("assistant", "voter"))
-        searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
-        environment = Environment(
-            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({})
-        )
+        searcher = Greedy(Problem(BRIEF, SearchSettings(), AgentSettings(), {}, 0))
         with pytest.raises(TTSGraphError, match=message):
-            asyncio.run(
-                Driver(self.cost, SearchSettings(), Archive()).run(
-                    searcher, environment, arithmetic(8), arithmetic(8, 8)
-                )
-            )
+            searched(searcher, Archive(), adders(), 8, 8)
 
     def test_under_a_joint_objective_a_fast_result_can_beat_a_better_one(self, tmp_path):
         fast = single("small")
@@ -157,23 +116,16 @@ class TestDriver:
             result = lambda self: slow if self.shown == 1 else fast  # noqa: E731
 
         def found(objective: Objective) -> CollaborationGraph:
-            brief = Brief("math", Budget(self.cost, 8.0, 12), {}, ("assistant", "voter"), objective)
+            brief = replace(BRIEF, objective=objective)
             settings = SearchSettings(max_iterations=2)
             searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
-            client = ArithmeticClient({"small": 0.2, "large": 0.9})
-            environment = Environment(
-                get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
-            )
-            driver = Driver(self.cost, settings, Archive())
-            return asyncio.run(
-                driver.run(searcher, environment, arithmetic(8), arithmetic(60, 8))
-            ).graph
+            return searched(searcher, Archive(), adders(small=0.2, large=0.9), 8, 60).graph
 
         assert found(Objective()) == slow
         assert found(Objective(kind="joint", weight=1.0)) == fast
 
     def test_the_best_validated_result_wins_and_patience_ends_the_search(self, tmp_path):
-        found, _, _ = self.search(tmp_path, max_iterations=30, patience=3)
+        found, _ = self.search(tmp_path, max_iterations=30, patience=3)
         table = found.trajectory
         assert found.val_accuracy == table["best_val_value"].max()
         assert found.stopped_by == "patience"
@@ -207,33 +159,25 @@ class TestDriver:
                 return turns[self.asked % 3]
 
         settings = SearchSettings(max_iterations=9, patience=2)
-        searcher = Same(Problem(self.brief, settings, AgentSettings(), {}, 0))
+        searcher = Same(Problem(BRIEF, settings, AgentSettings(), {}, 0))
         client = Client({"small": 1.0, "large": 1.0})
-        found, _, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
+        found, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
         assert (found.iteration, found.stopped_by, searcher.asked) == (3, "patience", 3)
 
     def test_an_ensemble_with_a_vote_beats_one_small_model(self, tmp_path):
-        found, _, _ = self.search(tmp_path, max_iterations=12, patience=12)
-        alone = asyncio.run(
-            Environment(
-                get_task("math"),
-                Prompt("", "few_shot"),
-                Sampling(),
-                LAPTOP_POOL,
-                ArithmeticClient({"small": 0.35}),
-            ).evaluate(single("small"), arithmetic(30, 24))
-        )
+        found, _ = self.search(tmp_path, max_iterations=12, patience=12)
+        alone = asyncio.run(environment_of(adders()).evaluate(single("small"), arithmetic(30, 24)))
         assert found.val_accuracy > alone.accuracy
 
     def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
-        client = ArithmeticClient({"small": 0.5, "large": 0.5})
+        client = adders(small=0.5, large=0.5)
         # Every other training question (0 to 23) loses the second of identical calls: wide
         # candidates fail, narrow ones don't.
         client.fails = lambda r: (
             r.replica >= 1
             and int(re.findall(r"Q: (\d+)", r.messages[0].content)[-1]) in range(0, 24, 2)
         )
-        _, archive, _ = self.search(tmp_path, client, method="random")
+        _, archive = self.search(tmp_path, client, method="random")
         table = archive.table()
         failed = table[table["status"] == "failed"]
         assert len(failed) > 0
@@ -241,7 +185,7 @@ class TestDriver:
         assert (table[table["status"] == "ok"]["n_unscored"] <= 3).all()
 
     def test_a_dead_endpoint_stops_the_run_with_its_state_kept(self, tmp_path):
-        client = ArithmeticClient({"small": 0.5, "large": 0.5})
+        client = adders(small=0.5, large=0.5)
         client.fails = lambda request: True
         with pytest.raises(
             RunStopped, match=r"iteration 1: all 4 candidates failed .*start again to continue"
@@ -269,19 +213,16 @@ class TestDriver:
                     )
                 )
 
-        searcher = make_searcher(
-            "agent_reinforce",
-            Problem(self.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0),
-        )
+        searcher = searcher_of("agent_reinforce", SearchSettings())
         start = searcher.initial()
         searcher.updates.agent = Spoiler(np.random.default_rng(0), AgentSettings())
-        found, _, _ = self.search(tmp_path, searcher=searcher)
+        found, _ = self.search(tmp_path, searcher=searcher)
         assert (found.graph, found.iteration) == (start, 0)
         assert set(found.trajectory["n_nodes"]) == {1}
 
 
 def test_the_front_of_a_search_has_its_fastest_and_its_best_validated_graph(tmp_path):
-    _, archive, _ = TestDriver().search(tmp_path, method="random")
+    _, archive = TestDriver().search(tmp_path, method="random")
     rows = archive.table().query("split == 'val' and status == 'ok'")
     front = validated_front(archive.table())
     assert front[0]["latency_s"] == rows["latency_s"].min()

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import COST, LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.faults import FAULTS, HANG_S, Faults, _answer
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
@@ -18,16 +17,12 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Sampling
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
 
 NO_LIMIT = LimitSettings()
 TIMES = ["latency_s", "wall_s"]
@@ -36,10 +31,7 @@ TIMES = ["latency_s", "wall_s"]
 def search(folder, url, limits=NO_LIMIT, **patience):
     """A search whose models are behind `url`, with its journal and call cache."""
     wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
-    searcher = make_searcher(
-        "agent_reinforce",
-        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 4}, 0),
-    )
+    searcher = searcher_of("agent_reinforce", wanted, small=4)
     journal = Journal(folder / "journal.jsonl", {"type": "search"})
     cache = CallCache(folder / "calls")
     archive = Archive(journal)
@@ -49,12 +41,10 @@ def search(folder, url, limits=NO_LIMIT, **patience):
         served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
         client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), FailurePolicy(**patience))
         paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
-        environment = Environment(
-            get_task("math"), Prompt("", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying
-        )
+        environment = environment_of(paying, Sampling(max_tokens=8))
         try:
             async with meter.watched():
-                driver = Driver(test_driver.TestDriver.cost, wanted, archive)
+                driver = Driver(COST, wanted, archive)
                 return await driver.run(searcher, environment, arithmetic(12), arithmetic(20, 12))
         finally:
             await client.aclose()

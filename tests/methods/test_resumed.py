@@ -4,7 +4,6 @@ every method; what the journal says counts, whatever the snapshot says.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,19 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.base.test_journal import HEADER, outcome
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
-from tests.support.fakes import ArithmeticClient
+from tests.support.arithmetic import adders, searched, searcher_of
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive, Record, Snapshot
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.methods import SEARCHERS
 from ttsgraph.methods.choice import Found
-from ttsgraph.methods.driver import Driver
-from ttsgraph.models.client import Sampling
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.settings.profile import SearchSettings
 
 METHODS = ("agent_reinforce", "bayesian", "gptswarm", "maao", "random", "textgrad")
 ITERATIONS = 8
@@ -54,8 +46,7 @@ def search(
         batch=8,
         racing=RACES if races else {"enabled": False},
     )
-    problem = Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0)
-    searcher = make_searcher(method, problem)
+    searcher = searcher_of(method, wanted)
     asked = Asked()
     propose = searcher.propose
 
@@ -64,15 +55,10 @@ def search(
         return propose(count)
 
     searcher.propose = counted
-    client = ArithmeticClient({"small": 0.35, "large": 0.45})
-    environment = Environment(
-        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
-    )
     snapshot = keeping(folder / "snapshot.json", least)
     with closing(Journal(folder / "journal.jsonl", HEADER, mark=snapshot.mark)) as journal:
         archive = Archive(journal, snapshot)
-        driver = Driver(test_driver.TestDriver.cost, wanted, archive, asked.told.append)
-        found = asyncio.run(driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16)))
+        found = searched(searcher, archive, adders(), 16, 20, asked.told.append)
     return found, archive, asked
 
 
@@ -136,37 +122,40 @@ def test_a_finished_search_that_is_run_again_goes_on_from_its_last_snapshot(tmp_
     assert (tmp_path / "journal.jsonl").read_bytes() == before
 
 
+def another(folder: Path) -> None:
+    """A snapshot of another search in place of its own."""
+    search(folder / "other", "gptswarm")
+    (folder / "snapshot.json").write_bytes((folder / "other" / "snapshot.json").read_bytes())
+
+
+def shortened(folder: Path) -> None:
+    """A journal that ends before its snapshot."""
+    path = folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damaged(change):
+    def damage(folder: Path) -> None:
+        path = folder / "snapshot.json"
+        path.write_text(change(path.read_text()))
+
+    return damage
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda text: text[:-10],
-        lambda text: text.replace('"iteration":', '"iteratiom":'),
-        lambda text: "",
-        lambda text: "x" * 70 + "\n{}",
+        another,
+        shortened,
+        damaged(lambda text: text[:-10]),
+        damaged(lambda text: text.replace('"iteration":', '"iteratiom":')),
+        damaged(lambda text: ""),
+        damaged(lambda text: "x" * 70 + "\n{}"),
     ],
 )
-def test_a_damaged_snapshot_is_as_good_as_none(tmp_path: Path, damage) -> None:
+def test_a_snapshot_that_is_not_the_journals_is_as_good_as_none(tmp_path: Path, damage) -> None:
     found, archive, _ = search(tmp_path, "random")
-    path = tmp_path / "snapshot.json"
-    path.write_text(damage(path.read_text()))
-    again, recalled, asked = search(tmp_path, "random")
-    assert asked.iterations == ITERATIONS
-    assert outcome(again, recalled) == outcome(found, archive)
-
-
-def test_a_snapshot_of_another_journal_is_not_believed(tmp_path: Path) -> None:
-    found, archive, _ = search(tmp_path, "random")
-    _, _, other = search(tmp_path / "other", "gptswarm")
-    (tmp_path / "snapshot.json").write_bytes((tmp_path / "other" / "snapshot.json").read_bytes())
-    again, recalled, asked = search(tmp_path, "random")
-    assert asked.iterations == other.iterations == ITERATIONS
-    assert outcome(again, recalled) == outcome(found, archive)
-
-
-def test_a_journal_that_ends_before_its_snapshot_is_replayed(tmp_path: Path) -> None:
-    found, archive, _ = search(tmp_path, "random")
-    path = tmp_path / "journal.jsonl"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    damage(tmp_path)
     again, recalled, asked = search(tmp_path, "random")
     assert asked.iterations == ITERATIONS
     assert outcome(again, recalled) == outcome(found, archive)

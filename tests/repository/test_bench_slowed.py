@@ -41,9 +41,8 @@ from lab.benchmarks import (
 )
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import POOL, questions
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.service.test_served_run import VirtualLoop
+from tests.support.arithmetic import BRIEF, LAPTOP_POOL, arithmetic
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import ignore
 from ttsgraph.methods import Problem, make_searcher
@@ -318,9 +317,7 @@ def client_slower_than_peers(slow):
 
 def searchers_that_read_all_again(slow):
     def timed(method):
-        problem = Problem(
-            test_driver.TestDriver.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0
-        )
+        problem = Problem(BRIEF, SearchSettings(), AgentSettings(), {"small": 6}, 0)
         searcher = make_searcher(method, problem)
         learn = searcher.learn
         clock = Clock()

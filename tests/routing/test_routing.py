@@ -1,7 +1,5 @@
 """Routers: what they learn from tables of known structure, and what they do with any text."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -144,35 +142,20 @@ def test_a_decision_reads_a_bounded_part_of_a_text(router):
     assert sum(tokens("ab " * 10**6).values()) < 4 * (HEAD + 1000) * 2
 
 
-def test_a_decision_takes_little_time(router):
-    questions = asked(np.random.default_rng(1), 300)
-    spent = []
-    for _ in range(5):
-        began = time.process_time()
-        for question in questions:
-            router.choose(question)
-        spent.append((time.process_time() - began) / len(questions))
-    assert min(spent) < 1e-3
-
-
 def test_json_is_the_same_router_and_a_changed_byte_is_found(router):
     data = router.to_json()
     assert Router.of(data) == router
     assert Router.of(data).hash == router.hash
-    for name in ("weights", "intercept", "default", "held_out", "shares"):
-        changed = dict(data)
-        if name == "weights":
-            changed[name] = [[w + 1e-4 for w in row] for row in data[name]]
-        elif name == "intercept":
-            changed[name] = [value + 0.1 for value in data[name]]
-        elif name == "default":
-            changed[name] = 1
-        elif name == "shares":
-            changed[name] = list(reversed(data[name]))
-        else:
-            changed[name] = {"1": ["0" * 10]}
+    changes = {
+        "weights": [[w + 1e-4 for w in row] for row in data["weights"]],
+        "intercept": [value + 0.1 for value in data["intercept"]],
+        "default": 1,
+        "held_out": {"1": ["0" * 10]},
+        "shares": data["shares"][::-1],
+    }
+    for name, value in changes.items():
         with pytest.raises(GraphError, match="hash"):
-            Router.of(changed)
+            Router.of(data | {name: value})
     with pytest.raises(GraphError, match="hash"):
         Router.of({name: value for name, value in data.items() if name != "hash"})
 
@@ -197,15 +180,8 @@ def test_parameters_that_are_none_are_refused(router, wrong):
 
 
 def test_a_rule_by_metadata_is_written_by_hand():
-    rule = Router.of(
-        {
-            "branches": 2,
-            "default": 0,
-            "shares": [0.5, 0.5],
-            "field": "subject",
-            "values": {"law": 1},
-        }
-    )
+    plain = {"branches": 2, "default": 0, "shares": [0.5, 0.5]}
+    rule = Router.of({**plain, "field": "subject", "values": {"law": 1}})
     assert rule.choose(Question("q", "?", "", {"subject": "law"})) == 1
     assert rule.choose(Question("q", "?", "", {"subject": "chess"})) == 0
     assert rule.choose(Question("q", "?", "")) == 0
@@ -225,16 +201,6 @@ def test_too_few_questions_teach_nothing():
     rng = np.random.default_rng(3)
     questions = asked(rng, 30)
     assert ScoreTable(questions, outcomes(rng, by_topic(questions))).best(np.zeros(4)) is None
-
-
-@pytest.mark.slow
-def test_training_on_many_questions_and_models_takes_seconds():
-    rng = np.random.default_rng(2)
-    questions = asked(rng, 5000, long=0.3)
-    chances = np.hstack([by_topic(questions)] * 8)[:, :30] - rng.random(30) / 5
-    began = time.process_time()
-    assert ScoreTable(questions, outcomes(rng, chances)).best(np.zeros(30)) is not None
-    assert time.process_time() - began < 10
 
 
 def test_signs_are_words_of_what_the_branch_is_best_at(router):

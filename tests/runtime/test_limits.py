@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.methods import test_driver
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import BRIEF, COST, LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.agent.base import AgentReply
 from ttsgraph.base.errors import DataError, LimitReached
@@ -50,7 +49,7 @@ def search(folder, limits: LimitSettings, client=None):
     wanted = SearchSettings(max_iterations=4, patience=4, batch=8)
     searcher = make_searcher(
         "agent_reinforce",
-        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0),
+        Problem(BRIEF, wanted, AgentSettings(), {"small": 6}, 0),
     )
     paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
     environment = Environment(
@@ -59,7 +58,7 @@ def search(folder, limits: LimitSettings, client=None):
     archive = Archive(journal)
 
     async def run():
-        driver = Driver(test_driver.TestDriver.cost, wanted, archive)
+        driver = Driver(COST, wanted, archive)
         async with meter.watched():
             return await driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))
 

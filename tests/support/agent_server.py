@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer
 from ttsgraph.agent.base import AgentReply, Brief, Chat, Exchange

@@ -1,0 +1,67 @@
+"""Searches whose models add two numbers: everything but the language model is real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.fakes import ArithmeticClient
+from ttsgraph.agent.base import Brief
+from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.methods import Problem, Searcher, make_searcher
+from ttsgraph.methods.choice import Found
+from ttsgraph.methods.driver import Driver
+from ttsgraph.models.client import Client, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+
+LAPTOP_POOL = ModelPool(
+    (
+        ModelSpec("small", "a", 1e8, 1e8, 10, 500, Price(0.01, 0.01)),
+        ModelSpec("large", "b", 3e8, 3e8, 20, 800, Price(0.03, 0.03)),
+    )
+)
+COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
+BRIEF = Brief("math", Budget(COST, 8.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "voter"))
+
+
+def arithmetic(count: int, start: int = 0) -> list[Question]:
+    return [
+        Question(f"q{k}", f"{k} + {k % 7}", str(k + k % 7)) for k in range(start, start + count)
+    ]
+
+
+def adders(**skill: float) -> ArithmeticClient:
+    return ArithmeticClient({"small": 0.35, "large": 0.45} | skill)
+
+
+def environment_of(client: Client, sampling: Sampling | None = None) -> Environment:
+    prompt = Prompt("", "few_shot")
+    return Environment(get_task("math"), prompt, sampling or Sampling(), LAPTOP_POOL, client)
+
+
+def searcher_of(
+    method: str, settings: SearchSettings, brief: Brief = BRIEF, seed: int = 0, small: int = 6
+) -> Searcher:
+    return make_searcher(method, Problem(brief, settings, AgentSettings(), {"small": small}, seed))
+
+
+def searched(
+    searcher: Searcher,
+    archive: Archive,
+    client: Client,
+    train: int,
+    val: int,
+    on_record: Callable[[Record], Any] = lambda record: None,
+) -> Found:
+    """What the driver finds over so many training and validation questions."""
+    settings = searcher.problem.settings
+    driver = Driver(COST, settings, archive, on_record)
+    questions = arithmetic(train), arithmetic(val, train)
+    return asyncio.run(driver.run(searcher, environment_of(client), *questions))
