@@ -115,10 +115,7 @@ class Ballots:
         """Model -> (k, F, C) which form each of its draws has."""
         forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
         each = np.arange(forms)[:, None]
-        return {
-            model: (draws[:, None, :] == each).astype(np.int16)
-            for model, draws in self.draws.items()
-        }
+        return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
 
     def _tally(self, voices: Sequence[str]) -> Tallies:
         total = np.zeros_like(next(iter(self._shown.values()))[0])
@@ -149,11 +146,9 @@ class Ballots:
             leading = sorted(single, key=lambda added: -gains[added])[:PAIRED]
             pairs = combinations_with_replacement(sorted(m for (m,) in leading), 2)
             gains |= self._gains(voices, tally, now, self._options(voices, left, most, list(pairs)))
-            best = max(
-                gains, key=lambda added: gains[added] / max(self._price(added), 1e-9), default=None
-            )
-            if best is None or max(gains.values()) < LEAST_GAIN:
+            if max(gains.values(), default=0.0) < LEAST_GAIN:
                 return voices
+            best = max(gains, key=lambda added: gains[added] / max(self._price(added), 1e-9))
             if gains[best] < LEAST_GAIN:
                 best = max(gains, key=lambda added: gains[added])
             voices = (*voices, *best)

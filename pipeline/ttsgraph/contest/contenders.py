@@ -90,11 +90,9 @@ class Contenders:
         if mixes:
             self._mixes()
 
-    def _add(self, graph: CollaborationGraph, label: str) -> bool:
-        if not self.fits(graph):
-            return False
-        self.graphs.setdefault(graph, label)
-        return True
+    def _add(self, graph: CollaborationGraph, label: str) -> None:
+        if self.fits(graph):
+            self.graphs.setdefault(graph, label)
 
     def _grow(
         self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
@@ -122,9 +120,8 @@ class Contenders:
         """Models that may read what `model` says: itself, the cheapest, and the two that score best
         alone.
         """
-        return (
-            list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]])) if self.mixes else [model]
-        )
+        readers = [model, self.cheapest, *self.ranked[:2]] if self.mixes else [model]
+        return list(dict.fromkeys(readers))
 
     def _of_one(self, model: str) -> None:
         """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be
@@ -143,9 +140,8 @@ class Contenders:
                 for sink in self._helpers(model) if get_role(role).calls_model else [model]:
                     several = f"{{}} x {model}, {get_role(role).ending(sink)}"
                     self._grow(partial(_fan, model, sink, role), several, 2, MOST_SOURCES)
-        self._grow(
-            partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4)
-        )
+        chain = f"chain of {{}} x {model}"
+        self._grow(partial(_chain, model, []), chain, 2, LONGEST_CHAIN, (2, 3, 4))
         for end in self._helpers(model) if FUSER in self.sinks else []:
             self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
         for end in self._helpers(model)[1:]:
@@ -174,40 +170,31 @@ class Contenders:
         """One answer, refined by two other models, and a vote of both or of all three."""
         for first, second in combinations(others, 2):
             for counts, also in ((False, ""), (True, " with it")):
-                graph = topologies.panel(
-                    [model], [first, second], first, VOTER, drafts_count=counts
-                )
+                both = [first, second]
+                graph = topologies.panel([model], both, first, VOTER, drafts_count=counts)
                 self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
 
     def _panel(self, model: str, helper: str, repeats: bool) -> None:
         if VOTER in self.sinks:
             if repeats:
                 refined = f"{{}} x {model}, each refined by {helper}, majority"
-                self._grow(
-                    partial(_chains, [model, helper], helper, VOTER), refined, 2, MOST_SOURCES, ()
-                )
+                make = partial(_chains, [model, helper], helper, VOTER)
+                self._grow(make, refined, 2, MOST_SOURCES, ())
             for drafts in (1, 2) if repeats else (1,):
                 for reviewers in (2, 4):
                     graph = topologies.panel(
                         [model] * drafts, [helper] * reviewers, helper, VOTER, drafts_count=True
                     )
-                    self._add(
-                        graph,
-                        f"{drafts} x {model} and {reviewers} x {helper} that read it, majority",
-                    )
+                    reads = f"{reviewers} x {helper} that read it, majority"
+                    self._add(graph, f"{drafts} x {model} and {reads}")
         if FUSER not in self.sinks or not repeats:
             return
         for role in self.sinks:
             for reviewers in (FEW,) if get_role(role).calls_model else (FEW, MANY):
                 ends = get_role(role).ending(helper)
                 read = f"{{}} x {model}, read by {reviewers} x {helper}, {ends}"
-                self._grow(
-                    partial(_read, model, [helper] * reviewers, helper, role),
-                    read,
-                    2,
-                    MOST_SOURCES,
-                    (),
-                )
+                make = partial(_read, model, [helper] * reviewers, helper, role)
+                self._grow(make, read, 2, MOST_SOURCES, ())
 
     def _mixes(self) -> None:
         """Votes and fans over pairs and triples of the four models that score best alone, in
@@ -219,46 +206,38 @@ class Contenders:
                 for role, sink in self._sinks_of(first):
                     self._mix(first, second, share, role, sink)
             for role, sink in self._sinks_of(first):
-                for counts in ((1, 1), (2, 1), (2, 2)):
-                    models = [first] * counts[0] + [second] * counts[1]
-                    if not get_role(role).by_majority or len(models) > 2:
-                        self._add(
-                            topologies.parallel(models, sink, role),
-                            f"{in_words(Counter(models))}, {get_role(role).ending(sink)}",
-                        )
+                for a, b in ((1, 1), (2, 1), (2, 2)):
+                    if not get_role(role).by_majority or a + b > 2:
+                        self._together([first] * a + [second] * b, sink, role)
         for three in combinations(leading, 3):
             for role, sink in self._sinks_of(self.cheapest):
                 for times in (1, 2):
-                    models = list(three) * times
-                    self._add(
-                        topologies.parallel(models, sink, role),
-                        f"{in_words(Counter(models))}, {get_role(role).ending(sink)}",
-                    )
+                    self._together(list(three) * times, sink, role)
+
+    def _together(self, models: Sequence[str], sink: str, role: str) -> None:
+        words = f"{in_words(Counter(models))}, {get_role(role).ending(sink)}"
+        self._add(topologies.parallel(models, sink, role), words)
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
         for role in (*self.sinks, *self.selectors):
-            for sink in dict.fromkeys(
-                [model, self.cheapest] if get_role(role).calls_model else [model]
-            ):
-                yield role, sink
+            yield role, model
+            if get_role(role).calls_model and model != self.cheapest:
+                yield role, self.cheapest
 
     def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
         """As many calls of `first` as take about this share of the budget, and of `second` as fit
         beside them.
         """
         price = self.brief.cost.single(first)
-        count = min(
-            MOST_SOURCES,
-            int(share * self.brief.budget.limit / price) if price > 0 else MOST_SOURCES,
-        )
-        while count >= 1:
+        most = MOST_SOURCES
+        if price > 0:
+            most = min(most, int(share * self.brief.budget.limit / price))
+        for count in range(most, 0, -1):
             make = partial(_pair, first, count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):
-                self._add(
-                    make(n), f"{count} x {first} and {n} x {second}, {get_role(role).ending(sink)}"
-                )
+                ends = get_role(role).ending(sink)
+                self._add(make(n), f"{count} x {first} and {n} x {second}, {ends}")
                 return
-            count -= 1
 
 
 def _fan(model: str, sink: str, role: str, count: int) -> CollaborationGraph:
@@ -310,12 +289,9 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
             continue
         first_that_fits([topologies.chain([best, helper])])
         if FUSER in roles:
-            own = [
-                topologies.parallel([best] * n, helper) for n in (6, 4, 3, 2) if best not in greedy
-            ]
-            first_that_fits(
-                [*own, *(topologies.parallel([best, other], helper) for other in ranked[1:])]
-            )
+            drafts = [[best] * n for n in (6, 4, 3, 2) if best not in greedy]
+            drafts += [[best, other] for other in ranked[1:]]
+            first_that_fits(topologies.parallel(models, helper) for models in drafts)
     if len(ranked) > 1 and FUSER in roles:
         first_that_fits([topologies.parallel(ranked[:2], best)])
     if len(ranked) > 2 and VOTER in roles:

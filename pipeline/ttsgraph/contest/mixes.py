@@ -54,12 +54,8 @@ def mixed(
         model: min(most, int(limit / price) + 1) if price > 0 else most
         for model, price in prices.items()
     }
-    ballots = Ballots(
-        {model: drawn(model, count) for model, count in counts.items()},
-        prices,
-        brief.greedy,
-        weights,
-    )
+    draws = {model: drawn(model, count) for model, count in counts.items()}
+    ballots = Ballots(draws, prices, brief.greedy, weights)
     found: dict[CollaborationGraph, str] = {}
 
     def add(graph: CollaborationGraph, label: str) -> None:
@@ -70,20 +66,16 @@ def mixed(
     for voices in ballots.found(limit, most, rng):
         for stop in STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
-                add(
-                    _vote(ballots, stop, kept),
-                    f"{in_words(Counter(ballots.ordered(kept)))}, majority{words(stop)}",
-                )
+                named = in_words(Counter(ballots.ordered(kept)))
+                add(_vote(ballots, stop, kept), f"{named}, majority{words(stop)}")
         for end in ends:
             if FUSER in brief.roles:
                 for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
                     add(_fused(end, kept), f"{in_words(Counter(kept))}, fused by {end}")
             for over in OVER if mean and end not in voices else ():
                 for kept in _fitting(partial(_gated, end, over), voices, brief):
-                    add(
-                        _gated(end, over, kept),
-                        f"{end} where {in_words(Counter(kept))} disagree by more than {over:g}",
-                    )
+                    where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
+                    add(_gated(end, over, kept), f"{end} {where}")
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import GraphError
+from ttsgraph.contest.adaptive import STOPS
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
@@ -36,7 +37,6 @@ class Slot(NamedTuple):
 Wiring = tuple[list[Slot], list[list[int]]]
 """Nodes in topological order, the sink last, and each one's predecessors by place."""
 
-STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 OVER = (0.0, 0.25, 0.34, 0.5)
 
