@@ -114,6 +114,13 @@ def recorded(world: ArrayWorld, models: list[str], draws: int) -> dict[str, np.n
     }
 
 
+def measured_on(world: ArrayWorld, graph: CollaborationGraph, cost: CostModel) -> float:
+    """Mean units of a world's question."""
+    wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
+    units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+    return float(np.sum(list(wanted.weights(units).values()), axis=0).mean())
+
+
 ADAPTIVE = {
     "lossless vote of 5": voters([LARGE] * 5, (3, 1)),
     "lossless vote of 9": voters([MIDDLE] * 9, (5, 2)),
@@ -138,11 +145,7 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
     ).agreement()
     for name, graph in ADAPTIVE.items():
         expected = agreement.expected(graph, cost)
-        wanted = needs(graph, {i: said.replies for i, said in held_out.nodes(graph).items()})
-        costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
-        measured = float(np.sum(list(wanted.weights(costs).values()), axis=0).mean())
-        found = f"predicted {expected.mean:.2f} +- {expected.error:.2f}, measured {measured:.2f}"
-        print(f"{task}, {name}: {found}, worst {expected.worst:.2f}")
+        measured = measured_on(held_out, graph, cost)
         assert expected.mean == pytest.approx(measured, rel=0.05), name
         assert expected.mean < expected.worst
         assert expected.worst == pytest.approx(cost.graph_cost(graph))
@@ -225,13 +228,9 @@ def contest_of(profile, brief, calls=700):
     questions = [Question(f"q{k}", str(k), "") for k in range(200)]
     world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 200, seed=2)
     environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
-    contest = Contest(
-        brief,
-        questions[:160],
-        questions[160:],
-        ContestSettings(calls=calls),
-        np.random.default_rng(0),
-    )
+    settings = ContestSettings(calls=calls)
+    rng = np.random.default_rng(0)
+    contest = Contest(brief, questions[:160], questions[160:], settings, rng)
     return asyncio.run(contest.run(environment))
 
 
@@ -246,15 +245,7 @@ def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case
     assert all(s.graph.adaptive for s in larger)
     held_out = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 3000, seed=9)
     for standing in larger[:5]:
-        wanted = needs(
-            standing.graph, {i: said.replies for i, said in held_out.nodes(standing.graph).items()}
-        )
-        costs = {
-            n.id: brief.cost.node_cost(n, len(standing.graph.reads[n.id]))
-            for n in standing.graph.nodes
-        }
-        measured = float(np.sum(list(wanted.weights(costs).values()), axis=0).mean())
-        print(f"{standing.label}: {standing.units:.2f} expected, {measured:.2f} measured")
+        measured = measured_on(held_out, standing.graph, brief.cost)
         # Few draws were seen of each model, so this is coarser than what recorded draws say.
         assert standing.units == pytest.approx(measured, rel=0.1)
     best = standings[0]

@@ -109,14 +109,8 @@ class TestInitStages:
         found = agent.select_family_size(PAPER_BRIEF, [Trial({"gemma-3-1b": 2}, 0.4321, 20)])
         assert found == Preference(tuple(names), "because")
         prompt = sent[0][0][0].content
-        for part in (
-            "math",
-            *names,
-            "0.300",
-            "2 x gemma-3-1b: 0.432",
-            "budget of\n40 (flops)",
-            "strongest on the task",
-        ):
+        facts = ("math", "0.300", "2 x gemma-3-1b: 0.432", "budget of\n40 (flops)")
+        for part in (*names, *facts, "strongest on the task"):
             assert part in prompt
         assert sent[0][1] == "family_size"
 
@@ -134,13 +128,8 @@ class TestInitStages:
     def test_combinations_keep_what_is_legal(self):
         good = {"instances": [{"model": "gemma-3-1b", "count": 4}], "reason": "r"}
         dear = {"instances": [{"model": "llama-3.1-8b", "count": 9}], "reason": "r"}
-        wrong = [
-            good,
-            dear,
-            good,
-            {"instances": [{"model": "gpt", "count": 1}], "reason": "r"},
-            {"instances": [], "reason": "r"},
-        ]
+        unknown = {"instances": [{"model": "gpt", "count": 1}], "reason": "r"}
+        wrong = [good, dear, good, unknown, {"instances": [], "reason": "r"}]
         wrong += [
             {"instances": [{"model": "gemma-3-1b", "count": count}], "reason": "r"}
             for count in (0, -3, 10**9)
@@ -184,9 +173,7 @@ class TestUpdatePrompt:
     def test_insight_1_has_its_switch_without_it_the_start_is_random_and_nobody_is_asked(self):
         agent, sent = agent_that_says("", reasks=0)
         agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
-        assert [
-            ("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent
-        ] == [True] * 2
+        assert all("Tasks differ in the models" in messages[0].content for messages, _, _ in sent)
         agent, sent = agent_that_says(
             json.dumps({"ranking": list(PAPER_POOL), "reason": ""}), insight_1=False
         )
@@ -217,19 +204,11 @@ class TestUpdatePrompt:
 
     def test_it_has_the_rules_the_tables_and_the_history(self):
         prompt = self.prompt()
-        for part in (
-            "R-1",
-            "R-2",
-            "R-3",
-            "R-4",
-            "voter",
-            "0-5: gemma-3-1b",
-            "0->5 0.50",
-            "accuracy alone 0.300",
-            "round 2: 4 candidates",
-        ):
+        places = [prompt.index(f"R-{k}") for k in (1, 2, 3, 4)]
+        assert places == sorted(places)
+        tables = ("voter", "0-5: gemma-3-1b", "0->5 0.50", "accuracy alone 0.300")
+        for part in (*tables, "round 2: 4 candidates"):
             assert part in prompt
-        assert prompt.index("R-1") < prompt.index("R-2") < prompt.index("R-3") < prompt.index("R-4")
 
     def test_without_the_rules_of_scaling_what_is_legal_is_still_said(self):
         prompt = self.prompt(scaling_rules=False)

@@ -12,8 +12,8 @@ import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import load_worlds
+from tests.adaptive.test_adaptive import measured_on
 from ttsgraph.adaptive.cost import Agreement
-from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import STOPS, cascade, fused_where_contested, on_average, vote
 from ttsgraph.contest.contenders import Contenders
@@ -30,7 +30,6 @@ from ttsgraph.tasks.base import Question
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
-LARGE = "llama-3.1-8b"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,6 @@ def test_copies_keep_their_gates_and_stops_as_far_as_these_have_a_meaning(brief,
     for copy in copies:
         check_roles(copy)
     kept = sum(copy.adaptive for copy in copies) / len(copies)
-    print(f"{name}: {kept:.2f} of {len(copies)} copies stop early")
     assert kept > 0.75
     stops = {node.stop for copy in copies for node in copy.nodes}
     gates = {node.gate.over for copy in copies for node in copy.nodes if node.gate}
@@ -136,13 +134,5 @@ def cost_errors(profile, brief, task, traits):
             graph = changed(graph, wide, rng) or graph
             if graph.adaptive:
                 expected = Agreement(model.classes, model.total).expected(graph, cost).mean
-                errors.append(expected / measured(truth, graph, cost) - 1)
-    print(f"{task}: {np.mean(errors):+.3f} on average, {np.abs(errors).mean():.3f} absolute")
+                errors.append(expected / measured_on(truth, graph, cost) - 1)
     return errors
-
-
-def measured(world, graph, cost):
-    """Mean units of a question."""
-    wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
-    units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
-    return float(np.sum(list(wanted.weights(units).values()), axis=0).mean())

@@ -118,12 +118,8 @@ def test_the_real_grader_accepts_the_right_reply_and_no_other(
     for number, question in enumerate(questions_of(profile, task, count)):
         replies = problem(task, number).replies  # type: ignore[arg-type]
         assert len(set(replies)) == 4
-        assert [grader.grade(question, reply) for reply in replies] == [
-            True,
-            False,
-            False,
-            False,
-        ], question.text
+        grades = [grader.grade(question, reply) for reply in replies]
+        assert grades == [True, False, False, False], question.text
 
 
 @pytest.mark.parametrize("task", KINDS)
@@ -153,18 +149,13 @@ print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": python_path(ROOT)}
         command = [sys.executable, "-c", program, str(ROOT / "profiles")]
-        outputs.append(
-            subprocess.run(
-                command, capture_output=True, text=True, check=True, env=env, cwd=ROOT
-            ).stdout
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=env, cwd=ROOT
         )
-    feedback = evaluate(
-        profile,
-        "math",
-        topologies.grid(3, 3, SMALL),
-        questions_of(profile, "math", 40),
-        client_of(profile),
-    )
+        outputs.append(done.stdout)
+    questions = questions_of(profile, "math", 40)
+    graph = topologies.grid(3, 3, SMALL)
+    feedback = evaluate(profile, "math", graph, questions, client_of(profile))
     here = f"{[(r.question_id, r.answer, r.latency_s) for r in feedback.results]}\n"
     assert outputs == [here, here]
 
@@ -190,17 +181,12 @@ def test_answers_do_not_depend_on_what_was_asked_before(profile: Profile) -> Non
 
 def test_replicas_are_different_draws(profile: Profile) -> None:
     client = client_of(profile)
-    requests = [
-        request_for(profile, question, "math") for question in questions_of(profile, "math", 50)
-    ]
-    first, second = (
-        [
-            asyncio.run(client.complete(replace(request, replica=replica))).text
-            for request in requests
-        ]
-        for replica in (0, 1)
-    )
-    assert first != second
+    said = []
+    for replica in (0, 1):
+        for question in questions_of(profile, "math", 50):
+            request = replace(request_for(profile, question, "math"), replica=replica)
+            said.append(asyncio.run(client.complete(request)).text)
+    assert said[:50] != said[50:]
 
 
 @pytest.mark.parametrize("role", ["assistant", "fuser"])
@@ -210,9 +196,8 @@ def test_right_predecessors_help(profile: Profile, role: str) -> None:
     for number, question in enumerate(questions_of(profile, "math", 200)):
         replies = problem("math", number).replies
         for given, answers in ((True, [replies[0]] * 3), (False, [replies[1]] * 3)):
-            said = asyncio.run(
-                client.complete(request_for(profile, question, "math", answers, role))
-            ).text
+            request = request_for(profile, question, "math", answers, role)
+            said = asyncio.run(client.complete(request)).text
             right[given] += get_task("math").grade(question, said)
     assert right[True] > 2 * right[False]
 
@@ -225,20 +210,14 @@ def test_latency_follows_tokens_and_size(profile: Profile) -> None:
         for name in ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b")
     }
     assert sorted(times.values()) == list(times.values())
-    assert (
-        evaluate(profile, "math", topologies.chain([SMALL] * 4), questions, client).latency_s
-        > 3 * times[SMALL]
-    )
+    chain = evaluate(profile, "math", topologies.chain([SMALL] * 4), questions, client)
+    assert chain.latency_s > 3 * times[SMALL]
 
 
 def test_average_lengths_are_the_tasks(profile: Profile) -> None:
-    usage = evaluate(
-        profile,
-        "math",
-        topologies.single(SMALL),
-        questions_of(profile, "math", 500),
-        client_of(profile),
-    ).usage
+    graph = topologies.single(SMALL)
+    questions = questions_of(profile, "math", 500)
+    usage = evaluate(profile, "math", graph, questions, client_of(profile)).usage
     assert usage.prompt_tokens / usage.calls == 202
     assert usage.completion_tokens / usage.calls == pytest.approx(275, rel=0.03)
 
@@ -247,17 +226,9 @@ def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
     async def ask() -> None:
         async with open_client(profile) as client:
             question = Question("mine", "What is love?", "")
-            settings = profile.task("math")
-            graph = topologies.single(SMALL)
-            await run_graph(
-                graph,
-                question,
-                get_task("math"),
-                prompt_of(profile, "math"),
-                settings.sampling.sampling(),
-                profile.model_pool(),
-                client,
-            )
+            sampling = profile.task("math").sampling.sampling()
+            asked = get_task("math"), prompt_of(profile, "math"), sampling, profile.model_pool()
+            await run_graph(topologies.single(SMALL), question, *asked, client)
 
     with pytest.raises(
         DataError, match="answers synthetic questions of its profile only, found 'What is love"
