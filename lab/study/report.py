@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 
 from lab.study import figures, paper, tables
+from lab.study.correction import TEST
 from lab.study.page import Picture, Section, picture, section, write_page
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.stats import TEST, smallest_p
+from ttsgraph.evaluation.stats import smallest_p
 from ttsgraph.settings.profile import Profile
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from lab.study import paper
-from ttsgraph.evaluation.stats import Mean, holm, mean_of, paired_p
+from lab.study.correction import holm
+from ttsgraph.evaluation.stats import Mean, mean_of, paired_p
 from ttsgraph.methods.base import require_equal_terms
 
 COSTS = ("calls", "tokens", "seconds")

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from lab.study.correction import holm
 from lab.worlds.fronts import front_picture, front_table, gains
 from lab.worlds.learning import learning_table
 from lab.worlds.run import OURS
 from lab.worlds.settings import WorldSettings
 from ttsgraph.base.files import write_text
-from ttsgraph.evaluation.stats import holm, mean_of, paired_p
+from ttsgraph.evaluation.stats import mean_of, paired_p
 
 FEWEST = 6
 """Seeds from which on a two-sided Wilcoxon signed-rank test can come below 0.05 at all; Holm's

@@ -150,7 +150,6 @@ class TestDistribution:
     @given(distributions())
     def test_probabilities_are_probabilities_whatever_the_logits(self, d):
         draws = d.sample(16)
-        assert (d.log_prob(draws) <= 1e-9).all()
         edges = d.edge_probabilities()
         assert (edges[~d.forward] == 0).all()
         assert ((edges >= 0) & (edges <= 1)).all()
@@ -172,7 +171,6 @@ class TestDistribution:
         second = other.sample(5)
         assert (first.edges == second.edges).all()
         assert (first.roles == second.roles).all()
-        assert one.log_prob(first) == pytest.approx(d.log_prob(first))
 
     @SLOWLY
     @given(distributions(), st.data())

@@ -172,25 +172,3 @@ class TestStart:
     def test_of_leaders_close_to_the_best_other_forms_come_first(self) -> None:
         more = [*self.leaders(0.5, 0.5, 0.48), Leader(topologies.single(LARGE), "", 0.1, 0.01)]
         assert [leader.graph for leader in leaders_of(more)][:3] == list(self.graphs)
-
-
-def test_gradients_of_edges_roles_and_models_are_those_of_finite_differences(
-    profile: Profile,
-) -> None:
-    distribution = TestStart().laid(profile, 0.5, 0.49, 0.48)
-    draws = distribution.sample(3)
-    exact = distribution.gradients(draws)
-    step = 1e-6
-    for table, gradient in (
-        (distribution.theta, exact.theta),
-        (distribution.pi, exact.pi),
-        (distribution.psi, exact.psi),
-    ):
-        for place in np.ndindex(table.shape):
-            before = table[place]
-            table[place] = before + step
-            above = distribution.log_prob(draws)
-            table[place] = before - step
-            below = distribution.log_prob(draws)
-            table[place] = before
-            assert gradient[:, *place] == pytest.approx((above - below) / (2 * step), abs=1e-5)

@@ -56,28 +56,9 @@ def test_a_graph_that_skips_levels_is_told_in_steps() -> None:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A project whose report stage has run."""
-    rows = [
-        [
-            "→ found by random",
-            "50.8 %",
-            "45.9 to 55.6",
-            "$0.012 per 1,000 questions",
-            "7.20",
-            "2.1 s",
-            "",
-        ]
-    ]
-    rows.append(
-        [
-            "small",
-            "47.3 %",
-            "42.4 to 52.1",
-            "$0.0018 per 1,000 questions",
-            "1.10",
-            "0.31 s",
-            "0.059",
-        ]
-    )
+    found = "→ found by random|50.8 %|45.9 to 55.6|$0.012 per 1,000 questions|7.20|2.1 s|"
+    one = "small|47.3 %|42.4 to 52.1|$0.0018 per 1,000 questions|1.10|0.31 s|0.059"
+    rows = [found.split("|"), one.split("|")]
     told = {
         "task": "math",
         "sentence": "Use this, but it is not proven: three calls of small and their majority. "

@@ -26,11 +26,6 @@ def expit(x: Any) -> FloatArray:
     return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
 
 
-def log_expit(x: Any) -> FloatArray:
-    """log(expit(x))."""
-    return np.asarray(-np.logaddexp(0.0, -np.asarray(x, dtype=float)))
-
-
 def logit(p: Any) -> FloatArray:
     """log(p / (1 - p)); infinite at 0 and 1."""
     p = np.asarray(p, dtype=float)

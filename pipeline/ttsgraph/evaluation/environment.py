@@ -98,12 +98,10 @@ class Counted(Protocol):
     @property
     def n_correct(self) -> float:
         """The sum."""
-        ...
 
     @property
     def n_scored(self) -> int:
         """The number."""
-        ...
 
 
 class Score:
@@ -351,11 +349,9 @@ class Evaluator(Protocol):
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
-        ...
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Feedback for each graph on its questions; each question of each graph is published."""
-        ...
 
 
 class GraphEvaluator(Evaluator, Protocol):
@@ -365,7 +361,6 @@ class GraphEvaluator(Evaluator, Protocol):
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
         """As `evaluate_all`, for one graph."""
-        ...
 
 
 class Environment:

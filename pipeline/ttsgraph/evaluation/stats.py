@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,6 @@ from ttsgraph.base.special import student_quantile
 
 CONFIDENCE = 0.95
 TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
-TEST = (
-    "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the"
-    " comparisons of one block"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +50,6 @@ def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
     return float(wilcoxon(differences, zero_method="zsplit").pvalue)
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's step-down correction: name -> adjusted p."""
-    adjusted = {}
-    worst = 0.0
-    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[name]))
-        adjusted[name] = worst
-    return adjusted
-
-
 def smallest_p(pairs: int, comparisons: int) -> float:
-    """The smallest p that `paired_p` and `holm` can give for so many pairs and comparisons."""
+    """The smallest p that so many pairs can give, Holm-corrected over comparisons."""
     return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -24,7 +24,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.base.special import expit, log_expit, log_softmax, logit, softmax
+from ttsgraph.base.special import expit, log_softmax, logit, softmax
 from ttsgraph.graphs.budget import Budget, within
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
@@ -186,21 +186,10 @@ class GraphDistribution:
         picks = self.rng.random((*probabilities.shape[:-1], 1)) * cumulative[..., -1:]
         return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
 
-    def log_prob(self, draws: Draws) -> FloatArray:
-        """(B,) log probability of each raw draw: log p(psi) + log p(theta | psi) + log p(pi |
-        theta) (A.11).
-        """
-        models = np.take_along_axis(
-            log_softmax(self.psi, axis=-1)[None], draws.models[..., None], axis=-1
-        ).sum(axis=(1, 2))
-        signed = np.where(draws.edges, self.theta, -self.theta)
-        edges = np.where(self.forward, log_expit(signed), 0.0).sum(axis=(1, 2))
-        log_roles = self._log_roles(draws.in_degrees)
-        roles = np.take_along_axis(log_roles, draws.roles[..., None], axis=-1).sum(axis=(1, 2))
-        return np.asarray(models + edges + roles)
-
     def gradients(self, draws: Draws) -> Gradients:
-        """Exact gradients of `log_prob` with respect to the logits, per draw."""
+        """Exact gradients of the log probability of raw draws, log p(psi) + log p(theta | psi) +
+        log p(pi | theta) (A.11), with respect to the logits, per draw.
+        """
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
         pi = tilt * (

@@ -33,12 +33,11 @@ class Recommendation:
     """What to use for a task: the test's row of it, what the search found, and the sentence that
     says so.
 
-    `graph` is that of `row`, `finder` who found what the search came to, in words.
+    `graph` is that of `row`, `method` the one whose version it is.
     """
 
     task: str
-    method: str
-    finder: str
+    method: MethodReport
     row: Row
     found: Row
     graph: CollaborationGraph
@@ -71,8 +70,7 @@ def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recomm
     row = selected(method.test, method.lineage)
     return Recommendation(
         task.name,
-        method.name,
-        method.finder,
+        method,
         row,
         found,
         CollaborationGraph.from_json(row["graph"]),
@@ -263,7 +261,9 @@ def rows_of(test: TableSource, answer: Recommendation) -> list[tuple[str, Row]]:
     """What the short table compares: the found graph, then what it has to beat, each with its
     name.
     """
-    return [(answer.finder if row["arm"] == "found" else str(row["label"]), row) for row in test]
+    return [
+        (answer.method.finder if row["arm"] == "found" else str(row["label"]), row) for row in test
+    ]
 
 
 def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:

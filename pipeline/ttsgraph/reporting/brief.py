@@ -52,13 +52,12 @@ def metrics(report: Report) -> dict[str, dict[str, Any]]:
     found = {}
     for task in report.tasks:
         answer = _answer(task, report)
-        method = next(method for method in task.methods if method.name == answer.method)
-        found[task.name] = figures_of(answer, method.test)
+        found[task.name] = figures_of(answer, answer.method.test)
     return found
 
 
 def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
-    method = next(method for method in task.methods if method.name == answer.method)
+    method = answer.method
     rows = [_cells(name, row, answer, report.metric) for name, row in rows_of(method.test, answer)]
     frame = method.answers.frame
     own = frame[(frame["arm"] == answer.row["arm"]) & (frame["label"] == answer.row["label"])]

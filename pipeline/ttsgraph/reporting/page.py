@@ -55,7 +55,6 @@ class Part:
 
     task: TaskReport
     answer: Recommendation
-    method: MethodReport
     small: str
     legend: Drawing
     asked: dict[str, Any]
@@ -187,7 +186,6 @@ def _library() -> str:
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     pool = report.profile.model_pool()
     answer = answer_of(task, pool, report.profile.deploy.confidence)
-    method = next(method for method in task.methods if method.name == answer.method)
     used = draw(answer.graph, pool, SMALL)
     cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
@@ -199,10 +197,9 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     return Part(
         task,
         answer,
-        method,
         _small(task, answer, used, templates),
         used,
-        questions_data(task.questions, method.answers, method.graph, pool),
+        questions_data(task.questions, answer.method.answers, answer.method.graph, pool),
         charts.overview(task, cloud.front, answer.row, report.metric),
         comparison,
         [verdict(method.name, method.test) for method in task.methods],

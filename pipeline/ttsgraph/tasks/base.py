@@ -37,17 +37,14 @@ class Task(Protocol):
         """A raw row of a source as a Question. Raises DataError naming `where` when a field or the
         answer is missing.
         """
-        ...
 
     def render(self, question: Question) -> str:
         """The question as a model sees it (with choices, if any)."""
-        ...
 
     def extract(self, text: str) -> str | None:
         """The answer in a model's text in a normal form that a vote can count, or None when there
         is none.
         """
-        ...
 
     def grade(self, question: Question, text: str) -> float:
         """Whether a model's text answers the question, or for graded kinds a score in [0, 1].
@@ -56,7 +53,6 @@ class Task(Protocol):
 
         May be slow; callers run it off the event loop.
         """
-        ...
 
 
 @runtime_checkable
@@ -67,7 +63,6 @@ class QuickTask(Task, Protocol):
 
     def at_once(self, question: Question, answer: str | None) -> float | None:
         """What `grade` says of a text with this extracted answer; None where that takes longer."""
-        ...
 
 
 @runtime_checkable
@@ -78,7 +73,6 @@ class CodeTask(Task, Protocol):
         """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless
         less is accepted.
         """
-        ...
 
 
 @runtime_checkable
@@ -87,7 +81,6 @@ class RememberingTask(Task, Protocol):
 
     def remembering(self, verdicts: Verdicts) -> Task:
         """This task, which runs no program that these verdicts know."""
-        ...
 
 
 @runtime_checkable
@@ -96,7 +89,6 @@ class ConfigurableTask(Task, Protocol):
 
     def configured(self, grading: Mapping[str, Any]) -> Task:
         """The kind with these settings. Raises SettingsError that names the key."""
-        ...
 
 
 @runtime_checkable
@@ -111,7 +103,6 @@ class AskingTask(Task, Protocol):
         self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The grade of a text, and the calls that it took. Raises CallFailed."""
-        ...
 
 
 @runtime_checkable
@@ -120,7 +111,6 @@ class ReadableTask(Task, Protocol):
 
     def reader(self) -> partial[str | None]:
         """A function of a module that does what `extract` does, with plain settings as keywords."""
-        ...
 
 
 TASKS: dict[str, Task] = {}

@@ -16,6 +16,7 @@ from scipy.stats import ttest_1samp
 
 from lab import python_path
 from lab.study import paper, tables
+from lab.study.correction import holm
 from lab.study.ledger import Ledger, LedgerClient
 from lab.study.plan import (
     BASELINES,
@@ -29,7 +30,7 @@ from lab.study.plan import (
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.evaluation.stats import holm, mean_of, paired_p, smallest_p
+from ttsgraph.evaluation.stats import mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.settings.profile import load_profile
