@@ -24,7 +24,7 @@ from ttsgraph.reporting.chart import in_script
 from ttsgraph.reporting.charts import MOST, thinned, validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
-from ttsgraph.reporting.pilot_charts import sweep, sweeps, width_x_depth
+from ttsgraph.reporting.pilot_charts import sweeps
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.verdicts import selected_instead, verdict
 from ttsgraph.stages.schemas import Evaluations, Trajectory
@@ -352,8 +352,8 @@ def pilots(**within: bool) -> pd.DataFrame:
 
 
 def test_random_graphs_over_the_same_models_share_a_line() -> None:
-    chart = sweep("math", TableSource("pilot.parquet", pilots()), "family")
-    assert chart is not None
+    chart, _ = sweeps("math", TableSource("pilot.parquet", pilots()))
+    assert chart.name == "family"
     assert chart.spec["height"] == 28 * 2 + 10
     assert len(chart.spec["data"]["values"]) == 3
 
@@ -361,10 +361,7 @@ def test_random_graphs_over_the_same_models_share_a_line() -> None:
 def drawn(table: pd.DataFrame) -> list[str]:
     """The report's plots of a pilot as SVG."""
     source = TableSource("pilot.parquet", table)
-    charts = [sweep("math", source, "family"), width_x_depth("math", source)]
-    return [
-        vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None
-    ]
+    return [vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in sweeps("math", source)]
 
 
 def test_the_report_marks_pilot_graphs_over_the_budget() -> None:

@@ -261,9 +261,8 @@ def rows_of(test: TableSource, answer: Recommendation) -> list[tuple[str, Row]]:
     """What the short table compares: the found graph, then what it has to beat, each with its
     name.
     """
-    return [
-        (answer.method.finder if row["arm"] == "found" else str(row["label"]), row) for row in test
-    ]
+    finder = answer.method.finder
+    return [(finder if row["arm"] == "found" else str(row["label"]), row) for row in test]
 
 
 def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:

@@ -262,7 +262,7 @@ def _named(ids: Sequence[int]) -> str:
     return f"nodes {', '.join(map(str, ids[:-1]))} and {ids[-1]}"
 
 
-SPELLED = (
+SPELLED = [
     "no",
     "one",
     "two",
@@ -276,7 +276,7 @@ SPELLED = (
     "ten",
     "eleven",
     "twelve",
-)
+]
 
 
 def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:

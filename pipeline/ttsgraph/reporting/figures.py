@@ -77,8 +77,6 @@ PARTS = {
     "a third": 1 / 3,
     "a quarter": 1 / 4,
     "a fifth": 1 / 5,
-}
-PARTS |= {
     "a sixth": 1 / 6,
     "a seventh": 1 / 7,
     "an eighth": 1 / 8,

@@ -33,7 +33,6 @@ from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, selected_instead, verdict
 
-SWEEPS = ("width", "depth", "family", "size", "topology")
 FRONT_COLUMNS = [
     "task",
     "method",
@@ -189,8 +188,6 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     used = draw(answer.graph, pool, SMALL)
     cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
-    sweeps = [pilot_charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
-    pilots = [*sweeps[:2], pilot_charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
     learnt = [
         (method, charts.edges(task.name, method.name, method.edges)) for method in task.methods
     ]
@@ -214,7 +211,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
             "trajectories": charts.trajectories(task),
         },
         [(method, chart) for method, chart in learnt if chart is not None],
-        [chart for chart in pilots if chart is not None],
+        pilot_charts.sweeps(task.name, task.pilot),
         {method.name: _picture(report, task, method, alone=False) for method in task.methods},
     )
 

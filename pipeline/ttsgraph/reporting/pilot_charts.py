@@ -28,11 +28,16 @@ FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35
 PILOT_TIP = [tip("label", "graph"), *INTERVAL, tip("within_budget", "within the budget")]
 
 
-def width_x_depth(task: str, table: TableSource) -> Chart | None:
-    """Accuracy over width and depth as a heat map; None without that sweep."""
-    rows = table.where(sweep="width_x_depth")
-    if not rows:
-        return None
+def sweeps(task: str, table: TableSource) -> list[Chart]:
+    """A plot of each sweep that a pilot has, in its order: a heat map, a curve over width or depth,
+    else a dot for each graph; the last two with intervals.
+    """
+    kinds = {"width_x_depth": _heat_map, "width": _curve, "depth": _curve}
+    names = table.frame["sweep"].unique()
+    return [kinds.get(name, _dots)(task, name, table.where(sweep=name)) for name in names]
+
+
+def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = []
     for row in rows:
         width, depth = (int(side) for side in row["label"].split(" x "))
@@ -62,26 +67,7 @@ def width_x_depth(task: str, table: TableSource) -> Chart | None:
     )
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
     body = {"data": {"values": values}, "transform": [shown], "layer": layers}
-    return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
-
-
-def sweep(task: str, table: TableSource, name: str) -> Chart | None:
-    """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals.
-    None without that sweep.
-    """
-    rows = table.where(sweep=name)
-    if not rows:
-        return None
-    return _curve(task, name, rows) if name in ("width", "depth") else _dots(task, name, rows)
-
-
-def sweeps(task: str, table: TableSource) -> list[Chart]:
-    """A plot of each sweep that a pilot has, in its order."""
-    charts = [
-        width_x_depth(task, table) if name == "width_x_depth" else sweep(task, table, name)
-        for name in table.frame["sweep"].unique()
-    ]
-    return [chart for chart in charts if chart is not None]
+    return chart_of(name, f"{task}: accuracy by width and depth", alt, height, body)
 
 
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
