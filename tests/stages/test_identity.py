@@ -381,11 +381,16 @@ STALE = {
 }
 
 
+@pytest.fixture(scope="module")
+def before(sources: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
+    """The identities without any edit."""
+    return identities_of(sources)
+
+
 @pytest.mark.parametrize("module", STALE)
 def test_a_line_in_a_module_makes_exactly_these_stages_stale(
-    sources: tuple[Path, ...], module: str
+    sources: tuple[Path, ...], before: dict[str, dict[str, Any]], module: str
 ) -> None:
-    before = identities_of(sources)
     file = Code(*sources).modules[module]
     text = file.read_text()
     file.write_text(f"{text}\nEDITED = True\n")
@@ -396,9 +401,10 @@ def test_a_line_in_a_module_makes_exactly_these_stages_stale(
 
 
 def test_another_version_of_a_library_makes_stale_what_it_may_decide(
-    sources: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+    sources: tuple[Path, ...],
+    before: dict[str, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = identities_of(sources)
     monkeypatch.setattr(identity_module, "version", lambda name: "another")
     assert of(*ASKING) <= differing(before, identities_of(sources))
     assert "math-verify" in before["profile math"]["libraries"]
