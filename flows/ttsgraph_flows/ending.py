@@ -24,9 +24,8 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
     """Run work from the command line, with options as `ArgumentParser.add_argument` takes them;
     ends as `guarded`.
     """
-    parser = argparse.ArgumentParser(
-        description=(work.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
-    )
+    about = inspect.cleandoc(work.__doc__ or "").partition("\n\n")[0]
+    parser = argparse.ArgumentParser(description=about, epilog=EXIT_CODES)
     for name, option in options.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **option)
     guarded(lambda: work(**vars(parser.parse_args())))
