@@ -16,6 +16,7 @@ from ttsgraph.deployment.promotion import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import checking
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
@@ -67,8 +68,9 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     votes_count = can_vote(stage.settings.task)
     budget = stage.profile.budget_on(task)
     start = read_record(Started, stage.results / "start.json", "init_instances")
+    check = checking(stage.profile.roles, stage.settings.task)
     cases = test_cases(
-        graph, stage.pilot_table(), stage.profile_table(), budget, votes_count, start.routed
+        graph, stage.pilot_table(), stage.profile_table(), budget, votes_count, start.routed, check
     )
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, budget.cost)) if count else []

@@ -29,6 +29,7 @@ from ttsgraph.deployment.provenance import Provenance, revisions, settings_sha25
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import checking
 from ttsgraph.methods.base import Problem, Searcher
 from ttsgraph.methods.choice import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
@@ -255,7 +256,9 @@ def _test_cases(
         all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts())
         for graph in pilot["graph"]
     ]
-    return test_cases(found, pilot[there], profile, budget, can_vote(stage.settings.task))
+    kind = stage.settings.task
+    check = checking(stage.profile.roles, kind)
+    return test_cases(found, pilot[there], profile, budget, can_vote(kind), check=check)
 
 
 def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:

@@ -26,7 +26,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role, unfit
+from ttsgraph.graphs.roles import checking, get_role, unfit
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import searcher_class
 from ttsgraph.methods.choice import Found
@@ -261,8 +261,9 @@ def _rivals(
 ) -> list[Case]:
     """The found graph, and what it has to beat."""
     budget = profile.budget_on(task)
-    votes_count = can_vote(profile.task(task).task)
-    return test_cases(found, NO_PILOT, alone, budget, votes_count, router)
+    kind = profile.task(task).task
+    check = checking(profile.roles, kind)
+    return test_cases(found, NO_PILOT, alone, budget, can_vote(kind), router, check)
 
 
 def _searched(profile: Profile, task: str, made: Made, spent: Spent) -> Searched:

@@ -353,6 +353,12 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
     return CollaborationGraph(nodes, graph.edges)
 
 
+def checking(roles: Collection[str], task: Task) -> str | None:
+    """The first of some roles that checks answers of this kind; None where none does."""
+    found = (name for name in selecting(roles) if get_role(name).checks)
+    return None if lacks_check(task) else next(found, None)
+
+
 def read_by(node: Node, count: int) -> int:
     """How many of so many answers a node reads (A.7, remark i)."""
     return min(count, node.top_k) if node.top_k and get_role(node.role).narrows else count

@@ -14,6 +14,7 @@ KINDS = {
     "single": "best single call",
     "router": "router of single calls",
     "self_consistency": "majority vote",
+    "best_of_n": "best of n by the check",
     "team": "team",
     "fixed_topology": "best pilot graph",
 }

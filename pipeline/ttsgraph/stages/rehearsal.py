@@ -21,7 +21,7 @@ from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.roles import checking, get_role
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
@@ -156,7 +156,9 @@ async def _rehearse(profile: Profile, task: str, seed: int) -> dict[str, Counter
     driver = Driver(cost, profile.search, Archive(None))
     graph = (await driver.run(searcher, stage, train, val)).graph
     found["search"] = stage.take()
-    cases = test_cases(graph, piloted, alone, brief.budget, can_vote(profile.task(task).task))
+    kind = profile.task(task).task
+    check = checking(profile.roles, kind)
+    cases = test_cases(graph, piloted, alone, brief.budget, can_vote(kind), check=check)
     await cases_feedback(cases, stage, test)
     removed = removal_cases(removals(graph, cost)) if profile.evaluate.ablation else []
     await cases_feedback(removed, stage, test[: profile.evaluate.ablation])

@@ -288,7 +288,10 @@ class Nodes(Scores):
     predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
 
 
-ARMS = ["found", "single", "router", "self_consistency", "fixed_topology", "team"]
+ARMS = [
+    *("found", "single", "router", "self_consistency", "best_of_n", "fixed_topology"),
+    "team",
+]
 """What is compared on test questions: what was found, what comes without a search, and a team that
 somebody has already.
 """

@@ -23,6 +23,7 @@ from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
+from ttsgraph.contest.adaptive import until_passed
 from ttsgraph.contest.racing import NO_FEEDBACK, joined, race
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
@@ -464,10 +465,12 @@ def test_cases(
     budget: Budget,
     votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
     router: CollaborationGraph | None = None,  # noqa: PT028
+    check: str | None = None,  # noqa: PT028
 ) -> list[Case]:
     """What the found graph has to beat within the same budget: the best single model, the router of
     single calls where there is one, as many votes of the best model whose answers differ as the
-    budget holds, and the pilot's best topology that fits.
+    budget holds, where a role checks answers (`check`) as many answers until one passes, and the
+    pilot's best topology that fits.
 
     `profile` and `pilot` are the tables of these stages. No votes where the task's kind has none
     (`votes_count`, as `can_vote` says). Raises BudgetError when no call fits the budget.
@@ -491,6 +494,10 @@ def test_cases(
                 {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"},
             )
         )
+    if votes >= 2 and check is not None:
+        checked = until_passed([voting_model] * votes, check)
+        label = f"up to {votes} x {voting_model} until one passes"
+        cases.append(Case(checked, {"arm": "best_of_n", "label": label}))
     fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
         ["accuracy", "budget_units"], ascending=[False, True]
     )
