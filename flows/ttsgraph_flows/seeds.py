@@ -7,6 +7,7 @@ hold for each. Calls come from the project's cache, so what was stopped goes on 
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir
@@ -110,6 +111,7 @@ def _answers(stage: Stage) -> Iterator[dict[str, Any]]:
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
     chosen = (verdict.gate or {}).get("arm", FOUND)
     tested = pd.read_parquet(folder / "test.parquet")
+    texts = {question.id: question.text for question in stage.questions()["test"]}
     graphs = dict(zip(tested["arm"], tested["graph"], strict=True))
     answers = pd.read_parquet(folder / "answers.parquet")
     for arm, rows in answers.groupby("arm"):
@@ -117,7 +119,7 @@ def _answers(stage: Stage) -> Iterator[dict[str, Any]]:
         names = [str(arm), PUT_UP] if arm == chosen else [str(arm)]
         for name in names:
             for question, correct in zip(rows["question_id"], rows["correct"], strict=True):
-                yield _row(stage, name, question, correct, cost.graph_cost(graph))
+                yield _row(stage, name, texts[question], correct, cost.graph_cost(graph))
     singles = [
         topologies.single(name) for name in stage.profile.pool if name in stage.profile.model_pool()
     ]
@@ -127,7 +129,7 @@ def _answers(stage: Stage) -> Iterator[dict[str, Any]]:
             yield _row(
                 stage,
                 f"one call of {node.model}",
-                result.question_id,
+                texts[result.question_id],
                 result.correct,
                 cost.graph_cost(graph),
             )
@@ -139,7 +141,7 @@ def _row(
     return {
         "seed": stage.params.seed,
         "arm": arm,
-        "question_id": question,
+        "question": hashlib.sha256(question.encode()).hexdigest(),
         "correct": correct,
         "units": units,
     }

@@ -16,7 +16,7 @@ def answers(arm: str, seed: int, correct: str, units: float = 1.0) -> list[dict[
         {
             "arm": arm,
             "seed": seed,
-            "question_id": f"q{place}",
+            "question": f"{seed}/q{place}",
             "correct": grades[letter],
             "units": units,
         }
@@ -56,7 +56,7 @@ def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):
 
 def test_of_graded_answers_it_is_the_scores_that_are_compared():
     graded = [
-        {"arm": arm, "seed": 0, "question_id": f"q{k}", "correct": grade, "units": 1.0}
+        {"arm": arm, "seed": 0, "question": f"q{k}", "correct": grade, "units": 1.0}
         for arm, grades in {"found": (0.9, 0.4, 1.0), "put up": (0.5, 0.5, 1.0)}.items()
         for k, grade in enumerate(grades)
     ]
@@ -73,3 +73,16 @@ def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
     assert "+28.6 (0.5)" in page
     assert "simulated" not in write_pooled(tmp_path, "laptop-math", table, False).read_text()
     assert pd.read_csv(tmp_path / "laptop-math.csv")["arm"].tolist() == list(table["arm"])
+
+
+def test_a_question_that_several_seeds_test_counts_once_by_its_mean():
+    rows = [
+        {"arm": arm, "seed": seed, "question": "q", "correct": correct, "units": 1.0}
+        for arm, grades in {"found": (1.0, 1.0, 0.0), "put up": (0.0, 1.0, 0.0)}.items()
+        for seed, correct in enumerate(grades)
+    ]
+    found = pooled(pd.DataFrame(rows)).set_index("arm")
+    assert found.loc["found", "accuracy"] == pytest.approx(2 / 3)
+    assert found.loc["found", "questions"] == 1
+    assert found.loc["put up", "found: more, points"] == pytest.approx(100 / 3)
+    assert found.loc["put up", "found: p"] == 1.0

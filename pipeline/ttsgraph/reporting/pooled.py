@@ -1,5 +1,5 @@
-"""What a task came to over several seeds, each with questions of its own: every arm's share of
-right answers, and paired tests over all of them.
+"""What a task came to over several seeds, each with a split of its own: every arm's share of right
+answers, and paired tests over all questions.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     """One row per arm, the best first: its accuracy with a 95 % interval, mean units, and what is
     found and what is put up against it on the questions that both were scored on.
 
-    `answers` has a row per arm, seed and question: `arm`, `seed`, `question_id`, `correct` (None
-    where infrastructure failed) and `units`. The interval and the p values are of questions as they
-    came, so a seed's own luck with its questions is in them.
+    `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (the same in every
+    seed that tests it), `correct` (None where infrastructure failed) and `units`. A question that
+    several seeds test counts once, by its mean, in shares, intervals and p values: so a seed's own
+    luck with its questions is in them, and no question is taken for two.
     """
-    answers = answers.assign(question=answers["seed"].astype(str) + "/" + answers["question_id"])
-    outcomes = {
+    scored = answers.dropna(subset="correct").astype({"correct": float})
+    outcomes: dict[str, dict[str, float | None]] = {
         str(arm): {
-            str(question): None if pd.isna(correct) else float(correct)
-            for question, correct in zip(rows["question"], rows["correct"], strict=True)
+            str(q): float(mean) for q, mean in rows.groupby("question")["correct"].mean().items()
         }
-        for arm, rows in answers.groupby("arm")
+        for arm, rows in scored.groupby("arm")
     }
     lines = []
     for arm, rows in answers.groupby("arm"):
-        scored = rows["correct"].dropna().astype(float).tolist()
-        low, high = interval_of(scored)
+        means = [mean for mean in outcomes[str(arm)].values() if mean is not None]
+        low, high = interval_of(means)
         line = {
             "arm": str(arm),
-            "accuracy": sum(scored) / len(scored) if scored else math.nan,
+            "accuracy": sum(means) / len(means) if means else math.nan,
             "low": low,
             "high": high,
             "units": float(rows["units"].mean()),
             "seeds": int(rows["seed"].nunique()),
-            "questions": len(scored),
+            "questions": len(means),
         }
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
@@ -74,9 +74,10 @@ def _markdown(name: str, table: pd.DataFrame, simulated: bool) -> str:
     lines = [
         f"# {name} over {int(table['seeds'].max())} seeds{' (simulated)' if simulated else ''}",
         "",
-        "Each seed has questions of its own. Points are what is found, and what the gate put up,"
-        " has more than the arm on the same questions; p is of McNemar's exact test on all of"
-        " them, uncorrected.",
+        "Each seed has a split of its own. Points are what is found, and what the gate put up, has"
+        " more than the arm on the same questions; p is of McNemar's exact test on all of them, or"
+        " of sign flips where several seeds test the same question, which counts once, by its mean;"
+        " uncorrected.",
         "",
         "| arm | right | interval | units | questions | found: points (p) | put up: points (p) |",
         "|---|---|---|---|---|---|---|",
