@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.runtime.clients import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
-from ttsgraph.stages.trials import Case, cases_feedback
+from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.stage import Stage, load_stage
@@ -83,7 +83,7 @@ def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFr
     run_stages(folder, params)
     (task,) = params.tasks
     with chdir(folder):
-        return pd.DataFrame(_answers(load_stage(task)))
+        return pd.DataFrame(answers_of(load_stage(task)))
 
 
 def _clear(folder: Path) -> None:
@@ -102,37 +102,35 @@ def _without_response_model(path: Path) -> None:
     path.write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
 
 
-def _answers(stage: Stage) -> Iterator[dict[str, Any]]:
-    """How each arm of the test answered, what the gate put up, and one call of each model as the
-    task samples it.
+def answers_of(
+    stage: Stage, graphs: Mapping[str, CollaborationGraph] | None = None
+) -> Iterator[dict[str, Any]]:
+    """How each arm of the test answered, what the gate put up, one call of each model as the task
+    samples it, and `graphs` of one's own by name; units as they were measured.
     """
-    cost = stage.profile.cost_model(stage.task)
     folder = stage.results / METHOD
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
     chosen = (verdict.gate or {}).get("arm", FOUND)
     tested = pd.read_parquet(folder / "test.parquet")
     texts = {question.id: question.text for question in stage.questions()["test"]}
-    graphs = dict(zip(tested["arm"], tested["graph"], strict=True))
+    units = dict(zip(tested["arm"], tested["budget_units"], strict=True))
     answers = pd.read_parquet(folder / "answers.parquet")
     for arm, rows in answers.groupby("arm"):
-        graph = CollaborationGraph.from_json(graphs[arm])
         names = [str(arm), PUT_UP] if arm == chosen else [str(arm)]
         for name in names:
             for question, correct in zip(rows["question_id"], rows["correct"], strict=True):
-                yield _row(stage, name, texts[question], correct, cost.graph_cost(graph))
-    singles = [
-        topologies.single(name) for name in stage.profile.pool if name in stage.profile.model_pool()
-    ]
-    for graph, feedback in zip(singles, _asked(stage, singles), strict=True):
-        (node,) = graph.nodes
+                yield _row(stage, name, texts[question], correct, units[arm])
+    singles = {
+        f"one call of {name}": topologies.single(name)
+        for name in stage.profile.pool
+        if name in stage.profile.model_pool()
+    }
+    asked = singles | dict(graphs or {})
+    cost = stage.profile.cost_model(stage.task)
+    for (name, graph), feedback in zip(asked.items(), _asked(stage, asked), strict=True):
+        measured = units_of(graph, feedback, cost)
         for result in feedback.results:
-            yield _row(
-                stage,
-                f"one call of {node.model}",
-                texts[result.question_id],
-                result.correct,
-                cost.graph_cost(graph),
-            )
+            yield _row(stage, name, texts[result.question_id], result.correct, measured)
 
 
 def _row(
@@ -147,9 +145,9 @@ def _row(
     }
 
 
-def _asked(stage: Stage, graphs: list[CollaborationGraph]) -> list[Feedback]:
+def _asked(stage: Stage, graphs: Mapping[str, CollaborationGraph]) -> list[Feedback]:
     """Graphs on the test questions."""
-    cases = [Case(graph, {"label": graph.nodes[0].model}) for graph in graphs]
+    cases = [Case(graph, {"label": name}) for name, graph in graphs.items()]
 
     async def work(
         environment: Environment, questions: dict[str, list[Question]]

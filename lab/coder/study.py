@@ -1,0 +1,96 @@
+"""Searches over several splits of a task's questions, next to what one would build by hand, on the
+questions that each split holds back.
+
+    python -m lab.coder.study humaneval --seeds 5
+
+Calls come from the cache or the record (`lab.coder.run`); a split's search is run if it wasn't.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab.coder.run import METHODS, run
+from ttsgraph.base.state import STATE
+from ttsgraph.contest.adaptive import STOPS, until_passed, vote
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import VOTER
+from ttsgraph.reporting.pooled import pooled, write_pooled
+from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.seeds import answers_of
+from ttsgraph_flows.stage import load_stage
+
+SMALL = "qwen2.5-coder-0.5b"
+LARGE = "qwen2.5-coder-1.5b"
+VERIFIER = "verifier"
+FOLDER = Path("results/coder")
+
+
+def by_hand(task: str) -> dict[str, CollaborationGraph]:
+    """What a team would try first, by name; `all asked` and `until ...` are the same answers."""
+    greedy = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
+    if task == "humaneval":
+        return (
+            greedy
+            | {
+                f"best of {count} x {model} by examples, {how}": graph
+                for model, count in ((SMALL, 8), (SMALL, 15), (LARGE, 3), (LARGE, 7))
+                for how, graph in (
+                    ("all asked", topologies.parallel([model] * count, model, VERIFIER)),
+                    ("until one passes", until_passed([model] * count, VERIFIER)),
+                )
+            }
+            | {
+                f"{count} x {SMALL}, then up to 4 x {LARGE}, until one passes": until_passed(
+                    [SMALL] * count + [LARGE] * 4, VERIFIER
+                )
+                for count in (1, 4)
+            }
+        )
+    return greedy | {
+        f"majority of {count} x {model}, {how}": graph
+        for model, count in ((SMALL, 8), (LARGE, 3), (LARGE, 4))
+        for how, graph in (
+            ("all asked", topologies.parallel([model] * count, model, VOTER)),
+            ("until sure by .8", vote([model] * count, STOPS[2])),
+        )
+    }
+
+
+def answers(task: str, seeds: int, folder: Path, state: Path) -> Iterator[dict[str, Any]]:
+    """A row per arm, split and question. Raises what stages raise."""
+    for seed in range(seeds):
+        where = folder / str(seed)
+        if not (where / "results" / "coder" / task / METHODS[0] / "verdict.json").exists():
+            run((task,), seed, where, state)
+        with chdir(where):
+            yield from answers_of(load_stage(task), by_hand(task))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
+    parser.add_argument("task")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--out", type=Path, default=Path("reports/seeds"))
+    options = parser.parse_args()
+
+    def work() -> None:
+        folder = options.folder / options.task
+        rows = pd.DataFrame(answers(options.task, options.seeds, folder, options.state))
+        say(f"{write_pooled(options.out, f'coder-{options.task}', pooled(rows), False)}: written")
+
+    guarded(work)
+
+
+if __name__ == "__main__":
+    main()
