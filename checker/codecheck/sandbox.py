@@ -16,6 +16,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from functools import cache
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from codecheck.errors import NotChecked
@@ -215,7 +217,7 @@ def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
                 return ""
             if clock.over():
                 return _TIMED_OUT
-            if fault := _excess(folder, child.process.pid, limits):
+            if fault := _excess(folder, child.pid, limits):
                 return fault
 
 
@@ -233,8 +235,7 @@ def missing_layers() -> dict[str, str]:
             pass
     if not child.lines:
         raise NotChecked(
-            f"the process for a program ended with status {child.process.returncode} before it was"
-            " confined"
+            f"the process for a program ended with status {child.status} before it was confined"
         )
     errors: dict[str, str] = json.loads(child.lines[0])
     return {layer: why for layer, why in errors.items() if layer in REQUIRED}
@@ -259,6 +260,7 @@ class _Child:
         self._said = b""
         read, write = ends
         config = task | {
+            "cwd": folder or "/",
             "limits": limits.kernel(),
             "paths": readable_paths(folder),
             "numpy": numpy_folder() if python == sys.executable else None,
@@ -269,22 +271,14 @@ class _Child:
             ),
             "filter": base64.b64encode(system_call_filter()).decode(),
             "required": required,
-            "read": read.fileno(),
-            "write": write.fileno(),
-            "said": said.fileno(),
         }
+        self._template = _template(python, os.getpid())
+        self.status = 0
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
             file.seek(0)
-            self.process = subprocess.Popen(
-                [python, *_OPTIONS, str(_CHILD)],
-                stdin=file,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder or "/",
-                env={"PYTHONHASHSEED": "0"},
-                start_new_session=True,
-                pass_fds=(config["read"], config["write"], config["said"]),
+            self.pid = self._template.fork(
+                (file.fileno(), read.fileno(), write.fileno(), said.fileno())
             )
         stack.callback(self._kill)
         for end in (*ends, said):
@@ -311,15 +305,72 @@ class _Child:
         if not self.ready:
             reason = f": {self.lines[0]}" if self.lines else ""
             raise NotChecked(
-                f"the process for a program ended with status {self.process.returncode} before it"
+                f"the process for a program ended with status {self.status} before it"
                 f" ran it{reason}"
             )
 
     def _kill(self) -> None:
         """The whole process group is dead afterwards."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            os.killpg(self.pid, signal.SIGKILL)
+        self.status = self._template.status(self.pid)
+
+
+class _Template:
+    """A process that has imported what children need, and forks them.
+
+    It runs in a session of its own and ends when this process has, or closes its end of the socket.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._lock = Lock()
+        self._socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_START_S)
+        with its:
+            self._process = subprocess.Popen(
+                [python, *_OPTIONS, str(_CHILD)],
+                stdin=its,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PYTHONHASHSEED": "0"},
+                start_new_session=True,
+            )
+
+    def fork(self, files: Sequence[int]) -> int:
+        """The number of a new process that has these files. Raises OSError."""
+        return self._ask(b"fork", files)
+
+    def status(self, pid: int) -> int:
+        """How a process ended, as subprocess says it; waits until it has. Raises OSError."""
+        return os.waitstatus_to_exitcode(self._ask(str(pid).encode()))
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can fork no more."""
+        return self._process.poll() is not None
+
+    def _ask(self, message: bytes, files: Sequence[int] = ()) -> int:
+        answer = b""
+        with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._socket, [message], files)
+            answer = self._socket.recv(64)
+        if not answer:
+            raise OSError(f"what starts them ended with status {self._process.wait()}")
+        return int(answer)
+
+
+_TEMPLATES: dict[tuple[str, int], _Template] = {}
+_TEMPLATES_LOCK = Lock()
+
+
+def _template(python: str, owner: int) -> _Template:
+    """The template of this process, `owner`, for a Python; a new one where it has ended."""
+    with _TEMPLATES_LOCK:
+        found = _TEMPLATES.get((python, owner))
+        if found is None or found.ended:
+            found = _TEMPLATES[python, owner] = _Template(python)
+        return found
 
 
 class _Clock:
@@ -362,7 +413,7 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
                 return ""
             if clock.over():
                 return _TIMED_OUT
-            if fault := _excess(folder, host.process.pid, limits):
+            if fault := _excess(folder, host.pid, limits):
                 return fault
 
 

@@ -1,5 +1,6 @@
-"""The processes behind a verdict, run as a program by sandbox.py: a host runs a solution, a checker
-its tests; or a scorer alone.
+"""The processes behind a verdict: a host runs a solution, a checker its tests; or a scorer alone.
+sandbox.py runs this as a program, which forks one of them for each task, as to import what they
+need takes longer than most verdicts.
 
 They share no memory, and the host never holds anything that makes a pass. The checker calls the
 solution through a pair of pipes on which only data travels (see sandbox_values.py), compares what
@@ -19,6 +20,7 @@ import json
 import operator
 import os
 import resource
+import socket
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -405,14 +407,40 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     end(PASSED)
 
 
-def main() -> None:
-    """Read what to do from stdin, confine this process, and do it."""
-    config = json.loads(sys.stdin.buffer.read())
-    os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)
+def serve() -> None:
+    """Fork a process for each task that comes over the socket on stdin, until that is closed.
+
+    A message with the task's file and its ends of pipes is answered by the process's number, one
+    with such a number by the status with which that process ended: until then nobody else can have
+    its number. This process reads no task, and what it forks dies with it.
+    """
+    asked = socket.socket(fileno=0)
+    while True:
+        message, files, _, _ = socket.recv_fds(asked, 64, 4)
+        if not message:
+            os._exit(0)
+        if files:
+            number = os.fork()
+            if not number:
+                os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)  # the socket is closed
+                os.setsid()
+                main(*files)
+            for file in files:
+                os.close(file)
+        else:
+            _, number = os.waitpid(int(message), 0)
+        asked.send(str(number).encode())
+
+
+def main(task: int, read: int, write: int, said: int) -> NoReturn:
+    """Read what to do from a file, confine this process, and do it."""
+    with open(task, encoding="utf-8") as file:
+        config = json.load(file)
+    os.chdir(config["cwd"])
     os.environ.clear()
 
     def say(text: str) -> None:
-        os.write(config["said"], text.encode(errors="replace") + b"\n")
+        os.write(said, text.encode(errors="replace") + b"\n")
 
     errors = confine(config)
     if config["role"] == "probe":
@@ -423,11 +451,11 @@ def main() -> None:
         say(f"can't be confined ({'; '.join(lacking)})")
     else:
         say(READY)
-        calls = Channel(config["read"], config["write"])
+        calls = Channel(read, write)
         prepare(" ".join(str(config.get(key)) for key in ("source", "given", "tests")), config)
         {"host": host, "checker": checker, "scorer": scorer}[config["role"]](config, calls, say)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    serve()

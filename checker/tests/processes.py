@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -33,13 +34,13 @@ def refused_calls(names: Sequence[str], program: str) -> str:
     return done.stdout
 
 
-def children_of(pid: int) -> set[int]:
-    """The process ids of a process's children, those of all its threads."""
-    return {
-        int(child)
-        for path in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in path.read_text().split()
-    }
+def descendants_of(pid: int) -> set[int]:
+    """The process ids of a process's children, those of all its threads, and of theirs."""
+    children = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children.update(map(int, path.read_text().split()))
+    return children.union(*map(descendants_of, children))
 
 
 def alive(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """No attack succeeds in the sandbox, and each of them succeeds outside it."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -23,8 +24,8 @@ from attacks import (
     values,
     verdicts,
 )
-from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
-from processes import alive, children_of, refusing
+from codecheck.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
+from processes import alive, descendants_of, refusing
 
 ATTACKS = {
     attack.name: attack
@@ -46,6 +47,7 @@ PR_SET_CHILD_SUBREAPER = 36
 def scene(tmp_path):
     # What an attack leaves behind becomes a child of this process, wherever it hides.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    missing_layers()  # starts the process that forks all others
     with open_scene(tmp_path) as scene:
         yield scene
 
@@ -74,7 +76,7 @@ def test_an_attack_fails(scene, name):
 
 def assert_fails(scene, name):
     attack = ATTACKS[name]
-    before = children_of(os.getpid())
+    before = descendants_of(os.getpid())
     start = time.monotonic()
     verdict = run_checked(
         CheckedProgram(attack.program(scene, scale=10_000), "f", attack.tests), LIMITS
@@ -101,7 +103,7 @@ def is_late(seconds):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_attack_succeeds_where_nothing_stops_it(scene, name):
     attack = ATTACKS[name]
-    before = children_of(os.getpid())
+    before = descendants_of(os.getpid())
     passed, said, late = run_freely(attack, scene)
     outcome = Outcome(passed, said, late or bool(end_survivors(before)))
     assert attack.done(scene, outcome), outcome
@@ -159,8 +161,9 @@ def run_freely(attack, scene):
 
 def end_survivors(before):
     """The processes that are new among this one's children; they are dead afterwards."""
-    survivors = [pid for pid in children_of(os.getpid()) - before if alive(pid)]
-    for pid in children_of(os.getpid()) - before:
+    survivors = [pid for pid in descendants_of(os.getpid()) - before if alive(pid)]
+    for pid in descendants_of(os.getpid()) - before:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        with contextlib.suppress(ChildProcessError):  # another one's child
+            os.waitpid(pid, 0)
     return survivors
