@@ -329,7 +329,7 @@ class _Template:
         with its:
             self._process = subprocess.Popen(
                 [python, *_OPTIONS, str(_CHILD)],
-                stdin=its,
+                stdin=its.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",

@@ -17,13 +17,14 @@ from typing import Any
 import pandas as pd
 
 from lab.coder.run import METHODS, run
+from ttsgraph.base.ending import say
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.adaptive import STOPS, until_passed, vote
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.reporting.pooled import pooled, write_pooled
-from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.seeds import answers_of
 from ttsgraph_flows.stage import load_stage
 
