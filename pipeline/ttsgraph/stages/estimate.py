@@ -2,8 +2,8 @@
 
 The graphs that a run tries are those of a rehearsal (ttsgraph/stages/rehearsal.py). Of a contest,
 which learns what to try, as many calls are made as its questions give occasion for, at most its
-allowance: for each question so many graphs of the size that the budget holds as were counted in
-runs over stubs (SHARE, MORE).
+allowance: for each question as many as were counted in runs over stubs with one to four models and
+budgets of three to eight calls (BEGUN, EACH, HELD).
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.rehearsal import Kind, rehearse
 
-SHARE = 1.0
-MORE = 0.25
-"""New calls of contest and search for each of their questions, in calls that a budget holds: of a
-pool of one model, and what each further member adds.
+BEGUN = 2.4
+EACH = 2.0
+HELD = 0.4
+"""New calls of contest and search for each of their questions: in any case, for each member of the
+pool, and for each call that the budget holds.
 """
 
 READS = 1.25
 """What such a call costs, in calls that read no answers."""
 
-TESTED = 0.85
-"""The same of the test, for its questions: the found graph, and votes that share draws with it."""
 
 RANGE = 2.0
 """Factor either way that holds what a run takes."""
@@ -152,11 +151,11 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     held = max(1.0, min(held, budget.max_nodes))
     contest = profile.init.contest
     asked = min(splits.train, contest.block * (1 + contest.rounds)) + splits.val
-    searched = min(asked * held * (SHARE + MORE * len(pool)), contest.calls)
+    searched = min(asked * (BEGUN + EACH * len(pool) + HELD * held), contest.calls)
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        "evaluate": splits.test * max(1.0, TESTED * held),
+        "evaluate": splits.test * held,  # the found graph, and votes that share draws with it
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
     return {
