@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -111,9 +112,20 @@ def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
         more = ["--url", url, "--budget", "$0.00002", *prices]
         done = said(binaries, tmp_path, "ttsgraph", "init", "mine", *more)
         assert done.returncode == 0, done.stderr
-        done = said(binaries, tmp_path / "mine", "ttsgraph", "run")
+        rows = [
+            {"question": f"When? {k} + {k + 1}", "answer": f"{2 * k + 1} days"} for k in range(60)
+        ]
+        (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        added = ("new-task", "support", "../support.jsonl", "--kind", "similarity")
+        done = said(binaries, tmp_path / "mine", "ttsgraph", *added)
         assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "mine").rglob("bundle.json"))
+        done = said(binaries, tmp_path / "mine", "ttsgraph", "run", "--task", "support")
+        assert done.returncode == 0, done.stderr
+    assert "<- in use" in done.stdout
+    assert done.stdout.startswith(("support: Use this", "support: Don't use"))
+    assert "next: ttsgraph serve results/mine/support/found" in done.stdout
+    bundle = json.loads((tmp_path / "mine/results/mine/support/found/bundle.json").read_text())
+    assert "voter" not in {node["role"] for node in bundle["graph"]["nodes"]}
 
 
 @pytest.mark.slow

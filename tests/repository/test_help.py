@@ -9,20 +9,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from lab import python_path
-from tests.support.project import MODEL
+from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
 from ttsgraph.graphs.topologies import parallel
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"Example: ttsgraph (.*)")
 
 
@@ -82,35 +81,29 @@ ELSEWHERE = {
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """What the examples name, with a stub for the models: a graph, a profile `mine`, questions."""
-    for name in ("paper", "laptop"):
-        (tmp_path / "profiles").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "profiles" / f"{name}.yaml", tmp_path / "profiles")
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "inputs").mkdir()
     rows = [f'{{"question": "{k} + 1", "answer": "{k + 1}"}}\n' for k in range(20)]
     (tmp_path / "inputs" / "invoices.jsonl").write_text("".join(rows))
     (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 3, "llama-3.2-1b").to_json())
     monkeypatch.chdir(tmp_path)
     with serve(StubServer(("my-model", "llama-3.2-1b"), skill=1.0)) as url:
-        model = {key: value for key, value in MODEL.items() if key != "price"} | {
-            "price": 0.1,
-            "base_url": url,
+        mine = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text()) | {
+            "engine": {"kind": "external", "max_retries": 0},
+            "pool": {"llama-3.2-1b": MODEL | {"base_url": url}},
+            "agent": {},
         }
-        paper = (ROOT / "profiles" / "paper.yaml").read_text()
-        head, rest = paper.split("\npool:\n")
-        tail = rest.split("\ntasks:\n")[1].replace("kind: hf", "kind: jsonl")
-        assert head
-        pool = "\n".join(f"    {key}: {value}" for key, value in model.items())
-        tail = (
-            "  math:\n    kind: math\n    source: {kind: jsonl, path: inputs/invoices.jsonl}\n   "
-            " splits: {train: 8, val: 4, test: 8}\n    prompt: {style: chat}\n    sampling:"
-            " {max_tokens: 8}\n    lengths: {prompt_tokens: 10, generated_tokens: 3}\n"
-            + tail[tail.index("\nroles:") + 1 :].partition("agent:")[0]
-        )
-        mine = (
-            "engine: {kind: external, max_retries: 0}\npool:\n "
-            f" llama-3.2-1b:\n{pool}\ntasks:\n{tail}agent: {{}}\n"
-        )
-        (tmp_path / "profiles" / "mine.yaml").write_text(mine)
+        mine["tasks"] = {
+            "math": {
+                "kind": "math",
+                "source": {"kind": "jsonl", "path": "inputs/invoices.jsonl"},
+                "splits": {"train": 8, "val": 4, "test": 8},
+                "prompt": {"style": "chat"},
+                "sampling": {"max_tokens": 8},
+                "lengths": {"prompt_tokens": 10, "generated_tokens": 3},
+            }
+        }
+        (tmp_path / "profiles" / "mine.yaml").write_text(yaml.safe_dump(mine))
         (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [math], methods: [random]}")
         yield url
 

@@ -1,81 +1,93 @@
-"""How much has to be read to understand one iteration of a search: the files that run in it, and
-the ways that a question, the budget and a candidate go through the layers, traced.
-"""
+"""How much has to be read to understand one iteration of a search: the files that run in it."""
 
+from __future__ import annotations
+
+import asyncio
 import re
-import tomllib
-from itertools import pairwise
+import sys
+import threading
+from inspect import CO_NEWLOCALS, CO_OPTIMIZED
+from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from tests.support.project import ROOT
-from tests.support.walks import Call, Walks, traced_search
-from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.tasks.base import Question
+from ttsgraph.agent.base import Brief
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.driver import Driver
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.sources import load_questions
 
+LIBRARY = ROOT / "pipeline" / "ttsgraph"
 MOST_FILES = 27
-MOST_CLIMBS = {Question: 3, Budget: 0, CollaborationGraph: 5}
+ITERATIONS = 2
+QUESTIONS = 6
+FUNCTION = CO_OPTIMIZED | CO_NEWLOCALS
+"""Flags of a function's code, which code of modules and classes lacks."""
+
+
+class Tracer:
+    """Notes the library's files that run from one `ask` of a searcher to the next."""
+
+    def __init__(self, ask) -> None:
+        self.ask = ask.__code__
+        self.iterations: list[set[str]] = []
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_flags & FUNCTION != FUNCTION:
+            return
+        self.iterations += [set()] if code is self.ask else []
+        # Methods that a dataclass has made are of the module that it stands in.
+        made = code.co_filename.startswith("<")
+        path = Path(frame.f_globals.get("__file__", "") if made else code.co_filename)
+        if self.iterations and path.is_relative_to(LIBRARY):
+            self.iterations[-1].add(path.relative_to(LIBRARY).as_posix())
 
 
 @pytest.fixture(scope="module")
-def walks() -> Walks:
-    return traced_search()
+def files() -> set[str]:
+    """What runs in the first iterations of Agent-REINFORCE on the simulated pool."""
+    profile = load_profile("simulated", ROOT / "profiles")
+    section = profile.task("math")
+    kind = get_task(section.kind)
+    pool = profile.model_pool()
+    questions = load_questions(kind, section.source, seed=0)[: 2 * QUESTIONS]
+    client = SimulatedClient(profile.simulation, pool, {kind.name: section.lengths.value()})
+    prompt = section.prompt.prompt(kind, ())
+    environment = Environment(kind, prompt, section.sampling.sampling(), pool, client)
+    brief = Brief("math", profile.budget_on("math"), dict.fromkeys(pool, 0.3), profile.roles)
+    changes = {"max_iterations": ITERATIONS + 1, "patience": ITERATIONS + 1, "batch": QUESTIONS}
+    settings = profile.search.model_copy(update=changes)
+    method = searcher_class("agent_reinforce")
+    start = {"llama-3.2-1b": 3, "llama-3.2-3b": 2}
+    searcher = method(Problem(brief, settings, profile.agent, start, 0))
+    driver = Driver(brief.cost, settings, Archive(None))
+    graded = environment.with_free_node_grades()
+    tracer = Tracer(method.ask)
+    before = sys.getprofile()
+    threading.setprofile(tracer)
+    sys.setprofile(tracer)
+    try:
+        asyncio.run(driver.run(searcher, graded, questions[:QUESTIONS], questions[QUESTIONS:]))
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+    return set.union(*tracer.iterations[:ITERATIONS])
 
 
-@pytest.fixture(scope="module")
-def floors() -> dict[str, int]:
-    """Folder of the library -> its layer, counted from below."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    layers = next(each["layers"] for each in settings["contracts"] if each["type"] == "layers")
-    return {
-        name.strip(): floor
-        for floor, names in enumerate(reversed(layers))
-        for name in names.split("|")
-    }
+def test_an_iteration_runs_in_few_files(files: set[str]) -> None:
+    assert len(files) <= MOST_FILES, sorted(files)
 
 
-def way(value: int, calls: list[Call]) -> list[tuple[str, str]]:
-    """The folders and functions that a value is given to, each function where it has it first."""
-    seen = {(call.file.split("/")[0], call.function): None for call in calls if value in call.given}
-    return list(seen)
-
-
-def climbs(steps: list[tuple[str, str]], floors: dict[str, int]) -> int:
-    return sum(floors[after] > floors[before] for (before, _), (after, _) in pairwise(steps))
-
-
-def test_an_iteration_runs_in_few_files(walks):
-    files = sorted(walks.files)
-    assert len(files) <= MOST_FILES, "\n".join([f"{len(files)} files:", *files])
-
-
-def test_contributing_says_which_files_these_are(walks):
+def test_contributing_says_which_files_these_are(files: set[str]) -> None:
     whole = (ROOT / "CONTRIBUTING.md").read_text()
     table = whole.partition("## One iteration of a search")[2].partition("\n## ")[0]
     named = re.findall(r"`(\w+/\w+\.py)`", table)
     assert len(named) == len(set(named))
-    assert set(named) == walks.files
-
-
-@pytest.mark.parametrize("kind", MOST_CLIMBS, ids=lambda kind: kind.__name__)
-def test_what_an_iteration_is_about_climbs_back_seldom(walks, floors, kind):
-    values = walks.of(kind)
-    assert values
-    for calls in walks.iterations:
-        for value in values:
-            steps = way(value, calls)
-            shown = "\n".join(" ".join(step) for step in steps)
-            assert climbs(steps, floors) <= MOST_CLIMBS[kind], shown
-
-
-def test_no_value_is_handed_up(walks, floors):
-    """A caller gives it to its own layer or to one below."""
-    handed = {
-        (call.caller, call.file, call.function)
-        for calls in walks.iterations
-        for call in calls
-        if call.given and call.caller
-        if floors[call.file.split("/")[0]] > floors[call.caller.split("/")[0]]
-    }
-    assert handed == set()
+    assert set(named) == files
