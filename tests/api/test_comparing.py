@@ -53,8 +53,8 @@ def test_methods_are_compared_over_seeds(profile: Profile) -> None:
     assert found[0].p is None
     assert found[1].p is not None
     assert smallest_p(2, 1) <= found[1].p <= 1
-    assert all(len(scores.accuracies) == 2 for scores in found)
-    assert all(units <= 8 for scores in found for units in scores.units)
+    assert all(len(scores.rows) == 2 for scores in found)
+    assert all(units <= 8 for scores in found for units in scores.column("units"))
     assert [line.split(":")[0] for line in told] == [
         f"seed {s} {m}" for s in (0, 1) for m in ("agent_reinforce", "random")
     ]

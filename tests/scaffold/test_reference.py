@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from tests.support.project import ROOT
+from ttsgraph.base.parsing import sections
 from ttsgraph.scaffold.reference import (
     FILES,
     USUAL,
     meaning,
     page,
     schema,
-    sections,
     settings_of,
     write_schemas,
 )

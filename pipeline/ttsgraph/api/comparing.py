@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttsgraph.api.result import Result, result_of
-from ttsgraph.api.whole import METHOD, Searched, search_whole
+from ttsgraph.api.whole import METHOD, search_whole
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.evaluation.stats import TEST_OVER_SEEDS as TEST
-from ttsgraph.evaluation.stats import Mean, mean_of, paired_p, smallest_p
+from ttsgraph.evaluation.stats import mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -24,29 +24,28 @@ from ttsgraph.tasks.sources import load_questions, split_questions
 
 @dataclass(frozen=True, slots=True)
 class MethodScores:
-    """One method over seeds: the found graph's test accuracy and cost per seed, their means, and p
-    against the first method.
+    """One method over seeds: a row each (`seed`, `accuracy` and `units` of the found graph on the
+    test, `calls` that are different), and p against the first method.
 
     p is of a paired two-sided Wilcoxon test over seeds; None for the first method itself.
     """
 
     method: str
-    accuracies: tuple[float, ...]
-    units: tuple[float, ...]
-    accuracy: Mean
+    rows: tuple[dict[str, Any], ...]
     p: float | None
-    seeds: tuple[int, ...] = ()
-    calls: tuple[int, ...] = ()
-    """Different calls that each search and its test asked for."""
+
+    def column(self, name: str) -> list[float]:
+        """One figure, by seed."""
+        return [row[name] for row in self.rows]
 
     def line(self) -> str:
         """For people."""
-        mean = self.accuracy
-        units = sum(self.units) / len(self.units)
+        mean = mean_of(self.column("accuracy"))
+        units, calls = (sum(self.column(name)) / len(self.rows) for name in ("units", "calls"))
         compared = "" if self.p is None else f"  p = {self.p:.3g}"
         return (
             f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
-            f" per question  {sum(self.calls) / len(self.calls):.0f} calls{compared}"
+            f" per question  {calls:.0f} calls{compared}"
         )
 
 
@@ -69,31 +68,23 @@ async def compare_methods(
         )
     for method in methods:
         searcher_class(method)
-    found: dict[str, list[Searched]] = {method: [] for method in methods}
+    rows: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
     for seed in seeds:
         splits = splits_of(profile, task, seed)
         for method in methods:
             searched = await search_whole(profile, task, splits, seed, method, publish=publish)
-            found[method].append(searched)
-            say(f"seed {seed} {method}: {searched.table['accuracy'].iloc[0]:.3f}")
-    scores = {
-        method: [float(each.table["accuracy"].iloc[0]) for each in all_]
-        for method, all_ in found.items()
-    }
-    units = {
-        method: [float(each.table["budget_units"].iloc[0]) for each in all_]
-        for method, all_ in found.items()
-    }
-    first = scores[methods[0]]
+            found = searched.table.iloc[0]
+            scored = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
+            rows[method].append({"seed": seed, **scored, "calls": searched.calls})
+            say(f"seed {seed} {method}: {scored['accuracy']:.3f}")
+    first = [row["accuracy"] for row in rows[methods[0]]]
     return [
         MethodScores(
             method,
-            tuple(scores[method]),
-            tuple(units[method]),
-            mean_of(scores[method]),
-            None if method == methods[0] else paired_p(first, scores[method]),
-            tuple(seeds),
-            tuple(each.calls for each in found[method]),
+            tuple(rows[method]),
+            None
+            if method == methods[0]
+            else paired_p(first, [row["accuracy"] for row in rows[method]]),
         )
         for method in methods
     ]
@@ -101,27 +92,13 @@ async def compare_methods(
 
 def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
     """A comparison of methods as plain data: each row with its seed."""
-    rows = [
-        {
-            "method": scores.method,
-            "seed": seed,
-            "accuracy": accuracy,
-            "units": units,
-            "calls": calls,
-        }
-        for scores in found
-        for seed, accuracy, units, calls in zip(
-            scores.seeds, scores.accuracies, scores.units, scores.calls, strict=True
-        )
-    ]
-    tests = [{"method": scores.method, "p": scores.p} for scores in found if scores.p is not None]
     return {
         "budget": profile.budget.model_dump(mode="json"),
-        "rows": rows,
+        "rows": [{"method": scores.method, **row} for scores in found for row in scores.rows],
         "against": found[0].method,
         "test": TEST,
-        "tests": tests,
-        "smallest_p": smallest_p(len(found[0].seeds), 1),
+        "tests": [{"method": each.method, "p": each.p} for each in found if each.p is not None],
+        "smallest_p": smallest_p(len(found[0].rows), 1),
     }
 
 

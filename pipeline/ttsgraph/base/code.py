@@ -29,7 +29,6 @@ MEMORY = STATE / "code.json"
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck")
 """What is read: the library, the stages and the checker of programs."""
 
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
 
 

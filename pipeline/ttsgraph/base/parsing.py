@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,19 +90,31 @@ def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
     """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always
     among them.
     """
-    known: set[str] = set()
-    stack: list[type[BaseModel]] = [kind]
-    while stack:
-        model = stack.pop()
-        for name, info in model.model_fields.items():
-            known.add(name)
-            stack += [m for m in _models_in(info.annotation) if m.model_fields.keys() - known]
+    known = {name for model in sections(kind) for name in model.model_fields}
     known.discard(str(location[-1]))  # which belongs elsewhere
     close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
+    """A model and all models inside it."""
+    found = {model}
+    for field in model.model_fields.values():
+        for inner, _ in models_in(field.annotation):
+            if inner not in found:
+                found |= sections(inner)
+    return found
+
+
+def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
+    """The models in a type, each with how a key goes on to it: names of a mapping, places of a
+    list.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in getattr(annotation, "__args__", ()) for model in _models_in(inner)]
+        yield annotation, ""
+        return
+    origin = typing.get_origin(annotation)
+    way = ".<name>" if origin is dict else "[]" if origin is tuple else ""
+    for part in typing.get_args(annotation):
+        for model, more in models_in(part):
+            yield model, way + more

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.environment import Environment, Feedback, binary
@@ -18,53 +17,15 @@ QUESTIONS = 5
 """On which a new task or model is tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of the trial: the model, the questions, and their answers and grades."""
-
-    model: str
-    questions: tuple[Question, ...]
-    feedback: Feedback
-    checks: tuple[str, ...] = ()
-    """What was found out about those who grade."""
-
-    def lines(self) -> list[str]:
-        """For people: the score and, if something was answered wrong, one example of it."""
-        found = self.feedback
-        shown = [
-            f"{self.model} answered {found.n_correct:.4g} of {found.n_scored} questions right"
-            f" ({found.latency_s:.2f} s each)"
-        ]
-        if not binary(found.grades):
-            shown = [
-                f"{self.model} scores {found.accuracy:.3f} on {found.n_scored} questions"
-                f" ({found.latency_s:.2f} s each)"
-            ]
-        for question, result in zip(self.questions, found.results, strict=True):
-            if result.correct is not None and result.correct < 0.5:
-                said = " ".join(result.answer.split())[:80]
-                shown.append(
-                    f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it"
-                    f" said {said!r}"
-                )
-                break
-        if found.n_correct == 0:
-            shown.append(
-                "none was right: see whether the prompt's style and the kind suit the model and the"
-                " questions"
-            )
-        return [*self.checks, *shown]
-
-
 async def try_out(
     profile: Profile,
     task: str,
     model: str,
     shots: Sequence[Question],
     questions: Sequence[Question],
-) -> Tried:
-    """One model alone on the first few questions. Raises InputError when not all of them could be
-    asked.
+) -> tuple[Feedback, list[str]]:
+    """One model alone on the first few questions: what came of it, also in lines for people. Raises
+    InputError when not all of them could be asked.
     """
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
@@ -82,4 +43,28 @@ async def try_out(
             f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed"
             f" ({feedback.error}); nothing was written, see that the endpoint works and start again"
         )
-    return Tried(model, asked, feedback, tuple(checks))
+    return feedback, [*checks, *_in_words(model, asked, feedback)]
+
+
+def _in_words(model: str, questions: Sequence[Question], found: Feedback) -> Iterator[str]:
+    """The score and, if something was answered wrong, one example of it."""
+    seconds = f"({found.latency_s:.2f} s each)"
+    if binary(found.grades):
+        yield (
+            f"{model} answered {found.n_correct:.4g} of {found.n_scored} questions right {seconds}"
+        )
+    else:
+        yield f"{model} scores {found.accuracy:.3f} on {found.n_scored} questions {seconds}"
+    for question, result in zip(questions, found.results, strict=True):
+        if result.correct is not None and result.correct < 0.5:
+            said = " ".join(result.answer.split())[:80]
+            yield (
+                f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said"
+                f" {said!r}"
+            )
+            break
+    if found.n_correct == 0:
+        yield (
+            "none was right: see whether the prompt's style and the kind suit the model and the"
+            " questions"
+        )

@@ -60,18 +60,14 @@ def new_task(
     used = profile or load_params().profile
     style: Style = "few_shot" if few_shot else "chat"
     ask = _choose if sys.stdin.isatty() else None
-    made = asyncio.run(
-        add(name, questions, used, kind, style, max_tokens, _json_object(grading, "--grading"), ask)
-    )
+    options = _json_object(grading, "--grading")
+    lines = asyncio.run(add(name, questions, used, kind, style, max_tokens, options, ask))
     echo(
-        *made.lines(),
-        f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}",
-    )
-    echo(
+        *lines,
         f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in"
-        " params.yaml and `make repro`"
+        " params.yaml and `make repro`",
+        f"or, without the stages: ttsgraph run --task {name}",
     )
-    echo(f"or, without the stages: ttsgraph run --task {name}")
 
 
 def schema(
@@ -165,11 +161,9 @@ def new_model(
     pairs = [pair.partition("=") for pair in query or []]
     if any(not (key and equals) for key, equals, _ in pairs):
         raise InputError(f"--query: expected name=value, found {', '.join(query or [])}")
-    added = {key: value for key, _, value in pairs}
-    address = url.rstrip("/")
     wanted = Wanted(
         name,
-        address,
+        url.rstrip("/"),
         facts,
         served_as,
         family,
@@ -178,13 +172,12 @@ def new_model(
         revision,
         ask,
         api_key_header,
-        added,
+        {key: value for key, _, value in pairs},
     )
-    made = asyncio.run(add(wanted, used, task))
-    echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
     echo(
+        *asyncio.run(add(wanted, used, task)),
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
-        " `python -m ttsgraph_flows.research`"
+        " `python -m ttsgraph_flows.research`",
     )
 
 

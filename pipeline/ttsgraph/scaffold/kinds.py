@@ -81,13 +81,18 @@ def grading_of(file: Path, kind: str) -> dict[str, Any]:
     rows = [row for _, row in load_rows(JsonlSource(kind="jsonl", path=file), 0)]
     if any("choices" in row or "options" in row for row in rows):
         return {}
-    labels = {normalised(label): label for label in map(_answer, rows) if label}
+    return {"choices": labels_of(file.name, [label for label in map(_answer, rows) if label])}
+
+
+def labels_of(where: str, answers: Sequence[str]) -> list[str]:
+    """The different answers, as labels. Raises DataError that names `where`, for one or many."""
+    labels = {normalised(text): text for text in answers}
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
-            f"{file.name}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
-            f" as labels, found {len(labels)}"
+            f"{where}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
+            f" labels, found {len(labels)}"
         )
-    return {"choices": sorted(labels.values())}
+    return sorted(labels.values())
 
 
 def _answer(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from ttsgraph.base.errors import EndpointError, InputError, SettingsError
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.runtime.doctor import count_parameters
-from ttsgraph.scaffold.check import Tried, try_out
+from ttsgraph.scaffold.check import try_out
 from ttsgraph.scaffold.listing import TIMEOUT_S, Listed, models_at
 from ttsgraph.scaffold.names import require_name
 from ttsgraph.scaffold.profile_text import ProfileText
@@ -58,24 +58,6 @@ AskPerson = Callable[[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class NewModel:
-    """A model that was tried and written: its settings, and what came of the trial."""
-
-    name: str
-    entry: Mapping[str, Any]
-    tried: Tried | None
-    untried: str = ""
-
-    def lines(self) -> list[str]:
-        """For people: what came of the trial, or why there was none."""
-        return (
-            [f"{self.name} was not tried: {self.untried}"]
-            if self.tried is None
-            else self.tried.lines()
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Wanted:
     """What is asked for: name, endpoint, and the facts that are known already; `ask` finds out the
     others, if there is anybody.
@@ -108,9 +90,9 @@ class Wanted:
         return self.api_key_env is None or bool(os.environ.get(self.api_key_env, "").strip())
 
 
-async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) -> NewModel:
+async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) -> list[str]:
     """Add a model to a profile's pool, once it has been asked five questions of a task (by default
-    the profile's first).
+    the profile's first); returns what came of it in lines for people.
 
     Without its key it is not asked. Raises InputError, in one line that says what to do, and writes
     nothing, when the endpoint does not answer or lacks the model, a fact is missing, or the profile
@@ -149,19 +131,17 @@ async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) 
     if listed is None:
         entry["listed"] = False
     written, with_model = text.with_entry("pool", wanted.name, entry, COMMENTS)
-    tried = None
-    untried = (
-        ""
-        if wanted.has_key
-        else f"{wanted.api_key_env} is not set; export it, `ttsgraph doctor` tries it then"
-    )
-    if chosen is None:
-        untried = untried or "the profile has no task yet: `ttsgraph new-task` adds one"
-    elif wanted.has_key:
+    if not wanted.has_key:
+        hint = "is not set; export it, `ttsgraph doctor` tries it then"
+        lines = [f"{wanted.name} was not tried: {wanted.api_key_env} {hint}"]
+    elif chosen is None:
+        hint = "the profile has no task yet: `ttsgraph new-task` adds one"
+        lines = [f"{wanted.name} was not tried: {hint}"]
+    else:
         shots, questions = _questions(with_model, profile_name, chosen)
-        tried = await try_out(with_model, chosen, wanted.name, shots, questions)
+        _, lines = await try_out(with_model, chosen, wanted.name, shots, questions)
     text.write(written)
-    return NewModel(wanted.name, entry, tried, untried)
+    return [*lines, f"profiles/{profile_name}.yaml has the model {wanted.name} now"]
 
 
 def find_served(wanted: Wanted) -> tuple[str, Listed | None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.scaffold.kinds import MOST_LABELS
+from ttsgraph.scaffold.kinds import MOST_LABELS, labels_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.letters import LETTERS
 from ttsgraph.tasks.math import fraction_of, normalise
@@ -190,7 +190,7 @@ def _kind(
 ) -> tuple[list[dict[str, Any]], str, dict[str, Any], str]:
     """Rows, kind, its settings, and in words what it goes by."""
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
-    labels = {normalised(text): text for text in answers}
+    labels = {normalised(text) for text in answers}
     if any(row.get("choices") for row in rows) and kind in (None, "choice"):
         return _from_one(rows), "choice", {}, "each row has its choices, which prompts show"
     others = "; --kind chooses another"
@@ -199,12 +199,7 @@ def _kind(
     if kind == "choice" or (
         kind is None and repeated and not numbers and len(answers) == len(rows)
     ):
-        if not 2 <= len(labels) <= MOST_LABELS:
-            raise DataError(
-                f"{path}: expected choices in each row, or 2 to {MOST_LABELS} different answers as"
-                f" labels, found {len(labels)}"
-            )
-        shown = sorted(labels.values())
+        shown = labels_of(str(path), answers)
         return rows, "choice", {"choices": shown}, f"labels {', '.join(shown)}{others}"
     if kind is not None:
         return rows, kind, {}, "as asked for"

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import models_in, sections
 from ttsgraph.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
@@ -117,21 +118,11 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """A model and all models inside it."""
-    found = {model}
-    for field in model.model_fields.values():
-        for inner, _ in _models(field.annotation):
-            if inner not in found:
-                found |= sections(inner)
-    return found
-
-
 def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterator[Setting]:
     """The keys below a prefix; `known` has where the keys of other sections stand."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
-        inner = list(_models(field.annotation))
+        inner = list(models_in(field.annotation))
         elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
         said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
         yield Setting(key, _type(field.annotation), _default(field), _unit(name), said)
@@ -140,20 +131,6 @@ def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterat
                 place = f"{key}{way}{_kind(section) if len(inner) > 1 else ''}"
                 known[section] = place
                 yield from _walk(section, f"{place}.", known)
-
-
-def _models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models in a type, each with how a key goes on to it: names of a mapping, places of a
-    list.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, ""
-        return
-    origin = typing.get_origin(annotation)
-    way = ".<name>" if origin is dict else "[]" if origin is tuple else ""
-    for part in typing.get_args(annotation):
-        for model, more in _models(part):
-            yield model, way + more
 
 
 def _kind(model: type[BaseModel]) -> str:

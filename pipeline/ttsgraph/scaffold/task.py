@@ -6,12 +6,11 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import DataError, InputError, SettingsError
-from ttsgraph.scaffold.check import Tried, try_out
+from ttsgraph.scaffold.check import try_out
 from ttsgraph.scaffold.kinds import AskChoice, grading_of, kind_of
 from ttsgraph.scaffold.names import require_name
 from ttsgraph.scaffold.profile_text import ProfileText
@@ -49,25 +48,6 @@ COMMENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A task that was tried and written: its settings, and what came of the trial."""
-
-    name: str
-    entry: Mapping[str, Any]
-    tried: Tried | None
-    source: Path
-
-    def lines(self) -> list[str]:
-        """For people: what came of the trial, or that there was none."""
-        if self.tried is not None:
-            return self.tried.lines()
-        return [
-            f"{self.name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
-            " new-model` adds one"
-        ]
-
-
 async def new_task(
     name: str,
     file: Path,
@@ -77,9 +57,9 @@ async def new_task(
     max_tokens: int = 512,
     grading: Mapping[str, Any] | None = None,
     ask: AskChoice | None = None,
-) -> NewTask:
+) -> list[str]:
     """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the
-    questions.
+    questions; returns what came of it in lines for people.
 
     A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where
     the rows leave a choice. Raises InputError, in one line that says what to do, and writes
@@ -109,23 +89,28 @@ async def new_task(
     }
     _, with_task = text.with_entry("tasks", name, entry, COMMENTS)
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
-    tried = None
+    lines = [
+        f"{name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
+        " new-model` adds one"
+    ]
     if (model := _cheapest(profile)) is not None:
-        tried = await try_out(
+        feedback, lines = await try_out(
             with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]]
         )
-        usage = tried.feedback.usage
-        calls = tried.feedback.usage.calls
+        usage = feedback.usage
         entry["lengths"] = {
-            "prompt_tokens": math.ceil(usage.prompt_tokens / calls),
-            "generated_tokens": max(1, math.ceil(usage.completion_tokens / calls)),
+            "prompt_tokens": math.ceil(usage.prompt_tokens / usage.calls),
+            "generated_tokens": max(1, math.ceil(usage.completion_tokens / usage.calls)),
         }
     written, _ = text.with_entry("tasks", name, entry, COMMENTS)
     if source != file:
         source.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, source)
     text.write(written)
-    return NewTask(name, entry, tried, source)
+    return [
+        *lines,
+        f"profiles/{profile_name}.yaml has the task {name} now, its questions are in {source}",
+    ]
 
 
 def split_sizes(count: int, shots: int = 0) -> dict[str, int]:
