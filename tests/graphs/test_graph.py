@@ -146,14 +146,6 @@ def test_hashes_and_orders_of_many_graphs_are_those_that_were_recorded():
     assert told == RECORDED
 
 
-def test_a_branch_is_its_end_with_all_that_leads_there():
-    for each in random_graphs(50):
-        branch = each.up_to(each.order[len(each.order) // 2])
-        kept = {node.id for node in branch.nodes}
-        assert kept == nx.ancestors(each.digraph, branch.sink) | {branch.sink}
-        assert set(branch.edges) == {e for e in each.edges if kept.issuperset(e)}
-
-
 ADAPTIVE = CollaborationGraph(
     (
         *(Node(i, "assistant", "m") for i in range(4)),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from lab.benchmarks import page as page_benchmark
 from lab.benchmarks.browser import Opened, chromium
 from lab.readme import BEGIN, END, with_block
 from tests.reporting.small_pages import in_browser, unfold
@@ -269,11 +267,3 @@ def test_every_test_question_can_be_found_with_its_answers(open_page, built):
     table = box.locator(".list details[open] table").last
     assert table.locator("tbody tr").count() == len(nodes)
     assert table.locator("tbody tr").first.locator("td").first.inner_text() == nodes["0"]["form"]
-
-
-@pytest.mark.long
-def test_the_page_of_ten_thousand_candidates_is_light_and_opens_soon():
-    with ThreadPoolExecutor(1) as pool:  # in this thread the other tests' browser has its loop
-        ratios = pool.submit(page_benchmark.measure).result()
-    assert len(ratios) == (3 if chromium() else 2)
-    assert [ratio for ratio in ratios if not ratio.holds] == []

@@ -90,8 +90,6 @@ def look_up(built):
         value = content(file)
         if place == "sum":
             return value[keys[0]].sum()
-        if place == "count":
-            return len(value)
         if place:
             return value[keys[0]].iloc[int(place)] if keys else value.iloc[int(place)]
         for key in keys:

@@ -84,6 +84,10 @@ def sums(count):
     for k in range(count):
         samples.append(Made(input=f"{k} + 1", target=[str(k + 1)], choices=None, id=None))
     return Made(dataset=samples)
+
+def colours():
+    choices = ["grass", "the sky"]
+    return Made(dataset=[Made(input="What is blue?", target="B", choices=choices, id=None)])
 """
 
 
@@ -97,49 +101,13 @@ def test_a_task_of_inspect_ai_gives_its_samples(
         found = load_questions(get_task("exact"), source, 0)
         assert [(q.text, q.answer) for q in found[:2]] == [("1 + 1", "2"), ("0 + 1", "1")]
         assert found[0].id == "first"
+    chosen = InspectSource(kind="inspect_ai", task="my_eval@colours")
+    assert [q.answer for q in load_questions(get_task("choice"), chosen, 0)] == ["B"]
+    with pytest.raises(DataError, match=r"my_eval@nothing: .* no attribute 'nothing'"):
+        load_rows(InspectSource(kind="inspect_ai", task="my_eval@nothing"), 0)
     (tmp_path / "needs.py").write_text("import inspect_ai_that_is_missing\n")
     with pytest.raises(DataError, match=r"needs\.py@sums: expected questions, but"):
         load_rows(InspectSource(kind="inspect_ai", task="needs.py@sums"), 0)
-
-
-REAL_EVAL = """
-from inspect_ai import Task, task
-from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import ChatMessageSystem, ChatMessageUser
-from inspect_ai.scorer import choice, match
-from inspect_ai.solver import generate, multiple_choice
-
-@task
-def sums(count: int = 4) -> Task:
-    said = [ChatMessageSystem(content="Add."), ChatMessageUser(content="1 + 1")]
-    samples = [Sample(input=said, target="2", id="first")]
-    samples += [Sample(input=f"{k} + 2", target=[str(k + 2), f"{k + 2}.0"]) for k in range(count)]
-    return Task(dataset=MemoryDataset(samples), solver=generate(), scorer=match())
-
-@task
-def colours() -> Task:
-    asked = {"What is blue?": "B", "What is green?": "A"}
-    of = [Sample(input=q, choices=["grass", "the sky"], target=a) for q, a in asked.items()]
-    return Task(dataset=of, solver=multiple_choice(), scorer=choice())
-"""
-
-
-def test_a_real_task_of_inspect_ai_gives_its_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("inspect_ai")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "real_eval.py").write_text(REAL_EVAL)
-    source = InspectSource(kind="inspect_ai", task="real_eval.py@sums", args={"count": 2})
-    found = load_questions(get_task("exact"), source, 0)
-    assert [(q.text, q.answer) for q in found] == [("1 + 1", "2"), ("0 + 2", "2"), ("1 + 2", "3")]
-    assert found[0].id == "first"
-    assert get_task("exact").accepted(found[2]) == ["3", "3.0"]
-    chosen = InspectSource(kind="inspect_ai", task="real_eval@colours")
-    assert [q.answer for q in load_questions(get_task("choice"), chosen, 0)] == ["B", "A"]
-    wrong = InspectSource(kind="inspect_ai", task="real_eval.py@nothing")
-    with pytest.raises(DataError, match=r"real_eval\.py@nothing: .* no attribute 'nothing'"):
-        load_rows(wrong, 0)
 
 
 DATASET = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
     pool = profile.model_pool()
     models = ", ".join(
         f"{count} of {pool[model].words}"
-        for model, count in sorted(_count([n.model for n in calls]).items())
+        for model, count in sorted(Counter([n.model for n in calls]).items())
     )
     each = "in all branches" if graph.route else "a question"
     return [
@@ -249,10 +250,6 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
     return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 
-def _count(names: Sequence[str]) -> dict[str, int]:
-    return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
 def _named(ids: Sequence[int]) -> str:
     """ "node 4", "nodes 0, 1 and 2", "7 nodes (0 to 9)"."""
     if len(ids) == 1:
@@ -295,7 +292,7 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
     ]
     if not before:
         return f"one call of {pool[sink.model].words}"
-    ranked = sorted(_count([node.model for node in before]).items(), key=lambda item: -item[1])
+    ranked = sorted(Counter([node.model for node in before]).items(), key=lambda item: -item[1])
     parts = [
         f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}"
         for k, (model, count) in enumerate(ranked)

@@ -20,7 +20,7 @@ from ttsgraph.reporting.answer import Recommendation, answer_of
 from ttsgraph.reporting.chart import Chart, in_script
 from ttsgraph.reporting.charts import Cloud
 from ttsgraph.reporting.drawing import SMALL, Drawing, draw, outline
-from ttsgraph.reporting.figures import shown
+from ttsgraph.reporting.figures import markup, shown
 from ttsgraph.reporting.pictures import (
     TEMPLATES,
     chart_svg,
@@ -141,7 +141,7 @@ def page_templates(report: Report | None) -> Templates:
         "cost": lambda row, key="budget_units": (
             sources.cost(row, report.metric, key) if report else ""
         ),
-        "sentence": sources.sentence,
+        "sentence": markup,
         "num": sources.num,
         "key": sources.key,
         "total": sources.total,

@@ -1,8 +1,8 @@
 """Tables that know which file they are from, and the one way a figure of theirs gets into the page.
 
 Every figure on the page is a `<data>` element whose `data-at` says where it stands:
-`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` and `...#count/` sum up a column and
-the rows, `results/.../search.json#/front` a place in a JSON file. `data-as` names the format
+`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` the sum of a column,
+`results/.../search.json#/front` a place in a JSON file. `data-as` names the format
 (ttsgraph/reporting/figures.py). So a reader can look every figure up, and a test does.
 """
 
@@ -21,8 +21,7 @@ from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import steps
-from ttsgraph.reporting.figures import MISSING, Sentence, shown
-from ttsgraph.reporting.figures import markup as marked
+from ttsgraph.reporting.figures import MISSING, shown
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
@@ -134,11 +133,6 @@ def total(source: TableSource, column: str, form: str = "count") -> Markup:
     return _data(shown(source.frame[column].sum(), form), f"{source.file}#sum/{column}", form)
 
 
-def count(source: TableSource) -> Markup:
-    """How many rows a table has."""
-    return _data(shown(len(source), "count"), f"{source.file}#count/", "count")
-
-
 def interval(row: Row, key: str = "accuracy") -> Markup:
     """A share with its interval, in percent."""
     if shown(row[key], "percent") == MISSING:
@@ -156,11 +150,6 @@ def steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Mark
     for step, what in steps(graph, pool):
         by_step.setdefault(step, []).append(_data(what, f"{file}#/nodes", "steps"))
     return [Markup("; ").join(parts) for _, parts in sorted(by_step.items())]
-
-
-def sentence(parts: Sentence) -> Markup:
-    """A sentence with the source of each of its figures."""
-    return marked(parts)
 
 
 def cost(row: Row, metric: str, key: Key = "budget_units") -> Markup:
