@@ -128,11 +128,12 @@ def deploy(
     start: Path,
     put_up: Challenger,
     questions: Mapping[str, Sequence[Question]],
+    tested: pd.DataFrame,
     warm_from: str | None = None,
-    tested: pd.DataFrame | None = None,
 ) -> tuple[Version, Decision]:
-    """Register what is put up after the search of `folder`, which began from `start`; promote it if
-    the profile's rule says so. With the table of the test, the version gets its ladder.
+    """Register what is put up after the search of `folder`, which began from `start`, with the
+    graphs that serve other prices by the table of its test; promote it if the profile's rule says
+    so.
 
     Doing it again finds the same version, and comes to the same decision.
     """
@@ -143,16 +144,13 @@ def deploy(
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
     run_id = read_run_id(folder, made_by)
-    begun = read_record(
-        Started, start / "start.json", "init_instances" if warm_from is None else made_by
-    )
+    started_by = "init_instances" if warm_from is None else made_by
+    begun = read_record(Started, start / "start.json", started_by)
     champion = registry.settled(stage.task)
     baseline = put_up.baseline(method)
     if baseline is not None:
-        told = baseline.model_dump() | {
-            "graph": put_up.graph.to_dict(),
-            "accuracy": put_up.test.accuracy,
-        }
+        shown = {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
+        told = baseline.model_dump() | shown
         add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
     record = Provenance(
         task=stage.task,
@@ -177,17 +175,14 @@ def deploy(
         parent=_parent(champion),
         warm_from=warm_from,
         baseline=baseline,
-        stage_runs=_stage_runs(start),
+        stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name))},
         serving=serving_facts(stage.profile),
     )
-    if tested is not None:
-        path = folder / "archive.parquet"
-        candidates = read_table(Candidates, path, made_by)
-        if warm_from is None:  # else its units are those of the pool that changed
-            cost = stage.profile.budget_on(stage.task).cost
-            check_archive(candidates, cost, method, str(path))
-        deployed = replace(deployed, front=front_of(candidates, tested))
-    version = registry.register(deployed, record)
+    path = folder / "archive.parquet"
+    candidates = read_table(Candidates, path, made_by)
+    if warm_from is None:  # else its units are those of the pool that changed
+        check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
+    version = registry.register(replace(deployed, front=front_of(candidates, tested)), record)
     registry.note_figures(version, put_up.figures)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
@@ -242,11 +237,6 @@ def _parent(champion: Version | None) -> Parent | None:
     if champion is None:
         return None
     return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
-
-
-def _stage_runs(start: Path) -> dict[str, str]:
-    runs = {name: stage_run(start, name) for name in START_STAGES}
-    return {name: run for name, run in runs.items() if run is not None}
 
 
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:

@@ -229,7 +229,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     if put_up.graph.content_hash == last.record.graph_hash:
         return outcome(f"{put_up.choice.reason}; that is {before}, which stays", before)
-    version, decision = deploy(tested, "warm", folder, folder, put_up, questions, before, table)
+    version, decision = deploy(tested, "warm", folder, folder, put_up, questions, table, before)
     scores = [f"{100 * test.accuracy:.1f} %" for test in (put_up.test, last.record.test)]
     reasons = [
         *([f"instead of the found graph, {put_up.choice.reason}"] if put_up.choice.place else []),
