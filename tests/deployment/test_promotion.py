@@ -93,11 +93,6 @@ def arm(label: str, units: float, right: int, of: int = 200, first: int = 0, los
     return Arm(label, units, outcomes)
 
 
-def put_up(*arms: Arm, margin: float = 0.01) -> tuple[str, str]:
-    choice = choose(arms, margin, 0.95)
-    return arms[choice.place].label, choice.verdict
-
-
 @pytest.mark.parametrize(
     ("questions", "place"), [("qqqq", 2), ("qqpq", 1), ("qppp", 0), ("pppp", 3)]
 )
@@ -120,72 +115,81 @@ def test_what_beats_its_baselines_is_put_up():
     )
 
 
-@pytest.mark.parametrize(
-    ("right", "label"), [(97, "found"), (98, "one call"), (100, "one call"), (102, "one call")]
-)
-def test_one_call_within_the_margin_is_as_good_and_cheaper(right, label):
-    assert put_up(FOUND, arm("one call", 1, right)) == (
-        label,
-        "found" if label == "found" else "as good",
-    )
+ONE = arm("one call", 1, 100)
+NOTHING = arm("nothing", 1, 0, lost=200)
+THOUSAND = arm("found", 6, 500, 1000)
+CHOICES = {
+    # One call within the margin (of 2 of 200) is as good, and cheaper.
+    "3 behind": ([FOUND, arm("one call", 1, 97)], 0.01, ("found", "found")),
+    "2 behind": ([FOUND, arm("one call", 1, 98)], 0.01, ("one call", "as good")),
+    "2 ahead": ([FOUND, arm("one call", 1, 102)], 0.01, ("one call", "as good")),
+    "at a wider margin": ([FOUND, arm("one call", 1, 94, first=50)], 0.03, ("one call", "as good")),
+    "beyond a wider margin": ([FOUND, arm("one call", 1, 93, first=50)], 0.03, ("found", "found")),
+    "no margin": ([FOUND, arm("one call", 1, 99)], 0.0, ("found", "found")),
+    # Within the margin but shown worse (6 behind and none ahead: p = 2^-6) is not as good.
+    "shown worse": ([THOUSAND, arm("one call", 1, 494, 1000)], 0.01, ("found", "found")),
+    "not shown worse": (
+        [THOUSAND, arm("one call", 1, 494, 1000, first=100)],
+        0.01,
+        ("one call", "as good"),
+    ),
+    "found shown worse": (
+        [arm("found", 6, 494, 1000), arm("a vote", 8, 500, 1000)],
+        0.01,
+        ("a vote", "better"),
+    ),
+    # A dearer baseline has to be shown better.
+    "dearer, not shown": ([FOUND, arm("a vote", 8, 104)], 0.01, ("found", "found")),
+    "dearer, shown": ([FOUND, arm("a vote", 8, 105)], 0.01, ("a vote", "better")),
+    "the grid is shown, the vote not": (
+        [arm("found", 2, 100), arm("a vote", 3, 101), arm("a grid", 7, 106)],
+        0.01,
+        ("a grid", "better"),
+    ),
+    "neither is": (
+        [arm("found", 2, 100), arm("one call", 1, 101), arm("a grid", 7, 103)],
+        0.01,
+        ("one call", "as good"),
+    ),
+    # On a tie the found graph stays, among baselines the cheaper counts.
+    "alone": ([FOUND], 0.01, ("found", "found")),
+    "ties": (
+        [FOUND, arm("the same", 6, 100), arm("luckier", 6, 102)],
+        0.01,
+        ("found", "found"),
+    ),
+    "the cheaper": (
+        [FOUND, arm("a vote", 3, 101), ONE, arm("another", 1, 101)],
+        0.01,
+        ("another", "as good"),
+    ),
+    "the cheapest as good as the best": (
+        [FOUND, ONE, arm("a vote", 6, 120), arm("a chain", 4, 119), arm("a grid", 7, 121)],
+        0.01,
+        ("a chain", "better"),
+    ),
+    # An arm without any score is left out.
+    "a rival without scores": ([FOUND, NOTHING], 0.01, ("found", "found")),
+    "another has some": ([FOUND, NOTHING, arm("a vote", 6, 120)], 0.01, ("a vote", "better")),
+    "found without scores": ([NOTHING, arm("one call", 1, 3)], 0.01, ("one call", "better")),
+    "no scores at all": ([NOTHING], 0.01, ("nothing", "found")),
+    "one question": (
+        [arm("found", 6, 1, 1), arm("one call", 1, 1, 1)],
+        0.01,
+        ("one call", "as good"),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("right", "label"), [(100, "found"), (103, "found"), (104, "found"), (105, "a vote")]
-)
-def test_a_dearer_baseline_has_to_be_shown_better(right, label):
-    assert put_up(FOUND, arm("a vote", 8, right)) == (
-        label,
-        "found" if label == "found" else "better",
-    )
-
-
-def test_the_margin_is_a_setting_and_its_own_size_is_within_it():
-    assert put_up(FOUND, arm("one call", 1, 94, first=50), margin=0.03) == ("one call", "as good")
-    assert put_up(FOUND, arm("one call", 1, 93, first=50), margin=0.03) == ("found", "found")
-    assert put_up(FOUND, arm("one call", 1, 99), margin=0) == ("found", "found")
-
-
-def test_within_the_margin_but_shown_worse_is_not_as_good():
-    # 6 of 1000 questions behind and none ahead: p = 2^-6
-    assert put_up(arm("found", 6, 500, 1000), arm("one call", 1, 494, 1000)) == ("found", "found")
-    assert put_up(arm("found", 6, 500, 1000), arm("one call", 1, 494, 1000, first=100)) == (
-        "one call",
-        "as good",
-    )
-    # And the found graph is not spared for being within it.
-    assert put_up(arm("found", 6, 494, 1000), arm("a vote", 8, 500, 1000)) == ("a vote", "better")
-
-
-def test_on_a_tie_the_found_graph_stays_and_among_baselines_the_cheaper():
-    assert put_up(FOUND, arm("the same", 6, 100), arm("luckier", 6, 102)) == ("found", "found")
-    assert put_up(
-        FOUND, arm("a vote", 3, 101), arm("one call", 1, 100), arm("another", 1, 101)
-    ) == ("another", "as good")
-    assert put_up(FOUND) == ("found", "found")
-
-
-def test_of_several_baselines_the_cheapest_that_is_as_good_as_the_best():
-    arms = [
-        FOUND,
-        arm("one call", 1, 100),
-        arm("a vote", 6, 120),
-        arm("a chain", 4, 119),
-        arm("a grid", 7, 121),
-    ]
-    assert put_up(*arms) == ("a chain", "better")
-
-
-def test_a_baseline_is_never_dearer_than_the_found_graph_for_a_gain_that_is_not_shown():
-    # The grid is shown ahead of what was found, the vote is not, though it costs less.
-    assert put_up(arm("found", 2, 100), arm("a vote", 3, 101), arm("a grid", 7, 106)) == (
-        "a grid",
-        "better",
-    )
-    assert put_up(arm("found", 2, 100), arm("one call", 1, 101), arm("a grid", 7, 103)) == (
-        "one call",
-        "as good",
-    )
+@pytest.mark.parametrize("case", CHOICES)
+def test_what_is_put_up_is_the_cheapest_that_is_as_good_as_the_best(case):
+    arms, margin, expected = CHOICES[case]
+    choice = choose(arms, margin, 0.95)
+    assert (arms[choice.place].label, choice.verdict) == expected
+    for order in itertools.permutations(arms[1:]):
+        again = [arms[0], *order]
+        found = choose(again, margin, 0.95)
+        assert (again[found.place].label, found.verdict) == expected
 
 
 def test_what_was_not_scored_is_compared_for_no_graph():
@@ -194,14 +198,6 @@ def test_what_was_not_scored_is_compared_for_no_graph():
     choice = choose([found, arm("one call", 1, 90, lost=50)], 0.01, 0.95)
     assert (choice.place, choice.verdict) == (1, "better")
     assert "60.0 % against 33.3 % of 150 test questions for 1 instead of 6" in choice.reason
-
-
-def test_an_arm_without_any_score_is_left_out():
-    nothing = arm("nothing", 1, 0, lost=200)
-    assert put_up(FOUND, nothing) == ("found", "found")
-    assert put_up(FOUND, nothing, arm("a vote", 6, 120)) == ("a vote", "better")
-    assert put_up(nothing, arm("one call", 1, 3)) == ("one call", "better")
-    assert put_up(nothing) == ("nothing", "found")
 
 
 def test_graphs_that_answered_other_questions_are_not_compared():
@@ -216,14 +212,6 @@ def test_with_few_questions_one_decides_and_the_reason_says_how_few():
     assert (choice.place, choice.verdict, choice.p_value) == (1, "better", 1.0)
     assert "66.7 % against 33.3 % of 3 val questions" in choice.reason
     assert choice.reason.endswith("chosen on these questions, so this score is optimistic")
-    assert put_up(arm("found", 6, 1, 1), arm("one call", 1, 1, 1)) == ("one call", "as good")
-
-
-def test_arms_in_another_order_give_the_same_choice():
-    arms = [arm("one call", 1, 98), arm("a vote", 6, 99), arm("a grid", 7, 100)]
-    assert {put_up(FOUND, *order) for order in itertools.permutations(arms)} == {
-        ("one call", "as good")
-    }
 
 
 GRIDS = st.integers(1, 30).flatmap(

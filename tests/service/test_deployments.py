@@ -163,12 +163,6 @@ def test_a_name_that_is_taken_away_answers_no_more_and_may_come_back(shelf, addr
         assert version_of(ask(service)) == "2"
 
 
-def test_several_names_are_served_each_with_its_version(shelf, address):
-    shelf.versions["math@challenger"] = new_version(address)
-    with serving(shelf, (NAME, "math@challenger")) as service:
-        assert [version_of(ask(service, name)) for name in (NAME, "math@challenger")] == ["1", "2"]
-
-
 def test_a_server_that_could_not_answer_does_not_start(shelf):
     with (
         pytest.raises(DeploymentError, match="nothing is deployed as math@nobody"),
@@ -362,17 +356,6 @@ def test_what_keeps_a_process_from_starting_is_said_in_its_log(command, tmp_path
     assert last.startswith("error: a server process could not start")
     assert any("expected an OpenAI-compatible server" in line for line in lines)
     assert "Traceback" not in said
-
-
-@pytest.mark.slow
-def test_a_port_that_is_taken_is_named_by_several_processes_too(command):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with command("--workers", "2", "--port", str(taken.getsockname()[1])) as process:
-            _, said = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert re.fullmatch(r"error: expected to listen at 127\.0\.0\.1 port \d+, but .*", said.strip())
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ import socket
 from contextlib import ExitStack
 
 import pytest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
-from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
-from ttsgraph.service.doors import Sparing, possible_connections
+from tests.support.service import ALONE, chat, deployed, post, wait_for
+from ttsgraph.service.doors import possible_connections
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.responses import finite
 
@@ -101,20 +101,6 @@ def test_there_is_room_for_no_more_connections_than_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_the_same_trouble_is_logged_once_in_a_while():
-    now = 0.0
-    sparing = Sparing(60, lambda: now)
-    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "out of files", (), None)
-    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "else", (), None)
-    assert [sparing.filter(record), sparing.filter(record), sparing.filter(other)] == [
-        True,
-        False,
-        True,
-    ]
-    now = 61.0
-    assert sparing.filter(record)
-
-
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
     caplog.set_level(logging.INFO, "ttsgraph.service.app")
     with deployed(pool) as url:
@@ -191,58 +177,13 @@ def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read
     assert pool.bodies == []
 
 
-class TestOddAnswersOfThePool:
-    def stream(self, pool, *events, **more):
-        lines = "".join(
-            f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n"
-            for event in events
-        )
-        with deployed(pool, ALONE) as url:
-            pool.reply = lambda body: Response(
-                lines + "data: [DONE]\n\n", media_type="text/event-stream"
-            )
-            return post(url, chat(stream=True, **more))
-
-    @pytest.mark.parametrize(
-        "usage",
-        ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'],
-    )
-    def test_a_stream_whose_usage_is_none_is_answered_and_counted_here(self, pool, usage):
-        text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
-        response = self.stream(pool, text, f'{{"choices": [], "usage": {usage}}}')
-        events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
-        assert events[-1] == "[DONE]"
-        chunks = [json.loads(event) for event in events[:-1] if event.startswith("{")]
-        assert "error" not in chunks[-1]
-        said = [
-            choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]
-        ]
-        assert "".join(said) == "7"
-
-    def test_half_a_character_is_no_defect(self, pool):
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": "7\ud800"},
-        }
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        with deployed(pool, ALONE) as url:
-            pool.reply = lambda body: Response(
-                json.dumps({"choices": [choice], "usage": usage}), media_type="application/json"
-            )
-            assert ask(url).choices[0].message.content == "7\ufffd"
-
-    def test_an_absurd_usage_is_a_failed_call(self, pool):
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": "7"},
-        }
-        with deployed(pool, ALONE) as url:
-            pool.reply = lambda body: JSONResponse(
-                {"choices": [choice], "usage": {"prompt_tokens": 10**400, "completion_tokens": -1}}
-            )
-            assert post(url, chat()).status_code == 502
+def test_an_absurd_usage_is_a_failed_call(pool):
+    message = {"role": "assistant", "content": "7"}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    usage = {"prompt_tokens": 10**400, "completion_tokens": -1}
+    with deployed(pool, ALONE) as url:
+        pool.reply = lambda body: JSONResponse({"choices": [choice], "usage": usage})
+        assert post(url, chat()).status_code == 502
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\ud800b"])

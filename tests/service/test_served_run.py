@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import NEVER, Gate
+from ttsgraph.graphs.stopping import Gate
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.service.run import ServedRun, Tolerance
 from ttsgraph.service.steady import Steady
@@ -241,38 +240,6 @@ def test_a_gate_that_failed_to_see_anything_opens():
     graph = with_sink(graph, gate=Gate(0.0, (0, 1)))
     answer, _ = serve(graph, Timed(lambda r: "7", fails=lambda r: r.model == "m"))
     assert (answer.text, set(answer.lost)) == ("7", {0, 1})
-
-
-def test_waves_cost_little_time_where_latencies_have_a_long_tail():
-    rng = np.random.default_rng(0)
-    graphs = {
-        "all asked and waited for": vote(9, stop=NEVER),
-        "one wave": vote(9),
-        "waves of 5, then 2": vote(9, (5, 2)),
-        "waves of 8, then 1": vote(9, (8, 1)),
-    }
-    took = {name: [] for name in graphs}
-    for _ in range(300):
-        seconds = 1 + rng.pareto(2.0, 9)
-        says = np.where(rng.random(9) < 0.75, 7, rng.integers(1, 5, 9))
-        for name, graph in graphs.items():
-            client = Timed(
-                lambda r, says=says: str(says[r.replica]),
-                lambda r, seconds=seconds: float(seconds[r.replica]),
-            )
-            took[name].append(serve(graph, client)[1])
-    p95 = {name: float(np.quantile(seconds, 0.95)) for name, seconds in took.items()}
-    whole, one, waves, nearly_all = p95.values()
-    print(
-        f"p95 {p95}: waves / all waited for {waves / whole:.2f}, waves / one wave that cancels"
-        f" {waves / one:.2f}"
-    )
-    assert waves <= 1.2 * whole
-    assert one <= 0.5 * whole
-    # Waves are bought with time where nobody waits for the slowest anyway: with such tails not
-    # below this.
-    assert waves <= 2 * one
-    assert nearly_all <= 1.25 * one
 
 
 def test_a_slow_voice_holds_up_no_further_wave():

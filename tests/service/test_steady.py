@@ -139,16 +139,6 @@ def test_second_requests_end_with_the_budget():
     assert client.left == [30.0] * 70  # 20 slow calls, and the 10 that may be made beyond them
 
 
-def test_further_attempts_are_a_share_of_the_calls():
-    budget = RetryBudget(0.2)
-    made = 0
-    for _ in range(1000):
-        budget.called()
-        made += budget.take() + budget.take()
-    assert 200 <= made <= 210
-    assert budget.refused == 2000 - made
-
-
 def test_a_dead_server_is_not_asked_three_times_as_much():
     stub = StubServer(("m",))
     stub.misbehave = lambda count, body: (500, {}, "{}") if count % 2 else None

@@ -112,36 +112,26 @@ class Deployments:
 
     def get(self, name: str) -> Live:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
-        if name not in self._names and (rung := self._rungs().get(name)) is not None:
-            return rung
-        if name not in self._live or name not in self._names:
-            there = ", ".join(live.name for live in self.listed())
-            raise ApiError(
-                404,
-                f"unknown model {name!r}; served: {there or 'none'}",
-                "model",
-                "model_not_found",
-            )
-        return self._live[name]
+        listed = {live.name: live for live in self.listed()}
+        if name not in listed:
+            said = f"unknown model {name!r}; served: {', '.join(listed) or 'none'}"
+            raise ApiError(404, said, "model", "model_not_found")
+        return listed[name]
 
     def all(self) -> list[Live]:
         """What is served, in the order the names were given."""
         return [self._live[name] for name in self._names if name in self._live]
 
     def listed(self) -> list[Live]:
-        """What is served, and the rungs beside it."""
-        return [*self.all(), *self._rungs().values()]
-
-    def _rungs(self) -> dict[str, Live]:
-        """Name -> rung, of the first version of its task that has any; a name that was given is
-        that version's.
+        """What is served, and the rungs beside it: of the first version of its task that has any; a
+        name that was given is that version's.
         """
-        found: dict[str, Live] = {}
+        found = {live.name: live for live in self.all()}
         for live in self.all():
             for rung in live.rungs.values():
                 if rung.name not in self._names:
                     found.setdefault(rung.name, rung)
-        return found
+        return list(found.values())
 
     def rival(self, live: Live) -> Live | None:
         """The challenger of what a name stands for."""
@@ -163,28 +153,22 @@ class Deployments:
                 await self._replace(name, None)
             except Exception as error:  # whatever a loader raises, what is served goes on
                 known = isinstance(error, TTSGraphError)
-                _log.warning(
-                    "%s stays as it is: %s",
-                    name,
-                    error if known else repr(error),
-                    exc_info=not known,
-                )
+                said = error if known else repr(error)
+                _log.warning("%s stays as it is: %s", name, said, exc_info=not known)
                 self._metrics.refresh_failed.labels(name).inc()
-        for name in self._rivals.values():
-            await self._look_at_rival(name)
         await self._look()
 
-    async def _look_at_rival(self, name: str) -> None:
-        """Serve what stands as challenger; whatever keeps it from that, the champion goes on."""
-        try:
-            await self._update(name)
-        except Exception as error:
-            if name in self._live:
-                _log.warning("%s is tried no more: %s", name, error)
-            await self._replace(name, None)
-
     async def _look(self) -> None:
-        """Look at the outcomes; what goes wrong with them must not end the watch over names."""
+        """Serve what stands as challenger, and look at the outcomes; whatever keeps it from either,
+        the champions go on.
+        """
+        for name in self._rivals.values():
+            try:
+                await self._update(name)
+            except Exception as error:
+                if name in self._live:
+                    _log.warning("%s is tried no more: %s", name, error)
+                await self._replace(name, None)
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
         except Exception:
@@ -197,10 +181,10 @@ class Deployments:
             return
         steady = self._settings.steady
         rungs = deployed.rungs
-        profile = deployed.profile_with(
-            *(model for one in (deployed, *rungs.values()) for model in one.used_models),
-            *(model for one in (deployed, *rungs.values()) for model in standing_in(one, steady)),
-        )
+        models = set[str]()
+        for one in (deployed, *rungs.values()):
+            models |= {*one.used_models, *standing_in(one, steady)}
+        profile = deployed.profile_with(*models)
         budget = RetryBudget(steady.retry_share)
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
@@ -208,7 +192,7 @@ class Deployments:
         connection = AsyncExitStack()
         try:
             client = await connection.enter_async_context(
-                connect(profile, local, *self._policy(profile, budget))
+                connect(profile, local, *_policy(self._settings, profile, budget))
             )
             calls = Steady(steady, budget, client.complete)
             if self._settings.cache:
@@ -225,30 +209,16 @@ class Deployments:
         }
         await self._replace(name, live)
 
-    def _policy(self, profile: Profile, budget: RetryBudget) -> tuple[Retries, FailurePolicy]:
-        """A search waits for a server that is down and stops in the end; a service says so at once,
-        and never stops.
-        """
-        retries = Retries(
-            self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s, budget
-        )
-        return retries, FailurePolicy(
-            profile.engine.concurrency, math.inf, max_failed=1.0, waits=False
-        )
-
     async def _replace(self, name: str, live: Live | None) -> None:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live
+            deployed = live.deployed
             _log.info(
-                "%s is version %s, graph %s",
-                name,
-                live.deployed.version,
-                live.deployed.graph.content_hash,
+                "%s is version %s, graph %s", name, deployed.version, deployed.graph.content_hash
             )
-        self._metrics.stands_for(
-            name, before.deployed if before else None, live.deployed if live else None
-        )
+        versions = (each.deployed if each else None for each in (before, live))
+        self._metrics.stands_for(name, *versions)
         if before is not None:
             await before.retire()
 
@@ -262,8 +232,6 @@ class Deployments:
             self.outcomes.open()
             for name in self._names:
                 await self._update(name)
-            for name in self._rivals.values():
-                await self._look_at_rival(name)
             await self._look()
         except BaseException:
             await self._close()
@@ -282,6 +250,17 @@ class Deployments:
             await self._replace(name, None)
         await asyncio.to_thread(self.outcomes.close)
         await asyncio.to_thread(self._servers.close)
+
+
+def _policy(
+    settings: ServiceSettings, profile: Profile, budget: RetryBudget
+) -> tuple[Retries, FailurePolicy]:
+    """A search waits for a server that is down and stops in the end; a service says so at once, and
+    never stops.
+    """
+    engine = profile.engine
+    retries = Retries(settings.max_retries, engine.backoff_s, engine.timeout_s, budget)
+    return retries, FailurePolicy(engine.concurrency, math.inf, max_failed=1.0, waits=False)
 
 
 def _rival_of(name: str) -> str | None:

@@ -126,6 +126,6 @@ class Sparing(logging.Filter):
         """Whether a record may pass."""
         now = self._clock()
         self._said = {said: at for said, at in self._said.items() if now - at < self._seconds}
-        passes = record.msg not in self._said
-        self._said.setdefault(record.msg, now)
+        passes = (said := str(record.msg)) not in self._said
+        self._said.setdefault(said, now)
         return passes

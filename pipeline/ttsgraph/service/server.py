@@ -148,14 +148,13 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
     if settings.metrics_port is None:
         yield
         return
+    host = settings.metrics_host
     try:
-        answering, _ = start_http_server(settings.metrics_port, settings.metrics_host, registry)
+        answering, _ = start_http_server(settings.metrics_port, host, registry)
     except OSError as error:
-        raise InputError(
-            f"service.metrics_port: expected to listen at {settings.metrics_host} port"
-            f" {settings.metrics_port}, but {error.strerror or error}"
-        ) from None
-    typer.echo(f"metrics at http://{settings.metrics_host}:{answering.server_port}/metrics")
+        where = "service.metrics_port: "
+        raise _taken(where, host, settings.metrics_port, error) from None
+    typer.echo(f"metrics at http://{host}:{answering.server_port}/metrics")
     try:
         yield
     finally:
@@ -218,10 +217,13 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise InputError(
-            f"expected to listen at {host} port {port}, but {error.strerror or error}"
-        ) from None
+        raise _taken("", host, port, error) from None
     return listening
+
+
+def _taken(where: str, host: str, port: int, error: OSError) -> InputError:
+    said = error.strerror or error
+    return InputError(f"{where}expected to listen at {host} port {port}, but {said}")
 
 
 def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:

@@ -53,7 +53,7 @@ class SteadySettings(Closed):
     retry_share: Annotated[
         float,
         Field(ge=0, le=1),
-    ] = 0.5
+    ] = 0.3
     """further attempts, of all kinds together, as a share of a version's calls; a few are
     always saved up"""
     hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = None
