@@ -8,7 +8,6 @@ import pytest
 from ttsgraph.response.calibration import (
     Forecast,
     calibration,
-    calibration_data,
     misfit,
     opportunity_cost,
     own_shift,
@@ -54,7 +53,6 @@ def test_predictions_that_are_too_sure_show() -> None:
 
 def test_without_a_forecast_nothing_is_said() -> None:
     assert calibration([]) is None
-    assert calibration_data([]) is None
 
 
 class TestMisfit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -70,9 +71,9 @@ def _objects(text: str) -> list[dict[str, Any]]:
     """The complete JSON objects in a text that don't stand in another one."""
     found = []
     at = text.find("{")
-    tries = 0
-    while at >= 0 and tries < MAX_TRIES:
-        tries += 1
+    for _ in range(MAX_TRIES):
+        if at < 0:
+            break
         try:
             value, end = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
@@ -89,15 +90,13 @@ def _cut_off(text: str, keys: Collection[str]) -> dict[str, Any]:
     """
     text = text[: max(text.rfind("}"), text.rfind("]")) + 1]
     at = text.find("{")
-    tries = 0
-    while at >= 0 and tries < MAX_TRIES:
-        tries += 1
-        try:
+    for _ in range(MAX_TRIES):
+        if at < 0:
+            break
+        with suppress(ValueError):
             value = from_json(text[at:], allow_partial=True)
-        except ValueError:
-            value = None
-        if isinstance(value, dict) and keys & value.keys():
-            return value
+            if keys & value.keys():
+                return dict(value)
         at = text.find("{", at + 1)
     return {}
 
@@ -115,20 +114,14 @@ def salvage(kind: type[A], data: dict[str, Any]) -> tuple[A, list[str]]:
     entries = set()
     for problem in wrong:
         place = problem["loc"]
-        found = (
-            ""
-            if problem["type"] in ("missing", "extra_forbidden")
-            else f", found {problem['input']!a}"
-        )
+        plain = problem["type"] in ("missing", "extra_forbidden")
+        found = "" if plain else f", found {problem['input']!a}"
         dropped.append(f"{'.'.join(str(part) for part in place)}: {problem['msg']}{found}")
-        if (
-            len(place) > 1
-            and isinstance(place[1], int)
-            and isinstance(kept.get(str(place[0])), list)
-        ):
-            entries.add((str(place[0]), place[1]))
+        key = str(place[0])
+        if len(place) > 1 and isinstance(place[1], int) and isinstance(kept.get(key), list):
+            entries.add((key, place[1]))
         else:
-            kept.pop(str(place[0]), None)
+            kept.pop(key, None)
     for key, index in sorted(entries, reverse=True):
         if key in kept:
             del kept[key][index]

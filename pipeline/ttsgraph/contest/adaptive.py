@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 from ttsgraph.adaptive.cost import Agreement, Classes, MeanCost
 from ttsgraph.agent.base import Brief
@@ -60,13 +60,11 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
     """Graphs within the mean budget, and what each is in words; none where the roles have no
     vote.
     """
-    votes = VOTER in contenders.sinks
+    made = [_until_passed(contenders)]
+    if VOTER in contenders.sinks:
+        made = [_votes(contenders), _cascades(contenders), *made]
     found: dict[CollaborationGraph, str] = {}
-    for graph, label in (
-        *(_votes(contenders) if votes else ()),
-        *(_cascades(contenders) if votes else ()),
-        *_until_passed(contenders),
-    ):
+    for graph, label in chain.from_iterable(made):
         if contenders.fits(graph):
             found.setdefault(graph, label)
     return found
@@ -113,17 +111,12 @@ def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
         if model in contenders.brief.greedy:
             continue
         for stop in STOPS:
-            largest = contenders.largest(
-                partial(_vote_of, model, stop),
-                3,
-                min(MOST_VOTES, contenders.brief.budget.max_nodes - 1),
-            )
+            most = min(MOST_VOTES, contenders.brief.budget.max_nodes - 1)
+            largest = contenders.largest(partial(_vote_of, model, stop), 3, most)
             for size in {largest, (largest + 1) // 2, 5} if largest else ():
                 if 3 <= size <= largest:
-                    yield (
-                        _vote_of(model, stop, size),
-                        f"majority of up to {size} x {model}{words(stop)}",
-                    )
+                    label = f"majority of up to {size} x {model}{words(stop)}"
+                    yield _vote_of(model, stop, size), label
 
 
 def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:

@@ -250,17 +250,13 @@ def terms_of(
         brief.budget.limit,
         brief.budget.max_nodes,
         brief.objective.model_dump(),
-        _digest(batch),
-        _digest(val),
+        _digest(question.id for question in batch),
+        _digest(question.id for question in val),
         settings.candidates,
         settings.max_iterations,
         settings.patience,
         settings.racing.model_dump() if settings.racing.enabled else None,
-        (
-            _hash(f"{contender.graph.to_json()} {contender.value!r}" for contender in contenders)
-            if contenders
-            else None
-        ),
+        _digest(f"{c.graph.to_json()} {c.value!r}" for c in contenders) if contenders else None,
     )
 
 
@@ -285,11 +281,7 @@ def plain_terms(terms: Terms) -> dict[str, object]:
     return plain
 
 
-def _digest(questions: Sequence[Question]) -> str:
-    return _hash(question.id for question in questions)
-
-
-def _hash(lines: Iterable[str]) -> str:
+def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 

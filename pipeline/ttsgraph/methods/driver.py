@@ -25,9 +25,8 @@ take place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.base.errors import RunStopped
@@ -157,7 +156,8 @@ class Driver:
         for passed in self.archive.take_up():
             if not isinstance(passed, Passed):
                 if passed["type"] == "agent":
-                    self.exchanges.append(_exchange(passed))
+                    told = {key: passed[key] for key in Exchange.__dataclass_fields__}
+                    self.exchanges.append(Exchange(**told))
                 continue
             self.on_record(passed.record)
             choice.found_by(passed.graph, passed.record.found_by)
@@ -283,8 +283,3 @@ class Driver:
             )
             self.archive.append(record, feedback)
             self.on_record(record)
-
-
-def _exchange(entry: Mapping[str, Any]) -> Exchange:
-    """The agent's exchange in an entry of the journal."""
-    return Exchange(**{key: entry[key] for key in Exchange.__dataclass_fields__})

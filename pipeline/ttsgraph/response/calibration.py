@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -115,9 +115,3 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
     weights /= weights.sum()
     mean = float(weights @ SHIFTS)
     return mean, math.sqrt(float(weights @ (SHIFTS - mean) ** 2))
-
-
-def calibration_data(forecasts: Sequence[Forecast]) -> dict[str, float | int] | None:
-    """`calibration` as plain data."""
-    found = calibration(forecasts)
-    return None if found is None else asdict(found)

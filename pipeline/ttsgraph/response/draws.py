@@ -73,12 +73,8 @@ class Draws:
 def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     """Estimate all that `Draws` says from the evidence."""
     total = len(evidence.questions)
-    seen = [
-        np.stack(list(evidence.draws[model].values()))
-        if evidence.draws.get(model)
-        else np.full((1, total), UNKNOWN)
-        for model in models
-    ]
+    none = {0: np.full(total, UNKNOWN)}
+    seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]
     # Of what can be read: whether an answer can be is another matter.
     counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
     right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
@@ -97,9 +93,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     novelty = np.zeros(len(models))
     for k in range(len(models)):
         rest = [j for j in range(len(models)) if j != k]
-        weights = np.linalg.solve(observed[:, rest][:, :, rest], residual[rest].T[..., None])[
-            ..., 0
-        ]
+        among = observed[:, rest][:, :, rest]
+        weights = np.linalg.solve(among, residual[rest].T[..., None])[..., 0]
         others[k] = _share(means[k] + weights @ covariance[rest, k])
         known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
         left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -140,9 +140,9 @@ class Evidence:
     graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
-    _places: dict[str, int] = field(default_factory=dict)
+    _places: dict[str, int] = field(init=False)
     _sent: dict[Router, IntArray] = field(default_factory=dict)
-    _forms: list[dict[str, int]] = field(default_factory=list)
+    _forms: list[dict[str, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._places = {question.id: place for place, question in enumerate(self.questions)}
@@ -172,11 +172,16 @@ class Evidence:
 
     def _new_calls(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> int:
         total = 0
+        for _, signature in self._calls(graph):
+            made = planned.get(signature, self.made.get(signature))
+            total += len(places) if made is None else len(places) - int(made[places].sum())
+        return total
+
+    def _calls(self, graph: CollaborationGraph) -> Iterator[tuple[int, int]]:
+        """The nodes that call a model, each with its signature."""
         for i, signature in call_signatures(graph, self.greedy).items():
             if get_role(graph.node(i).role).calls_model:
-                made = planned.get(signature, self.made.get(signature))
-                total += len(places) if made is None else len(places) - int(made[places].sum())
-        return total
+                yield i, signature
 
     def sent(self, graph: CollaborationGraph) -> IntArray:
         """(Q,) the place of the branch that answers each question; 0 without a route."""
@@ -192,13 +197,11 @@ class Evidence:
         """Add the graph's calls on these questions to those that are planned."""
         sent = self.sent(graph)[places]
         for k, branch in enumerate(graph.branches):
-            for i, signature in call_signatures(branch, self.greedy).items():
-                if get_role(branch.node(i).role).calls_model:
-                    if signature not in planned:
-                        made = self.made.get(signature)
-                        nothing = np.zeros(len(self.questions), dtype=bool)
-                        planned[signature] = nothing if made is None else made.copy()
-                    planned[signature][places[sent == k]] = True
+            for _, signature in self._calls(branch):
+                if signature not in planned:
+                    nothing = np.zeros(len(self.questions), dtype=bool)
+                    planned[signature] = self.made.get(signature, nothing).copy()
+                planned[signature][places[sent == k]] = True
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Take in an evaluation whose results say what each node answered. Unscored questions are
@@ -223,11 +226,9 @@ class Evidence:
         answers = self._classes(graph, places, nodes)
         draws = draw_numbers(graph, self.greedy)
         levels = revisions(graph)
-        for i, signature in call_signatures(graph, self.greedy).items():
+        for i, signature in self._calls(graph):
             node = graph.node(i)
             before = graph.reads[i]
-            if not get_role(node.role).calls_model:
-                continue
             ran = self._ran(graph, i, answers)
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
             new = ~made[places] & ran
@@ -280,10 +281,7 @@ class Evidence:
                 elif not result.form:
                     found[i][k] = BLANK
                 else:
-                    known = forms.get(result.form)
-                    if known is None:
-                        known = forms[result.form] = min(len(forms) + 1, FORMS - 1)
-                    found[i][k] = known
+                    found[i][k] = forms.setdefault(result.form, min(len(forms) + 1, FORMS - 1))
                 if result.passes is not None and found[i][k] >= 0:
                     self.passed[:, place, found[i][k]] += result.passes, 1
         return found

@@ -72,19 +72,15 @@ class Reactions:
         table = self.coefficients
         count = len(inputs)
         case, right = _case(inputs)
-        base = np.stack(
-            [
-                table[:, TERMS * k]
-                + table[:, TERMS * k + 1] * math.log(count)
-                + table[:, TERMS * k + 2] * count / 8
-                + table[:, TERMS * k + 3] * (level - 1)
-                + table[:, SHARED + CASES * model + k]
-                for k in range(CASES)
-            ],
-            axis=1,
+        first = TERMS * np.arange(CASES)
+        base = (
+            table[:, first]
+            + table[:, first + 1] * math.log(count)
+            + table[:, first + 2] * count / 8
+            + table[:, first + 3] * (level - 1)
+            + table[:, SHARED + CASES * model + np.arange(CASES)]
         )
-        slope = table[:, [TERMS * k + 4 for k in range(CASES)]]
-        odds = base[sample, case] + slope[sample, case] * alone
+        odds = base[sample, case] + table[:, first + 4][sample, case] * alone
         mixed = np.flatnonzero(case == MIXED)
         if len(mixed):
             share, plurality = _mixture(inputs[:, mixed], right[mixed])
@@ -111,9 +107,8 @@ def fit_reactions(
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
-    noise = np.concatenate(
-        [noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))]
-    )
+    half = noise[: samples // 2]
+    noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
 
 
@@ -230,16 +225,8 @@ def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
     count = len(row.inputs)
     n = len(case)
     alone = logit(draws.expected[model][row.questions])
-    terms = np.stack(
-        [
-            np.ones(n),
-            np.full(n, math.log(count)),
-            np.full(n, count / 8),
-            np.full(n, row.level - 1.0),
-            alone,
-        ],
-        axis=1,
-    )
+    same = np.tile([1.0, math.log(count), count / 8, row.level - 1.0], (n, 1))
+    terms = np.column_stack([same, alone])
     found = np.zeros((n, SHARED + CASES * len(draws.models)))
     for k in range(CASES):
         inside = case == k

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ import pandas as pd
 from ttsgraph.agent.base import Preference
 from ttsgraph.contest.contest import Contest, Standing
 from ttsgraph.evaluation.node_answers import NodeAnswers
-from ttsgraph.response.calibration import calibration_data, misfit
+from ttsgraph.response.calibration import calibration, misfit
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20
@@ -70,6 +71,7 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
     every search, the router of single calls, and the standings.
     """
     best = contest.standings[0]
+    calibrated = calibration(contest.forecasts)
     router = next((s for s in contest.standings if s.graph == contest.router), None)
     return {
         "counts": best.graph.main_branch.model_counts(),
@@ -78,7 +80,7 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "contest_calls": contest.calls,
         "contest_graphs": len(contest.feedbacks),
         "misfit": misfit(contest.forecasts),
-        "calibration": calibration_data(contest.forecasts),
+        "calibration": asdict(calibrated) if calibrated else None,
         "router": None if router is None else standing_data(router),
         "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
         "standings": [
