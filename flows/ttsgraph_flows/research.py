@@ -31,7 +31,7 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.methods.base import Problem, Searcher
-from ttsgraph.methods.choice import Found
+from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.brief import brief_of, scores_of

@@ -25,8 +25,8 @@ from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher, searcher_class
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import WarmReinforce
 from ttsgraph.response.valuation import Learnt
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered

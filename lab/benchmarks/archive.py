@@ -28,10 +28,9 @@ from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResul
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.random import RandomSearcher
-from ttsgraph.methods.summary import edge_table
+from ttsgraph.methods.summary import Found, edge_table
 from ttsgraph.models.client import Client, Completion, Request, Usage
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING

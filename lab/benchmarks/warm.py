@@ -26,8 +26,8 @@ from ttsgraph.deployment.provenance import TestResult, test_result
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.methods import Problem, searcher_class
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.trials import evaluate_cases, single_cases

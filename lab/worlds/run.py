@@ -24,8 +24,8 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings, RacingSettings

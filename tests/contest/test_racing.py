@@ -24,7 +24,7 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.methods.base import plain_terms, require_equal_terms
-from ttsgraph.methods.choice import Found, probability_best
+from ttsgraph.methods.summary import Found, probability_best
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request, Usage
 from ttsgraph.settings.profile import SearchSettings

@@ -19,9 +19,8 @@ from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import search_summary
+from ttsgraph.methods.summary import Found, search_summary
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]

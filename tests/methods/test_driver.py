@@ -194,13 +194,6 @@ class TestDriver:
         kept = read_journal(tmp_path / "journal.jsonl")
         assert [entry["type"] for entry in kept] == ["terms", *["record"] * 4]
 
-    def test_a_journal_cut_short_is_read_up_to_the_cut(self, tmp_path):
-        self.search(tmp_path)
-        path = tmp_path / "journal.jsonl"
-        whole = read_journal(path)
-        path.write_text(path.read_text()[:-40])
-        assert read_journal(path) == whole[:-1]
-
     def test_no_update_makes_the_outcome_worse_than_the_start(self, tmp_path):
         class Spoiler(HeuristicAgent):
             def update(self, distribution, history, brief):

@@ -26,10 +26,9 @@ from ttsgraph.evaluation.found_by import CONTEST, in_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.joint import JointReinforce, laid_out, leaders_of
-from ttsgraph.methods.summary import edge_table
+from ttsgraph.methods.summary import Found, edge_table
 from ttsgraph.response.valuation import Leader
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 

@@ -16,7 +16,7 @@ from tests.support.arithmetic import adders, searched, searcher_of
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive, Record, Snapshot
 from ttsgraph.methods import SEARCHERS
-from ttsgraph.methods.choice import Found
+from ttsgraph.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
 
 METHODS = ("agent_reinforce", "bayesian", "gptswarm", "maao", "random", "textgrad")

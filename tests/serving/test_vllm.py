@@ -36,8 +36,8 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import single
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import Client, Completion, Message, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.serving.running import read_pool

@@ -21,8 +21,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.methods import Problem, Searcher, make_searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import Price

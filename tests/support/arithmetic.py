@@ -12,8 +12,8 @@ from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.methods import Problem, Searcher, make_searcher
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.profile import AgentSettings, SearchSettings

@@ -29,8 +29,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking, get_role, unfit
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import searcher_class
-from ttsgraph.methods.choice import Found
 from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import ROOM, Client, Completion, Request
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client

@@ -1,20 +1,26 @@
-"""Figures that sum up a search."""
+"""What a search comes to: the found graph, how certain it is, and figures that sum it up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.agent.base import Exchange
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.methods.base import plain_terms
-from ttsgraph.methods.choice import Found
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods.base import Terms, plain_terms
 from ttsgraph.models.client import Usage
+
+DRAWS = 4000
+"""Draws of the Bayesian bootstrap: P(best) is then within 0.016 of its limit 95 % of the time."""
 
 SPENT = (
     "made_calls",
@@ -25,6 +31,61 @@ SPENT = (
     "agent_seconds",
 )
 """What of a summary is bookkeeping: it depends on what the call cache had, and on the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the
+    loop stopped, on what terms.
+
+    `p_best` is the probability that no other validated graph is better
+    (`probability_best`). `found_by` says which part of the search the graph is from
+    (ttsgraph/evaluation/found_by.py), `contender` what it is, if it is a contender and not the
+    method's own; `own` is the method's best result with its validation, if any.
+    """
+
+    graph: CollaborationGraph
+    iteration: int
+    validation: Feedback
+    stopped_by: str
+    trajectory: pd.DataFrame
+    terms: Terms
+    p_best: float
+    found_by: str
+    contender: str = ""
+    own: tuple[CollaborationGraph, Feedback] | None = None
+
+    @property
+    def val_accuracy(self) -> float:
+        """Accuracy on the validation questions."""
+        return self.validation.accuracy
+
+
+def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
+    """P(best): how probably no other graph's expected value is above the chosen one's, by a
+    Bayesian bootstrap (Rubin, 1981).
+
+    `shares` has, per graph, each question's share in its value, on the first questions of one batch
+    (NaN where there is no grade). Each draw weighs the questions anew, the same for all graphs;
+    another graph is compared on the questions that both answered. A draw in which k graphs are
+    equally good counts 1/k. NaN when the chosen graph has no graded question.
+    """
+    own = shares[chosen]
+    if np.isnan(own).all():
+        return float("nan")
+    weights = np.random.default_rng(seed).standard_exponential((DRAWS, len(own)))
+    unbeaten = np.ones(DRAWS, dtype=bool)
+    equals = np.ones(DRAWS)
+    for name, other in shares.items():
+        n = min(len(own), len(other))
+        differences = own[:n] - other[:n]
+        both = ~np.isnan(differences)
+        if name == chosen or not both.any():
+            continue
+        lead = weights[:, :n][:, both] @ differences[both]
+        unbeaten &= lead >= 0
+        equals += lead == 0
+    return float(np.mean(unbeaten / equals))
 
 
 def search_summary(
