@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from tests.graphs.test_stopping import with_sink
 from ttsgraph.contest.thinning import DRAFTS, thinned
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -60,18 +59,11 @@ def test_what_a_call_reads_is_never_thinned(graph: CollaborationGraph) -> None:
     assert thinned(graph) is graph
 
 
-def test_a_vote_that_may_lose_by_stopping_stays_whole() -> None:
+def test_a_vote_in_waves_is_thinned_where_it_loses_nothing_by_stopping() -> None:
     graph = topologies.parallel(["a"] * 9, "a", "voter")
-    sink = replace(graph.node(graph.sink), waves=(5, 1), stop=Stop("beta", 0.8))
-    waves = CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
+    assert thinned(with_sink(graph, waves=(5, 1))) == thinned(graph)
+    waves = with_sink(graph, waves=(5, 1), stop=Stop("beta", 0.8))
     assert thinned(waves) is waves
-
-
-def test_a_vote_in_waves_that_loses_nothing_is_thinned_like_one_that_asks_all() -> None:
-    graph = topologies.parallel(["a"] * 9, "a", "voter")
-    sink = replace(graph.node(graph.sink), waves=(5, 1))
-    waves = CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
-    assert thinned(waves) == thinned(graph)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_any_text_has_a_branch(router, text):
     assert 0 <= router.choose(Question("q", text, "")) < router.branches
 
 
-def test_a_decision_reads_a_bounded_part_of_a_text(router):
+def test_a_decision_reads_a_bounded_part_of_a_text():
     assert sum(tokens("ab " * 10**6).values()) < 4 * (HEAD + 1000) * 2
 
 

@@ -86,15 +86,11 @@ def test_table_4(measured: Measured, task: str, mix: str, topology: str) -> None
 
 
 def test_three_small_models_pass_one_large_on_math_but_not_on_mmlu(measured: Measured) -> None:
-    three = "3 x llama-3.2-3b"
-    large = "1 x llama-3.1-8b"
-    assert measured.accuracy("figure 3", "math", three) > measured.accuracy(
-        "figure 3", "math", large
-    )
-    assert (
-        measured.accuracy("figure 3", "mmlu", three)
-        < measured.accuracy("figure 3", "mmlu", large) - 10
-    )
+    labels = ("3 x llama-3.2-3b", "1 x llama-3.1-8b")
+    small, large = (measured.accuracy("figure 3", "math", label) for label in labels)
+    assert small > large
+    small, large = (measured.accuracy("figure 3", "mmlu", label) for label in labels)
+    assert small < large - 10
 
 
 def test_two_of_the_stronger_family_beat_a_mixture_and_two_of_the_weaker(

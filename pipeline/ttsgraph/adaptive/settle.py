@@ -153,11 +153,8 @@ class Votes:
 def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """(C,) whether a confidence rule is sure of the leader, by votes (F, C)."""
     if stop.rule == "beta":  # which looks at the leader and the runner-up alone
-        top = (
-            np.partition(votes, -2, axis=0)[-2:]
-            if len(votes) > 1
-            else np.vstack([0 * votes, votes])
-        )
+        two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
+        top = np.partition(two, -2, axis=0)[-2:]
         base = int(votes.max()) + 1
         codes = top[1] * base + top[0]
         found = np.zeros(base * base, dtype=bool)

@@ -37,11 +37,9 @@ def thinned(graph: CollaborationGraph) -> CollaborationGraph:
     for i in graph.predecessors[sink.id]:
         alike.setdefault(shapes[i], []).append(i)
     kept = {sink.id}
-    front = [
-        i
-        for group in alike.values()
-        for i in group[: READERS if graph.predecessors[group[0]] else DRAFTS]
-    ]
+    front: list[int] = []
+    for group in alike.values():
+        front += group[: READERS if graph.predecessors[group[0]] else DRAFTS]
     while front:
         i = front.pop()
         if i not in kept:

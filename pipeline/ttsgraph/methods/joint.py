@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -281,21 +282,17 @@ class JointReinforce(AgentReinforce):
 
     def _draws(self) -> tuple[list[CollaborationGraph], Draws]:
         """Draws within the budget, trimmed to it where needed, and as they were drawn."""
-        brief = self.problem.brief
+        budget = self.problem.brief.budget
         raw = self.distribution.sample(DRAWS)
-        kept = []
-        graphs = []
+        graphs: dict[int, CollaborationGraph] = {}
         for k in range(DRAWS):
-            try:
-                graph = self.distribution.graph(
-                    raw.edges[k], raw.roles[k], raw.models[k], brief.budget
-                )
-            except BudgetError:
-                continue
-            if brief.budget.admits(graph):
-                graphs.append(graph)
-                kept.append(k)
-        return graphs, Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
+            with suppress(BudgetError):
+                row = raw.edges[k], raw.roles[k], raw.models[k]
+                graph = self.distribution.graph(*row, budget)
+                if budget.admits(graph):
+                    graphs[k] = graph
+        kept = list(graphs)
+        return [*graphs.values()], Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
 
     def _edits(self) -> list[CollaborationGraph]:
         """Typed changes of the best so far, by rules: a model, a role, an edge, a node."""

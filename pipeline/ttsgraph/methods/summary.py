@@ -142,16 +142,11 @@ def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
     """The Pareto front of accuracy and latency among the validated graphs, from fast to slow
     (A.9).
     """
-    rows = (
-        archive[(archive["split"] == "val") & (archive["status"] == "ok")]
-        .drop_duplicates("graph", keep="last")
-        .to_dict("records")
-    )
+    validated = archive[(archive["split"] == "val") & (archive["status"] == "ok")]
+    rows = validated.drop_duplicates("graph", keep="last").to_dict("records")
     front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
-    return [
-        {key: rows[k][key] for key in ("graph_hash", "accuracy", "latency_s", "budget_units")}
-        for k in front
-    ]
+    shown = ("graph_hash", "accuracy", "latency_s", "budget_units")
+    return [{key: rows[k][key] for key in shown} for k in front]
 
 
 def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ trial's models become the assignment, and the loop goes on from there as Agent-R
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,8 +113,13 @@ class WarmReinforce(AgentReinforce):
         for model in self.warm.newcomers:
             wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
             wanted += [substitutions(graph, model)[0] for graph in self._best_known()]
-        legal = [graph for trial in wanted if (graph := _within(trial, brief)) is not None]
-        trials = list({graph.content_hash: graph for graph in legal}.values())
+        legal: dict[str, CollaborationGraph] = {}
+        for graph in wanted:
+            with suppress(BudgetError):  # not even its sink fits
+                graph = brief.budget.trim(graph)
+                if len(graph.nodes) <= brief.budget.max_nodes:
+                    legal[graph.content_hash] = graph
+        trials = list(legal.values())
         missing = -len(trials) % self.problem.settings.candidates
         return trials + (self.distribution.sample_graphs(missing, brief.budget) if missing else [])
 
@@ -152,9 +158,8 @@ class WarmReinforce(AgentReinforce):
         """
         self._trying = False
         last = self.warm.graph.to_json()
-        before = next(
-            (value for value, _, graph in self._unbeaten() if graph.to_json() == last), 0.0
-        )
+        tried = self._unbeaten()
+        before = next((value for value, _, graph in tried if graph.to_json() == last), 0.0)
         best = self._best_trial()
         if best is None or best[0] <= before:
             self._finished = True
@@ -273,14 +278,3 @@ def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> b
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     known = all(models.get(node.id) == node.model for node in graph.nodes)
     return known and graph.sink == distribution.ids[-1]
-
-
-def _within(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
-    """The graph, its smallest nodes trimmed if it is over the budget; None when nothing is left or
-    it has too many nodes.
-    """
-    try:
-        trimmed = brief.budget.trim(graph)
-    except BudgetError:
-        return None
-    return trimmed if len(trimmed.nodes) <= brief.budget.max_nodes else None

@@ -157,11 +157,8 @@ class Router:
 
     @cached_property
     def _held_out(self) -> dict[str, int]:
-        return {
-            key: int(branch)
-            for branch, keys in self.data.get("held_out", {}).items()
-            for key in keys
-        }
+        held_out = self.data.get("held_out", {})
+        return {key: int(branch) for branch, keys in held_out.items() for key in keys}
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -194,22 +191,15 @@ class Router:
         import numpy as np
 
         known = self._arrays
-        seen = [
-            (place, count)
-            for token, count in tokens(text).items()
-            if (place := self._places.get(token)) is not None
-        ]
-        scores = known["intercept"] + self._of_lengths(text) @ known["weights"][len(known["idf"]) :]
+        places_of = self._places
+        seen = [(places_of[t], n) for t, n in tokens(text).items() if t in places_of]
+        sizes = standard(np.array(lengths(text)), known["mean"], known["spread"])
+        scores = known["intercept"] + sizes @ known["weights"][len(known["idf"]) :]
         if not seen:
             return np.asarray(scores)
         places = np.array([place for place, _ in seen])
         values = weighed(np.array([count for _, count in seen], dtype=float), known["idf"][places])
         return np.asarray(scores + values @ known["weights"][places])
-
-    def _of_lengths(self, text: str) -> FloatArray:
-        import numpy as np
-
-        return standard(np.array(lengths(text)), self._arrays["mean"], self._arrays["spread"])
 
     def signs(self, branch: int, most: int = 5) -> list[str]:
         """The words or characters that speak most for a branch against the best of the others, by
