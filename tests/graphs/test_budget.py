@@ -12,6 +12,7 @@ from tests.support.oracles import (
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, least_cost, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
@@ -86,36 +87,50 @@ def test_unknown_names_are_explained():
         FLOPS.graph_cost(CollaborationGraph((Node(0, "critic", "gemma-3-1b"),)))
 
 
-def test_trimming_removes_the_smallest_nodes_first():
-    graph = parallel(["llama-3.1-8b", "gemma-3-1b", "llama-3.2-3b", "gemma-3-1b"], "llama-3.2-3b")
-    trimmed = Budget(FLOPS, FLOPS.graph_cost(graph) - 0.1).trim(graph)
-    assert trimmed.model_counts() == {"gemma-3-1b": 1, "llama-3.1-8b": 1, "llama-3.2-3b": 2}
-    smaller = Budget(FLOPS, 25).trim(graph)
-    assert smaller.model_counts() == {"llama-3.1-8b": 1, "llama-3.2-3b": 2}
-    assert Budget(FLOPS, 1000).trim(graph) == graph
+ONE, THREE, EIGHT = "gemma-3-1b", "llama-3.2-3b", "llama-3.1-8b"
+MIXED = parallel([EIGHT, ONE, THREE, ONE], THREE)
 
 
-def test_trimming_keeps_the_sink_and_says_when_it_can_not():
-    graph = chain(["gemma-3-1b", "llama-3.1-8b"])
-    assert Budget(FLOPS, 10).trim(graph).model_counts() == {"llama-3.1-8b": 1}
-    with pytest.raises(
-        BudgetError, match=r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
-    ):
-        Budget(FLOPS, 9).trim(graph)
+def wired(nodes: list[tuple[str, str]], *edges: tuple[int, int]) -> CollaborationGraph:
+    return CollaborationGraph(tuple(Node(i, *node) for i, node in enumerate(nodes)), edges)
 
 
-def test_removal_takes_what_it_cuts_off_along():
-    # 8b -> 1b -> sink: without the small node in the middle, the large one no longer reaches the
-    # sink.
-    graph = CollaborationGraph(
+@pytest.mark.parametrize(
+    ("graph", "limit", "left"),
+    [
+        (MIXED, FLOPS.graph_cost(MIXED) - 0.1, {ONE: 1, EIGHT: 1, THREE: 2}),  # smallest first
+        (MIXED, 25, {EIGHT: 1, THREE: 2}),
+        (MIXED, 1000, MIXED.model_counts()),
+        (chain([ONE, EIGHT]), 10, {EIGHT: 1}),  # the sink stays
+        # Without the small node in the middle, the large one no longer reaches the sink.
         (
-            Node(0, "assistant", "llama-3.1-8b"),
-            Node(1, "assistant", "gemma-3-1b"),
-            Node(2, "fuser", "llama-3.2-3b"),
+            wired([("assistant", EIGHT), ("assistant", ONE), ("fuser", THREE)], (0, 1), (1, 2)),
+            17,
+            {THREE: 1},
         ),
-        ((0, 1), (1, 2)),
-    )
-    assert Budget(FLOPS, 17).trim(graph).model_counts() == {"llama-3.2-3b": 1}
+        # A voter whose voices are trimmed has nothing to count, and goes too.
+        (
+            wired(
+                [("assistant", ONE), ("assistant", ONE), ("voter", EIGHT), ("assistant", THREE)],
+                *((0, 2), (1, 2), (2, 3)),
+            ),
+            7,
+            {THREE: 1},
+        ),
+        (parallel([EIGHT] * 2, THREE, "voter"), 5, {THREE: 1}),  # a sink becomes an assistant
+    ],
+)
+def test_trimming_takes_the_smallest_nodes_and_what_that_strands(graph, limit, left):
+    trimmed = Budget(FLOPS, limit).trim(graph)
+    check_roles(trimmed)
+    assert trimmed.model_counts() == left
+    assert trimmed.node(trimmed.sink).model == graph.node(graph.sink).model
+
+
+def test_a_sink_that_is_over_the_budget_is_named():
+    said = r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
+    with pytest.raises(BudgetError, match=said):
+        Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
 
 
 def test_a_budget_that_holds_nothing_is_refused():
@@ -123,24 +138,6 @@ def test_a_budget_that_holds_nothing_is_refused():
         BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
     ):
         Budget(FLOPS, 0.5).require_feasible()
-
-
-def test_trimming_leaves_no_role_without_the_predecessors_it_needs():
-    # The voter's only voices are the smallest nodes: once they are trimmed it has nothing to count,
-    # and goes too.
-    nodes = (
-        Node(0, "assistant", "gemma-3-1b"),
-        Node(1, "assistant", "gemma-3-1b"),
-        Node(2, "voter", "llama-3.1-8b"),
-        Node(3, "assistant", "llama-3.2-3b"),
-    )
-    graph = CollaborationGraph(nodes, ((0, 2), (1, 2), (2, 3)))
-    assert Budget(FLOPS, 7).trim(graph).model_counts() == {"llama-3.2-3b": 1}
-
-
-def test_a_voting_sink_that_lost_its_voices_becomes_an_assistant():
-    trimmed = Budget(FLOPS, 5).trim(parallel(["llama-3.1-8b"] * 2, "llama-3.2-3b", "voter"))
-    assert [(node.role, node.model) for node in trimmed.nodes] == [("assistant", "llama-3.2-3b")]
 
 
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])

@@ -457,17 +457,11 @@ def test_explain_says_what_the_budget_limits():
     assert "on average" in estimate_run(of_means, "math")["note"]
 
 
-def test_a_budget_says_of_means_only_where_it_is_one():
-    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
-    assert set(profile.budget.model_dump()) == {"metric", "limit", "max_nodes"}
-    data = {"limit": 3, "of": "mean", "wave": [4, 1]}
-    assert BudgetSettings(**data).model_dump(mode="json") == data | {
-        "metric": "flops",
-        "max_nodes": 24,
-    }
-
-
 def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():
+    data = {"metric": "flops", "limit": 3, "max_nodes": 24}
+    assert BudgetSettings(limit=3).model_dump(mode="json") == data  # nothing else is written
+    whole = data | {"of": "mean", "wave": [4, 1]}
+    assert BudgetSettings(**whole).model_dump(mode="json") == whole
     assert BudgetSettings(limit=3).limits == "worst"
     for metric in ("dollars", "runtime"):
         assert BudgetSettings(metric=metric, limit=3).limits == "mean"
