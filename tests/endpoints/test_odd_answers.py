@@ -199,14 +199,6 @@ def test_any_body_is_an_answer_or_a_named_fault(raw):
         assert 0 <= found.completion_tokens <= MOST_TOKENS
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_on_the_wire_are_an_answer_or_a_named_fault(raw, framed):
-    with raw_server(lambda count: http(raw) if framed else raw) as url:
-        (found,) = outcomes(url, REQUEST, timeout_s=5)
-    assert isinstance(found, Completion | CallFailed), found
-
-
 @st.composite
 def near_responses(draw):
     """A good response, or one of those above, of which a few bytes are something else."""
@@ -225,41 +217,34 @@ def near_responses(draw):
     return bytes(raw)
 
 
-@settings(max_examples=60, deadline=None)
-@given(near_responses(), st.booleans())
-def test_any_response_that_is_nearly_one_is_an_answer_or_a_named_fault(raw, stream):
-    with raw_server(lambda count: raw) as url:
-        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=stream)
-    assert isinstance(found, Completion | CallFailed | ContextOverflow | EndpointError), found
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.binary(max_size=200) | JSON.map(lambda value: json.dumps({"error": value}).encode()),
-    st.integers(300, 599),
-)
-def test_any_error_s_body_is_a_named_fault(raw, status):
-    with raw_server(lambda count: http(raw, "Retry-After: 0", status=f"{status} Oh")) as url:
-        (found,) = outcomes(url, REQUEST, timeout_s=5)
-    assert isinstance(found, CallFailed | ContextOverflow | EndpointError), found
-
-
 def events(*chunks: bytes) -> bytes:
     data = b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
     return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + data
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()) | near_answers(),
-        max_size=4,
-    )
+BYTES = st.binary(max_size=200)
+PLAIN = JSON.map(lambda value: json.dumps(value).encode())
+RESPONSES = st.one_of(
+    near_responses(),
+    BYTES,
+    BYTES.map(http),
+    st.builds(
+        lambda body, status: http(body, "Retry-After: 0", status=f"{status} Oh"),
+        BYTES | JSON.map(lambda value: json.dumps({"error": value}).encode()),
+        st.integers(300, 599),
+    ),
+    st.lists(BYTES | PLAIN | near_answers(), max_size=4).map(
+        lambda parts: events(*parts, b"[DONE]")
+    ),
 )
-def test_any_stream_is_an_answer_or_a_named_fault(chunks):
-    with raw_server(lambda count: events(*chunks, b"[DONE]")) as url:
-        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=True)
-    assert isinstance(found, Completion | CallFailed), found
+
+
+@settings(max_examples=120, deadline=None)
+@given(RESPONSES, st.booleans())
+def test_any_response_is_an_answer_or_a_named_fault(raw, stream):
+    with raw_server(lambda count: raw) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=stream)
+    assert isinstance(found, Completion | CallFailed | ContextOverflow | EndpointError), found
 
 
 def test_a_stream_that_breaks_off_without_usage_is_a_fault():
