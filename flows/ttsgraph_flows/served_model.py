@@ -11,7 +11,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.runtime.clients import ask_graph
 
 
 class ServedGraph(PythonModel):

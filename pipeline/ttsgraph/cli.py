@@ -167,7 +167,7 @@ def ask(
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
     """
     from ttsgraph.deployment.bundle import read_shots
-    from ttsgraph.runtime.asking import ask_graph
+    from ttsgraph.runtime.clients import ask_graph
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)

@@ -29,7 +29,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import _ROLES, Role, get_role, register_role
 from ttsgraph.graphs.stopping import Gate, Stop
-from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
 

@@ -23,7 +23,7 @@ from ttsgraph.graphs.roles import _ROLES
 from ttsgraph.graphs.topologies import single
 from ttsgraph.methods.base import SEARCHERS, searcher_class
 from ttsgraph.pool.engine import ENGINES
-from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import TASKS

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
-from tests.support.stub_server import StubServer
+from tests.support.stub_server import StubServer, answered
 from ttsgraph.agent.base import AgentReply, Brief, Chat, Exchange
 from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
@@ -44,16 +44,7 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
     stub = StubServer(("guide",))
 
     def answer(count: int, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
-        message = {"role": "assistant", "content": script(body)}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        head = {
-            "id": f"a{count}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-        }
-        return 200, {}, json.dumps(head | {"choices": [choice], "usage": usage})
+        return 200, {}, json.dumps(answered(script(body), body["model"], count, 100, 10))
 
     stub.misbehave = answer
     return stub

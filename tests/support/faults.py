@@ -11,25 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.stub_server import answered
+
 Reply = tuple[int, dict[str, str], str]
 HANG_S = 1.5
 
 
-def _answer(text: str = "7", usage: bool = True) -> str:
-    choice = {
-        "index": 0,
-        "finish_reason": "stop",
-        "message": {"role": "assistant", "content": text},
-    }
-    data = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-    return json.dumps(
-        data
-        | (
-            {"usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
-            if usage
-            else {}
-        )
-    )
+def _answer(text: str = "7") -> str:
+    return json.dumps(answered(text))
 
 
 def _reset() -> Reply:

@@ -66,24 +66,23 @@ class StubServer:
         # A client that sends seeds gets the same answer to the same call, whenever it asks.
         seed = hashlib.sha256(f"{body.get('seed', count)}{text}".encode()).digest()[0] / 256
         reply = str(sum(numbers)) if seed < self.skill else str(sum(numbers) + 1)
-        usage = {
-            "prompt_tokens": len(text.split()),
-            "completion_tokens": 2,
-            "total_tokens": len(text.split()) + 2,
-        }
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": reply},
-        }
-        return {
-            "id": f"stub-{count}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [choice],
-            "usage": usage,
-        }
+        return answered(reply, body["model"], count, len(text.split()), 2)
+
+
+def answered(
+    text: str, model: str = "m", count: int = 0, prompt_tokens: int = 1, written: int = 1
+) -> dict[str, Any]:
+    """A good answer, as servers give it."""
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": written}
+    message = {"role": "assistant", "content": text}
+    return {
+        "id": f"stub-{count}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": usage | {"total_tokens": prompt_tokens + written},
+    }
 
 
 @contextmanager

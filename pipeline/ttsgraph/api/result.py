@@ -27,7 +27,7 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.brief import drawn
 from ttsgraph.reporting.figures import plain
 from ttsgraph.reporting.sources import TableSource
-from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
 

@@ -29,9 +29,11 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from ttsgraph.agent.base import Chat
-from ttsgraph.base.errors import EndpointError, SettingsError
+from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.evaluation.executor import NodeAnswer, run_graph
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.models.collector import rare_collections
@@ -50,6 +52,7 @@ from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memor
 from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
 from ttsgraph.settings.profile import Profile
 from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
     from ttsgraph.endpoints.openai_client import Endpoint, Retries
@@ -467,3 +470,31 @@ def prepare_weights(
             f" {revision}"
         )
     return str(folder)
+
+
+async def ask_graph(
+    graph: CollaborationGraph,
+    question: str,
+    profile: Profile,
+    task: str,
+    shots: Sequence[Question] = (),
+) -> NodeAnswer:
+    """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped
+    when a call failed for good.
+    """
+    settings = profile.task(task)
+    prompt = settings.prompt.prompt(settings.task, shots)
+    async with open_client(profile) as client:
+        asked = Question("asked", question, "")
+        answer = await run_graph(
+            graph,
+            asked,
+            settings.task,
+            prompt,
+            settings.sampling.sampling(),
+            profile.model_pool(task),
+            client,
+        )
+    if answer.text is None:
+        raise RunStopped(f"no answer: {answer.error}")
+    return answer
