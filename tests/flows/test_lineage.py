@@ -242,7 +242,7 @@ def test_a_candidate_changed_in_mlflow_or_a_deleted_run_is_named(project):
 
 
 def test_what_mlflow_runs_to_load_a_version_is_verified(project):
-    code = next(path for path in Path("mlruns").rglob("ttsgraph/runtime/asking.py"))
+    code = next(path for path in Path("mlruns").rglob("ttsgraph/runtime/clients.py"))
     code.write_text(code.read_text() + "\n# changed\n")
     assert "the hash of the logged model's files" in " ".join(broken(project).values())
 
