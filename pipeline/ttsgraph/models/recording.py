@@ -218,7 +218,8 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
 
 def _row(call: Call) -> dict[str, Any]:
     if isinstance(call.outcome, Completion):
-        done, failure = call.outcome, ""
+        done = call.outcome
+        failure = ""
     else:
         done = Completion(str(call.outcome), 0, 0, 0.0)
         failure = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
