@@ -191,13 +191,6 @@ class TestBadInputGetsOneLineAndExitCode2:
             project.ttsgraph("promote", "math/1"), f"MLflow at tracking_uri '{uri}' (params.yaml)"
         )
 
-    def test_an_empty_registry_says_one_line(self, project):
-        done = project.ttsgraph("promote", "math/1")
-        assert done.stderr.splitlines() == [
-            "error: nothing is registered as 'math/1'; there is no version of math: `make repro`"
-            " registers the first"
-        ]
-
     def test_missing_data_file_and_question_without_an_answer(self, project):
         project.profile["tasks"]["math"]["source"] = {"kind": "jsonl", "path": "mine.jsonl"}
         project.save()
