@@ -1,14 +1,16 @@
-"""The real model servers that all tests of a run share, and the order that keeps them up no longer
-than needed.
+"""What tests of several folders share: the program, and the real model servers of a run, with the
+order that keeps them up no longer than needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +63,27 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
         report.report.fn()
     project.dvc("commit", "-f", "-q")
     return project
+
+
+@pytest.fixture
+def ttsgraph(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., SimpleNamespace]:
+    """The program, run in this process: what it prints and its exit code."""
+    from ttsgraph import cli
+    from ttsgraph.base import ending
+
+    monkeypatch.setattr(ending, "hide_secrets_in_output", lambda: None)  # for good
+
+    def run(*arguments: str) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["ttsgraph", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, stdout=said.out, stderr=said.err)
+
+    return run
 
 
 @pytest.fixture

@@ -1,42 +1,181 @@
-"""Methods over seeds: the test questions stay, and a method of one's own is compared by its
-name.
+"""Comparisons: a team that somebody already has with what a search finds for the same cost, and
+methods over seeds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from tests.support.project import ROOT
+from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.comparing import compare_methods, splits_of
-from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.api.presets import Team, graph_of, read_preset
+from ttsgraph.base.errors import GraphError, InputError, SettingsError
 from ttsgraph.base.parsing import load
+from ttsgraph.cli import app
 from ttsgraph.evaluation.stats import smallest_p
 from ttsgraph.settings.profile import Profile
 
+SMALL = "llama-3.2-1b"
+OTHER = "gemma-3-1b"
+TEAM = {"proposers": [SMALL, SMALL, OTHER], "aggregator": OTHER}
+
 
 @pytest.fixture
-def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a simulated profile of two models, small enough to search in a second."""
     data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
-    data["pool"] = {name: data["pool"][name] for name in ("llama-3.2-1b", "gemma-3-1b")}
-    data["tasks"] = {
-        "math": data["tasks"]["math"] | {"splits": {"train": 24, "val": 12, "test": 40}}
-    }
+    data["pool"] = {name: data["pool"][name] for name in (SMALL, OTHER)}
+    data["pool"][OTHER]["served_as"] = "google/gemma-3-1b-it"
+    splits = {"train": 24, "val": 12, "test": 40}
+    data["tasks"] = {"math": data["tasks"]["math"] | {"splits": splits}}
     data["tasks"]["math"]["source"]["size"] = 300
-    data["init"] = {"contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}}
+    contest = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
+    data["init"] = {"contest": contest}
     data["search"] = {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8}
-    data["budget"]["limit"] = 8
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump(data))
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(data))
+    params = {"profile": "simulated", "tasks": ["math"], "methods": ["random"], "seed": 3}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(tmp_path)
-    return load(Profile, tmp_path / "p.yaml")
+    return tmp_path
 
 
-def test_test_questions_stay_and_the_others_are_drawn_anew(profile: Profile) -> None:
-    first = splits_of(profile, "math", 1)
-    second = splits_of(profile, "math", 2)
+def profile(folder: Path) -> Profile:
+    return load(Profile, folder / "profiles" / "simulated.yaml")
+
+
+def read(folder: Path, **team: object):
+    (folder / "team.yaml").write_text(yaml.safe_dump(team))
+    return read_preset(Path("team.yaml"), profile(folder))
+
+
+def test_proposers_and_an_aggregator_are_a_graph(project: Path) -> None:
+    graph = read(project, **TEAM)
+    assert [node.model for node in graph.nodes] == [SMALL, SMALL, OTHER, OTHER]
+    assert graph.node(graph.sink).role == "fuser"
+    assert (graph.width, graph.depth) == (3, 2)
+
+
+def test_layers_read_all_of_the_one_before(project: Path) -> None:
+    graph = read(project, reference_models=[SMALL, OTHER], aggregator=SMALL, num_layers=3)
+    assert (graph.width, graph.depth) == (2, 3)
+    assert [node.role for node in graph.nodes] == ["assistant"] * 2 + ["fuser"] * 3
+    assert graph.predecessors[2] == graph.predecessors[3] == (0, 1)
+    assert graph.predecessors[graph.sink] == (2, 3)
+
+
+def test_a_vote_needs_no_aggregator_and_endpoints_names_count(project: Path) -> None:
+    graph = read(project, proposers=[SMALL, "google/gemma-3-1b-it"], role="voter")
+    assert graph.node(graph.sink).role == "voter"
+    assert [node.model for node in graph.nodes] == [SMALL, OTHER, SMALL]
+    (project / "graph.json").write_text(graph.to_json())
+    assert read_preset(Path("graph.json"), profile(project)) == graph
+
+
+@pytest.mark.parametrize(
+    ("team", "expected"),
+    [
+        (
+            {"proposers": [SMALL]},
+            "team.yaml: expected an aggregator, or role: voter, found neither",
+        ),
+        ({"proposers": [], "aggregator": SMALL}, "proposers"),
+        (TEAM | {"aggregator": "gpt-9"}, "expected a model of the profile's pool .* found 'gpt-9'"),
+        (TEAM | {"role": "boss"}, "role: expected one of assistant, fuser, .* found 'boss'"),
+        (TEAM | {"layers": 1}, "layers"),
+        (TEAM | {"colour": "blue"}, "colour"),
+    ],
+)
+def test_what_is_wrong_with_a_team_is_named(project: Path, team: dict, expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected):
+        read(project, **team)
+
+
+def test_a_role_that_needs_answers_has_them(project: Path) -> None:
+    made = graph_of(Team.model_validate(TEAM | {"role": "judge"}), profile(project), "team.yaml")
+    assert made.node(made.sink).role == "judge"
+    (project / "bad.json").write_text('{"nodes": []}')
+    with pytest.raises(GraphError, match=r"bad\.json: expected at least one node"):
+        read_preset(Path("bad.json"), profile(project))
+
+
+def test_the_command_says_whether_a_team_is_worth_it(project: Path) -> None:
+    (project / "team.yaml").write_text(yaml.safe_dump(TEAM))
+    done = CliRunner().invoke(app, ["compare", "--preset", "team.yaml"])
+    assert done.exit_code == 0, done.output
+    told = json.loads((project / "results/simulated/math/compare/team.json").read_text())
+    rows = {row["graph"]: row for row in told["rows"]}
+    assert told["seed"] == 3
+    assert told["verdict"].startswith(("worth it: ", "not worth it: "))
+    assert told["verdict"] in done.output
+    assert {"found graph", "team"} <= rows.keys()
+    # The search may spend what the team costs, and no more.
+    assert all(row["cost"] <= rows["team"]["cost"] * (1 + 1e-9) for row in rows.values())
+    assert 0 <= rows["team"]["p"] <= 1
+    assert rows["team"]["low"] <= rows["team"]["accuracy"] <= rows["team"]["high"]
+
+
+def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "own-team.md").read_text()
+    rows = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
+    questions = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "support.jsonl").write_text(questions)
+    commands = [
+        line
+        for line in page.split("```text\n")[1].split("```")[0].splitlines()
+        if "ttsgraph " in line
+    ]
+    preset = page.split("```text\n")[2].split("```")[0]
+    with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
+        for line in (line for line in commands if not line.startswith("pip")):
+            monkeypatch.chdir(tmp_path / "mine" if (tmp_path / "mine").exists() else tmp_path)
+            command = shlex.split(line.replace("https://models.example/v1", url))[1:]
+            if command[0] == "compare":
+                Path("team.yaml").write_text(preset)
+            if command[0] == "init":
+                command += ["--budget", "$0.00002"]
+            done = CliRunner().invoke(app, command)
+            assert done.exit_code == 0, (done.output, done.exception)
+    assert "worth it: " in done.output
+    told = json.loads(Path("results/mine/support/compare/team.json").read_text())
+    assert len(told["rows"]) >= 3
+
+
+def test_methods_are_kept_with_their_seeds(project: Path) -> None:
+    names = ["compare", "--methods", "random,agent_reinforce", "--seeds", "2"]
+    done = CliRunner().invoke(app, names)
+    assert done.exit_code == 0, done.output
+    path = project / "results/simulated/math/compare/random-agent_reinforce.json"
+    told = json.loads(path.read_text())
+    assert [(row["method"], row["seed"]) for row in told["rows"]] == [
+        ("random", 3), ("random", 4), ("agent_reinforce", 3), ("agent_reinforce", 4),
+    ]  # fmt: skip
+    assert all(row["calls"] > 0 and row["units"] > 0 for row in told["rows"])
+    assert told["smallest_p"] == 0.5
+    assert told["tests"][0]["method"] == "agent_reinforce"
+    assert " calls" in done.output
+
+
+def test_one_of_both_comparisons_is_asked_for(project: Path) -> None:
+    for given in ([], ["--methods", "random", "--preset", "team.yaml"]):
+        error = CliRunner().invoke(app, ["compare", *given]).exception
+        assert isinstance(error, InputError)
+        assert "expected --methods a,b or --preset team.yaml, one of them" in str(error)
+
+
+def test_test_questions_stay_and_the_others_are_drawn_anew(project: Path) -> None:
+    first = splits_of(profile(project), "math", 1)
+    second = splits_of(profile(project), "math", 2)
     assert first["test"] == second["test"]
     assert first["train"] != second["train"]
     for splits in (first, second):
@@ -44,27 +183,11 @@ def test_test_questions_stay_and_the_others_are_drawn_anew(profile: Profile) -> 
         assert len(ids) == len(set(ids))
 
 
-def test_methods_are_compared_over_seeds(profile: Profile) -> None:
-    told: list[str] = []
-    found = asyncio.run(
-        compare_methods(profile, "math", ["agent_reinforce", "random"], range(2), say=told.append)
-    )
-    assert [scores.method for scores in found] == ["agent_reinforce", "random"]
-    assert found[0].p is None
-    assert found[1].p is not None
-    assert smallest_p(2, 1) <= found[1].p <= 1
-    assert all(len(scores.rows) == 2 for scores in found)
-    assert all(units <= 8 for scores in found for units in scores.column("units"))
-    assert [line.split(":")[0] for line in told] == [
-        f"seed {s} {m}" for s in (0, 1) for m in ("agent_reinforce", "random")
-    ]
-
-
-def test_a_wrong_name_is_said_before_anything_is_asked(profile: Profile) -> None:
+def test_a_wrong_name_is_said_before_anything_is_asked(project: Path) -> None:
     with pytest.raises(SettingsError, match="unknown method 'magic'; known methods"):
-        asyncio.run(compare_methods(profile, "math", ["random", "magic"], range(2)))
+        asyncio.run(compare_methods(profile(project), "math", ["random", "magic"], range(2)))
     with pytest.raises(InputError, match="expected different methods and at least 2 seeds"):
-        asyncio.run(compare_methods(profile, "math", ["random", "random"], range(2)))
+        asyncio.run(compare_methods(profile(project), "math", ["random", "random"], range(2)))
 
 
 def test_the_least_p_halves_with_each_seed() -> None:

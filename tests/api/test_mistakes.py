@@ -5,19 +5,18 @@ and nothing is lost.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
-from lab import python_path
-from tests.support.project import ROOT
 from tests.support.quirky import Quirky
 from tests.support.stub_server import serve
+from ttsgraph.cli import app
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
 KNOWN = {row["question"]: row["answer"] for row in ROWS}
@@ -30,11 +29,10 @@ class Place:
 
     folder: Path
     url: str
-    environment: dict[str, str] = field(default_factory=dict)
 
     def file(self, name: str, text: str) -> str:
         (self.folder / name).write_text(text)
-        return name
+        return str(self.folder / name)
 
     def init(self, *more: str, name: str = "new", file: str = "qa.jsonl") -> list[str]:
         return ["init", name, "--questions", file, "--url", self.url, *PRICE, *more]
@@ -100,7 +98,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str, int]] = {
     ),
     "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more", 2),
     "a price of nobody": (lambda p: p.init("--price", "huge=1,2"), "huge", 2),
-    "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE"), "NOWHERE", 2),
+    "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE_KEY"), "NOWHERE_KEY", 2),
     "a budget that is none": (lambda p: p.init("--budget", "cheap"), "'cheap'", 2),
     "a budget below a call": (lambda p: p.init("--budget", "1e-9"), "--budget", 2),
     "no such kind": (lambda p: p.init("--kind", "exactly"), "'exactly'", 2),
@@ -119,52 +117,44 @@ OUTSIDE = {"no project here"}
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    stub = Quirky({"small": 0.5, "large": 0.8}, known=KNOWN)
-    with serve(stub) as url:
-        place = Place(tmp_path_factory.mktemp("project"), url)
-        place.file("qa.jsonl", lines(ROWS))
-        done = ttsgraph(place, *place.init(name="made"))
-        assert done.returncode == 0, done.stderr
-        yield place
+def url() -> Iterator[str]:
+    with serve(Quirky({"small": 0.5, "large": 0.8}, known=KNOWN)) as base_url:
+        yield base_url
 
 
-def ttsgraph(place: Place, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ttsgraph", *args],
-        cwd=place.folder,
-        env=os.environ | {"PYTHONPATH": python_path(ROOT), "COLUMNS": "400"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, url: str) -> Path:
+    """A project."""
+    place = Place(tmp_path_factory.mktemp("project"), url)
+    command = place.init(name=str(place.folder / "made"), file=place.file("qa.jsonl", lines(ROWS)))
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    return place.folder / "made"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_ends_with_one_line_that_says_what_to_do(
-    project: Place, tmp_path: Path, mistake: str
+    made: Path,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ttsgraph: Callable[..., SimpleNamespace],
+    mistake: str,
 ) -> None:
     make, named, code = MISTAKES[mistake]
-    place = Place(tmp_path, project.url)
+    monkeypatch.chdir(tmp_path)
+    place = Place(tmp_path, url)
+    if mistake not in OUTSIDE:
+        shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     place.file("qa.jsonl", lines(ROWS))
-    command = make(place) if mistake in OUTSIDE else None
-    if command is None:
-        for path in (project.folder / "made").rglob("*"):
-            if path.is_file():
-                copy = tmp_path / path.relative_to(project.folder / "made")
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(path.read_bytes())
-        command = make(place)
+    command = make(place)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
-    done = ttsgraph(place, *command)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
+    done = ttsgraph(*command)
+    assert done.code == code, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "stopped:"))]
     assert len(said) == 1, done.stderr
     assert named in said[0]
     assert len(said[0]) <= 320
     assert not (tmp_path / "new").exists()
-    kept = {path: path.read_bytes() for path in before if "spent.json" not in path.name}
-    assert all(before[path] == content for path, content in kept.items())
+    before = {path: data for path, data in before.items() if path.name != "spent.json"}
+    assert {path: path.read_bytes() for path in before} == before

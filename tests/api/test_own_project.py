@@ -15,7 +15,6 @@ from lab import python_path
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
 from ttsgraph.settings.profile import load_params, load_profile
 
@@ -45,24 +44,6 @@ def test_init_writes_a_project_that_settings_accept(
         == 40
     )
     assert list(yaml.safe_load(Path("dvc.yaml").read_text())["stages"]) == ["run"]
-
-
-def test_init_changes_nothing_where_something_is_wrong(tmp_path: Path) -> None:
-    with serve(StubServer(("org/small",))) as url:
-        error = init(tmp_path / "a", url, "--model", "org/other").exception
-        assert isinstance(error, InputError)
-        assert "expected model 'org/other', but the server has org/small" in str(error)
-        error = init(tmp_path / "a", url, "--budget", "cheap").exception
-        assert "budget: expected '$0.002'" in str(error)
-        assert not (tmp_path / "a").exists()
-        (tmp_path / "full").mkdir()
-        (tmp_path / "full" / "file").touch()
-        assert "expected a new folder, found files in it" in str(
-            init(tmp_path / "full", url).exception
-        )
-    assert "expected an OpenAI-compatible server's list of models" in str(
-        init(tmp_path / "a", "http://127.0.0.1:9/v1").exception
-    )
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,8 +10,6 @@ import yaml
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B, LABELED, UNLABELED
 from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import cli
-from ttsgraph.base import ending
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel
 
@@ -27,22 +23,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def ttsgraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The program, in this process; tests/api/test_mistakes.py starts it in one of its own."""
-    monkeypatch.setattr(ending, "hide_secrets_in_output", lambda: None)
-
-    def run(*arguments: str) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["ttsgraph", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, stdout=said.out, stderr=said.err)
-
-    return run
 
 
 @pytest.fixture

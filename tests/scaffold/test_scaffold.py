@@ -3,6 +3,7 @@ questions, or not written at all.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ttsgraph.settings.profile import load_profile
 ROOT = Path(__file__).parents[2]
 FACTS = ["--total", "8.03e9", "--non-embedding", "6.98e9", "--layers", "32", "--hidden", "4096"]
 PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
+STUB = ["--served-as", "org/stub"]
 PROFILE = """\
 # A profile as people write them.   Trailing blanks and comments stay.
 engine: {kind: external, max_retries: 0}   # endpoints that run already
@@ -94,21 +96,30 @@ def profile_text(project: Path) -> str:
     return (project / "profiles" / "mine.yaml").read_text()
 
 
+def done(*arguments: str) -> str:
+    """What a command says that has to succeed."""
+    ended = run(*arguments)
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    return ended.output
+
+
+def questions(project: Path, name: str, rows: list[dict]) -> str:
+    """A file of questions below inputs/, as a command is given it."""
+    (project / "inputs" / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"inputs/{name}"
+
+
 def refused(project: Path, *arguments: str) -> str:
     """The one line with which a command is refused, after which the project is as it was."""
-    before = {
-        path: path.read_bytes()
-        for path in project.rglob("*")
-        if path.is_file() and ".ttsgraph" not in path.parts
-    }
+
+    def content() -> dict[Path, bytes]:
+        files = (path for path in project.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files if ".ttsgraph" not in path.parts}
+
+    before = content()
     error = run(*arguments).exception
     assert isinstance(error, InputError), error
-    after = {
-        path: path.read_bytes()
-        for path in project.rglob("*")
-        if path.is_file() and ".ttsgraph" not in path.parts
-    }
-    assert before == after
+    assert before == content()
     assert len(str(error).splitlines()) == 1
     return str(error)
 
@@ -131,10 +142,9 @@ class TestNewTask:
         elsewhere = tmp_path_factory.mktemp("elsewhere") / "bills.jsonl"
         elsewhere.write_text(sums(40))
         before = profile_text(project)
-        done = run("new-task", "invoices", str(elsewhere), "--profile", "mine")
-        assert done.exit_code == 0, done.output
-        assert "only answered 5 of 5 questions right" in done.output
-        assert "add invoices to `tasks` in params.yaml" in done.output
+        output = done("new-task", "invoices", str(elsewhere), "--profile", "mine")
+        assert "only answered 5 of 5 questions right" in output
+        assert "add invoices to `tasks` in params.yaml" in output
         assert len(stub.requests) == 5
         entry = added(before, profile_text(project))
         assert entry.count("# ") == 7
@@ -158,27 +168,20 @@ class TestNewTask:
         assert stub.requests[0]["messages"][-1]["content"].count("A:") == 5
 
     def test_the_kind_follows_from_the_fields(self, project, stub):
-        choices = [
-            {"question": f"{k} + 1", "choices": ["1", "2"], "answer": "B"} for k in range(12)
-        ]
-        (project / "inputs" / "choices.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in choices)
-        )
-        done = run("new-task", "quiz", "inputs/choices.jsonl")
+        rows = [{"question": f"{k} + 1", "choices": ["1", "2"], "answer": "B"} for k in range(12)]
+        output = done("new-task", "quiz", questions(project, "choices.jsonl", rows))
         assert load_profile("mine").task("quiz").kind == "mmlu"
         # The stub answers sums, not letters: the task is written, and what is odd about it is said.
-        assert "only answered 0 of 5 questions right" in done.output
-        assert "none was right" in done.output
+        assert "only answered 0 of 5 questions right" in output
+        assert "none was right" in output
 
     def test_a_kind_for_texts_is_asked_for_not_guessed(self, project):
         rows = [
             {"question": f"How do I return order {k}?", "answer": f"Send it back in {k} days."}
             for k in range(12)
         ]
-        (project / "inputs" / "support.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows)
-        )
-        message = refused(project, "new-task", "support", "inputs/support.jsonl")
+        file = questions(project, "support.jsonl", rows)
+        message = refused(project, "new-task", "support", file)
         assert message.startswith(
             "support.jsonl:1: answers like 'Send it back in 0 days.' can be graded in several ways;"
             " choose one"
@@ -188,33 +191,17 @@ class TestNewTask:
 
     def test_free_text_is_scored_by_similarity(self, project):
         rows = [{"question": f"{k} + {k + 1}", "answer": f"{2 * k + 1} exactly"} for k in range(20)]
-        (project / "inputs" / "support.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows)
-        )
-        done = run(
-            "new-task",
-            "support",
-            "inputs/support.jsonl",
-            "--kind",
-            "similarity",
-            "--grading",
-            '{"metric": "token_f1"}',
-        )
-        assert done.exit_code == 0, done.output
-        assert "only scores 0.667 on 5 questions" in done.output  # one of the answer's two words
-        profile = load_profile("mine")
-        assert (profile.task("support").kind, profile.task("support").grading) == (
-            "similarity",
-            {"metric": "token_f1"},
-        )
-        assert profile.task("sums").grading == {}
+        file = questions(project, "support.jsonl", rows)
+        options = ("--kind", "similarity", "--grading", '{"metric": "token_f1"}')
+        # one of the answer's two words
+        assert "only scores 0.667 on 5 questions" in done("new-task", "support", file, *options)
+        task = load_profile("mine").task("support")
+        assert (task.kind, task.grading) == ("similarity", {"metric": "token_f1"})
+        assert load_profile("mine").task("sums").grading == {}
 
     def test_few_different_answers_are_labels(self, project):
         rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]
-        (project / "inputs" / "mails.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows)
-        )
-        assert run("new-task", "mails", "inputs/mails.jsonl", "--kind", "choice").exit_code == 0
+        done("new-task", "mails", questions(project, "mails.jsonl", rows), "--kind", "choice")
         assert load_profile("mine").task("mails").grading == {"choices": ["billing", "bug"]}
 
     @pytest.mark.parametrize(
@@ -260,18 +247,24 @@ class TestNewTask:
         (project / "new.jsonl").write_text(content)
         assert expected in refused(project, "new-task", "new", "new.jsonl", *arguments)
 
-    def test_a_name_that_is_taken_or_none(self, project):
-        assert "tasks has 'sums' already" in refused(
-            project, "new-task", "sums", "inputs/sums.jsonl"
-        )
-        assert "expected a task named with letters" in refused(
-            project, "new-task", "../sums", "inputs/sums.jsonl"
-        )
-
-    def test_a_missing_file(self, project):
-        assert "nothing.jsonl: expected a question file, but there is none" in refused(
-            project, "new-task", "new", "nothing.jsonl"
-        )
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (("sums", "inputs/sums.jsonl"), "tasks has 'sums' already"),
+            (("../sums", "inputs/sums.jsonl"), "expected a task named with letters"),
+            (
+                ("new", "nothing.jsonl"),
+                "nothing.jsonl: expected a question file, but there is none",
+            ),
+            (
+                ("new", "inputs/sums.jsonl", "--profile", "simulated"),
+                "simulated models answer made-up questions only",
+            ),
+        ],
+    )
+    def test_what_can_be_no_task_is_said(self, project, arguments, expected):
+        shutil.copy(ROOT / "profiles" / "simulated.yaml", project / "profiles")
+        assert expected in refused(project, "new-task", *arguments)
 
     def test_calls_that_fail(self, project, stub):
         stub.misbehave = lambda count, body: (500, {}, "no") if count > 3 else None
@@ -279,30 +272,13 @@ class TestNewTask:
         assert "2 calls failed" in message
         assert "nothing was written, see that the endpoint works and start again" in message
 
-    def test_simulated_models_answer_no_real_questions(self, project):
-        (project / "profiles" / "simulated.yaml").write_text(
-            (ROOT / "profiles" / "simulated.yaml").read_text()
-        )
-        message = refused(project, "new-task", "new", "inputs/sums.jsonl", "--profile", "simulated")
-        assert "simulated models answer made-up questions only" in message
-
 
 class TestNewModel:
     def test_writes_a_commented_model_that_answers(self, project, stub, url):
         before = profile_text(project)
-        done = run(
-            "new-model",
-            "new-8b",
-            url,
-            "--served-as",
-            "org/other",
-            *FACTS,
-            *PRICES,
-            "--revision",
-            "5f0b02c",
-        )
-        assert done.exit_code == 0, done.output
-        assert "new-8b answered 5 of 5 questions right" in done.output
+        options = ("--served-as", "org/other", *FACTS, *PRICES, "--revision", "5f0b02c")
+        output = done("new-model", "new-8b", url, *options)
+        assert "new-8b answered 5 of 5 questions right" in output
         assert [request["model"] for request in stub.requests] == ["org/other"] * 5
         entry = added(before, profile_text(project))
         assert entry.startswith("    # Made by")  # in the file's own indentation
@@ -319,23 +295,40 @@ class TestNewModel:
             "org/other",
         )
 
-    def test_facts_that_are_nowhere_are_named(self, project, url):
-        message = refused(
-            project, "new-model", "new", url, "--served-as", "org/stub", "--hub", "none", *PRICES
-        )
-        assert (
-            "expected --total, --non-embedding, --layers, --hidden, which its endpoint does not"
-            " tell" in message
-        )
-        message = refused(project, "new-model", "new", url, "--served-as", "org/stub", *FACTS)
-        assert "expected --price-prompt, --price-completion" in message
-
-    def test_a_model_that_the_server_lacks(self, project, url):
-        message = refused(project, "new-model", "new", url, *FACTS, *PRICES)
-        assert (
-            "expected model 'new', but the server has org/stub, org/other; choose with --served-as"
-            in message
-        )
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (
+                ("URL", *STUB, "--hub", "none", *PRICES),
+                "expected --total, --non-embedding, --layers, --hidden, which its endpoint does not"
+                " tell",
+            ),
+            (("URL", *STUB, *FACTS), "expected --price-prompt, --price-completion"),
+            (
+                ("URL", *FACTS, *PRICES),
+                "expected model 'new', but the server has org/stub, org/other; choose with"
+                " --served-as",
+            ),
+            (
+                ("http://127.0.0.1:9/v1", *FACTS, *PRICES),
+                "http://127.0.0.1:9/v1/models: expected an OpenAI-compatible server's list of"
+                " models",
+            ),
+            (("http://127.0.0.1:9/v1", *FACTS, *PRICES), "start the server, or correct the URL"),
+            (
+                ("URL", *FACTS, *PRICES, "--query", "2024-10-21"),
+                "--query: expected name=value, found 2024-10-21",
+            ),
+            (
+                ("URL", "--profile", "simulated", *FACTS, *PRICES),
+                "expected an engine that asks real models, found simulated",
+            ),
+        ],
+    )
+    def test_what_can_be_no_model_is_said(self, project, url, arguments, expected):
+        shutil.copy(ROOT / "profiles" / "simulated.yaml", project / "profiles")
+        given = (url if part == "URL" else part for part in arguments)
+        assert expected in refused(project, "new-model", "new", *given)
 
     @pytest.mark.parametrize("listing", ["<html>hello</html>", '{"data": 3}'])
     def test_a_url_that_is_something_else(self, project, stub, url, listing):
@@ -343,71 +336,30 @@ class TestNewModel:
         message = refused(project, "new-model", "new", url, *FACTS, *PRICES)
         assert "expected an OpenAI-compatible server's list of models" in message
 
-    def test_a_url_that_does_not_answer(self, project):
-        message = refused(project, "new-model", "new", "http://127.0.0.1:9/v1", *FACTS, *PRICES)
-        assert (
-            "http://127.0.0.1:9/v1/models: expected an OpenAI-compatible server's list of models"
-            in message
-        )
-        assert "start the server, or correct the URL" in message
-
     def test_a_key_does_not_belong_into_a_profile(self, project, url, monkeypatch):
         key = "sk-0123456789abcdefghij"
         monkeypatch.setenv(key, "x")  # else the variable is missed before the profile is looked at
-        message = refused(
-            project,
-            "new-model",
-            "new",
-            url,
-            "--served-as",
-            "org/stub",
-            *FACTS,
-            *PRICES,
-            "--api-key-env",
-            key,
-        )
+        options = (*STUB, *FACTS, *PRICES, "--api-key-env", key)
+        message = refused(project, "new-model", "new", url, *options)
         assert "expected the name of an environment variable" in message
         assert key not in message
 
-    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_beside_them(
-        self, project, url
-    ):
-        (project / "profiles" / "laptop.yaml").write_text(
-            (ROOT / "profiles" / "laptop.yaml").read_text()
+    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_too(self, project, url):
+        path = project / "profiles" / "mine.yaml"
+        text = path.read_text().replace("kind: external", "kind: vllm")
+        path.write_text(
+            text.replace(f'base_url: "{url}", served_as', "weights: {hub: a/b}} # {url")
         )
-        served = ("--served-as", "org/stub")
-        done = run(
-            "new-model",
-            "far",
-            url,
-            "--profile",
-            "laptop",
-            "--task",
-            "math",
-            *served,
-            *FACTS,
-            *PRICES,
-        )
-        assert done.exit_code == 0, done.output
-        assert list(load_profile("laptop").hosted) == ["smollm2-135m", "gemma3-270m"]
-        assert load_profile("laptop").pool["far"].base_urls == (url,)
-
-    def test_simulated_models_have_no_endpoint(self, project, url):
-        (project / "profiles" / "simulated.yaml").write_text(
-            (ROOT / "profiles" / "simulated.yaml").read_text()
-        )
-        message = refused(
-            project, "new-model", "new", url, "--profile", "simulated", *FACTS, *PRICES
-        )
-        assert "expected an engine that asks real models, found simulated" in message
+        done("new-model", "far", url, *STUB, *FACTS, *PRICES)
+        assert list(load_profile("mine").hosted) == ["only"]
+        assert load_profile("mine").pool["far"].base_urls == (url,)
 
     def test_sizes_are_asked_for_by_a_flops_budget_alone(self, project, url):
         path = project / "profiles" / "mine.yaml"
         path.write_text(
             path.read_text().replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 0.01}")
         )
-        done = run("new-model", "new", url, "--served-as", "org/stub", *PRICES)
-        assert done.exit_code == 0, done.output
+        done("new-model", "new", url, *STUB, *PRICES)
         model = load_profile("mine").pool["new"]
         assert (model.family, model.total, model.layers) == (None, None, None)
 
@@ -415,18 +367,11 @@ class TestNewModel:
         self, project, stub, url, monkeypatch
     ):
         monkeypatch.delenv("NEW_API_KEY", raising=False)
-        options = ("--served-as", "org/stub", "--api-key-env", "NEW_API_KEY")
-        done = run("new-model", "new", url, *options, *FACTS, *PRICES)
-        assert done.exit_code == 0, done.output
-        assert "new was not tried: NEW_API_KEY is not set; export it" in done.output
+        options = (*STUB, "--api-key-env", "NEW_API_KEY")
+        output = done("new-model", "new", url, *options, *FACTS, *PRICES)
+        assert "new was not tried: NEW_API_KEY is not set; export it" in output
         assert stub.requests == []
         assert load_profile("mine").pool["new"].api_key_env == "NEW_API_KEY"
-
-    def test_a_query_that_is_none(self, project, url):
-        message = refused(
-            project, "new-model", "new", url, *FACTS, *PRICES, "--query", "2024-10-21"
-        )
-        assert "--query: expected name=value, found 2024-10-21" in message
 
 
 class TestAnEmptyProfile:
@@ -443,22 +388,18 @@ class TestAnEmptyProfile:
         return project
 
     def test_a_task_comes_first(self, empty, stub, url):
-        done = run("new-task", "sums", "inputs/sums.jsonl")
-        assert done.exit_code == 0, done.exception
-        assert "sums was not tried, as the pool has no model yet" in done.output
+        output = done("new-task", "sums", "inputs/sums.jsonl")
+        assert "sums was not tried, as the pool has no model yet" in output
         assert load_profile("mine").task("sums").lengths.given is None
-        done = run("new-model", "only", url, "--served-as", "org/stub", *FACTS, *PRICES)
-        assert done.exit_code == 0, done.exception
-        assert "only answered 5 of 5 questions right" in done.output
+        output = done("new-model", "only", url, *STUB, *FACTS, *PRICES)
+        assert "only answered 5 of 5 questions right" in output
         assert "pool:  # none yet\n" in profile_text(empty)
 
     def test_a_model_comes_first(self, empty, stub, url):
-        done = run("new-model", "only", url, "--served-as", "org/stub", *FACTS, *PRICES)
-        assert done.exit_code == 0, done.exception
-        assert "only was not tried: the profile has no task yet" in done.output
-        done = run("new-task", "sums", "inputs/sums.jsonl")
-        assert done.exit_code == 0, done.exception
-        assert "only answered 5 of 5 questions right" in done.output
+        output = done("new-model", "only", url, *STUB, *FACTS, *PRICES)
+        assert "only was not tried: the profile has no task yet" in output
+        output = done("new-task", "sums", "inputs/sums.jsonl")
+        assert "only answered 5 of 5 questions right" in output
 
     def test_other_commands_say_what_is_missing(self, empty):
         assert "the profile has none yet, `ttsgraph new-task` adds one" in refused(
@@ -480,9 +421,8 @@ class TestAnEmptyProfile:
                 "served_as: org/stub", "served_as: org/stub, api_key_env: NEW_API_KEY"
             )
         )
-        done = run("new-task", "more", "inputs/sums.jsonl")
-        assert done.exit_code == 0, done.exception
-        assert "more was not tried, as the pool has no model yet whose key is there" in done.output
+        output = done("new-task", "more", "inputs/sums.jsonl")
+        assert "more was not tried, as the pool has no model yet whose key is there" in output
 
 
 class TestProfileText:
