@@ -43,7 +43,8 @@ def seeds(
 ) -> Path:
     """Run all stages of a task from each seed, then write reports/seeds/; returns the page.
 
-    `without` runs each again whose contest has no response model. Raises what stages raise.
+    `without` runs each again whose contest has no response model. Raises InputError, and what
+    stages raise.
     """
     if count < 1:
         raise InputError(f"--seeds: expected 1 or more, got {count}")

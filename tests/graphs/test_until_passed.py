@@ -114,7 +114,8 @@ def test_other_nodes_refuse_the_rule_and_one_wave_has_nothing_to_stop():
 def test_what_passes_is_learnt_and_score_and_calls_predicted():
     """Right answers pass, and so do 40 % of the wrong forms: known from three draws a question."""
     rng = np.random.default_rng(3)
-    count, most = 400, 8
+    count = 400
+    most = 8
     skill = rng.beta(0.6, 0.8, count)
     drawn = np.where(rng.random((most, count)) < skill, 0, rng.integers(1, 6, (most, count)))
     passing = np.concatenate([np.ones((1, count)), rng.random((FORMS - 1, count)) < 0.4]) > 0

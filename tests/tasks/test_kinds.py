@@ -98,7 +98,8 @@ def test_labels_are_named_and_another_answer_is_refused() -> None:
 def test_answers_in_one_spelling_can_vote() -> None:
     assert can_vote(get_task("regex", {"pattern": r"\d+"}))
     assert not can_vote(get_task("regex"))
-    one, other = ('{"b": 1, "a": [{}]} ', 'x {"a": [{}],\n"b": 1}')
+    one = '{"b": 1, "a": [{}]} '
+    other = 'x {"a": [{}],\n"b": 1}'
     assert get_task("json").extract(one) == get_task("json").extract(other) == '{"a":[{}],"b":1}'
     assert get_task("number").extract("Answer: 1,234.50") == "1234.5"
 

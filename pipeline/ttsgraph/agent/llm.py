@@ -65,7 +65,7 @@ PROBLEMS_KEPT = 200
 A = TypeVar("A", bound=AgentAnswer)
 
 
-Verdict = tuple[Mapping[str, Any], Sequence[str]]
+LegalPart = tuple[Mapping[str, Any], Sequence[str]]
 """What came of an answer: its legal part as plain data, and why the rest was refused."""
 
 
@@ -96,7 +96,7 @@ class LLMAgent(HeuristicAgent):
             return super().select_family_size(brief, trials)
         candidates = affordable(brief)
 
-        def check(answer: Ranking) -> Verdict:
+        def check(answer: Ranking) -> LegalPart:
             legal, refused = _legal_ranking(answer.ranking, candidates)
             return {"ranking": legal}, refused
 
@@ -121,7 +121,7 @@ class LLMAgent(HeuristicAgent):
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
 
-        def check(answer: Combinations) -> Verdict:
+        def check(answer: Combinations) -> LegalPart:
             legal: list[Counts] = []
             refused = []
             for combination in answer.combinations:
@@ -165,7 +165,7 @@ class LLMAgent(HeuristicAgent):
         open_models = bool(distribution.open_models().any())
         knows_scaling = self.settings.insight_2 or self.settings.insight_3
 
-        def check(answer: WiringEdits) -> Verdict:
+        def check(answer: WiringEdits) -> LegalPart:
             checked = check_edits(distribution, _edits(answer), brief)
             return checked.applied, checked.refused
 
@@ -210,7 +210,7 @@ class LLMAgent(HeuristicAgent):
         stage: str,
         prompt: Callable[[int], str],
         kind: type[A],
-        check: Callable[[A], Verdict],
+        check: Callable[[A], LegalPart],
     ) -> tuple[A, Mapping[str, Any]]:
         """Ask, and ask again with the errors while there are some; returns the last answer and its
         legal part.

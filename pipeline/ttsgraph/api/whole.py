@@ -269,7 +269,8 @@ def _rivals(
 def _searched(profile: Profile, task: str, made: Made, spent: Spent) -> Searched:
     """Which graph to use, by the gate, and all that was tested."""
     cost = profile.cost_model(task)
-    cases, feedbacks = made.cases, made.feedbacks
+    cases = made.cases
+    feedbacks = made.feedbacks
     deploy = profile.deploy
     arms = tuple(arms_of(cases, feedbacks, cost))
     choice = choose(arms, deploy.margin, deploy.confidence)

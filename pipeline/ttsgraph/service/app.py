@@ -247,7 +247,8 @@ class App:
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.trace_id)
         if asked.effort and champion.rungs:
-            live, arm = champion.rungs[asked.effort], None
+            live = champion.rungs[asked.effort]
+            arm = None
         elif asked.effort:
             asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
         state.model = live.name

@@ -75,7 +75,7 @@ class LmEvalSource(_Source):
     """of its data set; the task's own if not given"""
 
     def rows(self, seed: int) -> Rows:
-        """What its templates make of the documents of its data set."""
+        """What its templates make of its data set's documents. Raises DataError for a group."""
         task = lm_eval_task(self.task)
         splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
         split = self.split or next((each for each in splits if each), None)
