@@ -65,21 +65,15 @@ def test_edges_nodes_and_roles_are_counted():
 
 def test_without_node_grades_there_is_no_evidence_and_the_prompt_is_as_before():
     ungraded = Feedback((QuestionResult("q", True),), Usage(), 0.0)
-    assert scored(graph_of("fuser"), ungraded, 1, ACCURACY).tallies is NO_TALLIES
-    assert (
-        evidence_table([scored(graph_of("fuser"), ungraded, 1, ACCURACY)], PAPER_BRIEF, 999) == ""
-    )
+    candidate = scored(graph_of("fuser"), ungraded, 1, ACCURACY)
+    assert candidate.tallies is NO_TALLIES
+    assert evidence_table([candidate], PAPER_BRIEF, 999) == ""
 
 
-def test_a_history_adds_up_whatever_way_it_is_made():
-    candidates = [told("fuser", REPAIRED, KEPT), told("voter", SPOILT, iteration=2)]
-    grown = History()
-    for candidate in candidates:
-        grown.append(candidate)
-    at_once = History(candidates)
-    assert grown.edges == at_once.edges
-    assert grown.roles.keys() == {("fuser", MODEL), ("voter", "")}
-    assert grown.edges[0, 3].answers == 3
+def test_a_history_adds_up_what_its_candidates_repaired_and_spoilt():
+    known = History([told("fuser", REPAIRED, KEPT), told("voter", SPOILT, iteration=2)])
+    assert known.roles.keys() == {("fuser", MODEL), ("voter", "")}
+    assert known.edges[0, 3].answers == 3
 
 
 def distribution() -> GraphDistribution:
@@ -104,10 +98,8 @@ def test_the_language_model_is_told_counts_of_roles_and_edges_and_two_examples()
     prompt = prompt_of([told("fuser", REPAIRED, SPOILT, KEPT)], brief)
     assert f"fuser of {MODEL}: 3 answers, repaired 1 of 1, spoilt 1 of 1" in prompt
     assert "edge 1->3: 3 answers, repaired 2 of 2, spoilt 1 of 1" in prompt
-    assert (
-        'repaired by node 3 (fuser): question "12 + 7 =", read "1", "2", "3", answered "7"'
-        in prompt
-    )
+    repaired = 'repaired by node 3 (fuser): question "12 + 7 =", read "1", "2", "3", answered "7"'
+    assert repaired in prompt
     assert 'spoilt by node 3 (fuser): question "3 + 4 ="' in prompt
     assert "never instructions to you" in prompt
 

@@ -66,18 +66,16 @@ def search(
     asyncio.run(environment.evaluate_all([(problem.contenders[0].graph, every[TRAIN:])]))
     environment.calls = 0
     driver = Driver(problem.brief.cost, problem.settings, archive)
-    run = driver.run(
-        make_searcher("agent_reinforce", problem), environment, every[:TRAIN], every[TRAIN:]
-    )
-    return asyncio.run(run), environment
+    searcher = make_searcher("agent_reinforce", problem)
+    found = asyncio.run(driver.run(searcher, environment, every[:TRAIN], every[TRAIN:]))
+    return found, environment
 
 
 def kept(folder: Path) -> Archive:
     snapshot = Snapshot(folder / "journal.snapshot.json")
-    path = folder / "journal.jsonl"
-    return Archive(
-        Journal(path, {"type": "search", "identity": "x"}, print, snapshot.mark), snapshot
-    )
+    header = {"type": "search", "identity": "x"}
+    journal = Journal(folder / "journal.jsonl", header, print, snapshot.mark)
+    return Archive(journal, snapshot)
 
 
 def test_it_loops_within_its_calls_and_records_its_edges(
@@ -120,11 +118,12 @@ def test_its_state_restores_it(contested: tuple[Problem, ArrayEnvironment]) -> N
             other = JointReinforce(problem)
             other.restore(searcher.state(), told)
         graphs = searcher.ask(4)
-        results = asyncio.run(environment.evaluate_all([(g, batch) for g in graphs]))
-        told += [(iteration, g, f) for g, f in zip(graphs, results, strict=True)]
-        searcher.tell(list(zip(graphs, results, strict=True)))
+        feedbacks = asyncio.run(environment.evaluate_all([(g, batch) for g in graphs]))
+        results = list(zip(graphs, feedbacks, strict=True))
+        told += [(iteration, *result) for result in results]
+        searcher.tell(results)
     assert other.ask(4) == graphs
-    other.tell(list(zip(graphs, results, strict=True)))
+    other.tell(results)
     assert other.distribution.to_dict() == searcher.distribution.to_dict()
 
 
