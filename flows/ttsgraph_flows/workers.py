@@ -19,7 +19,7 @@ from prefect.task_runners import TaskRunner
 
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
-from ttsgraph.settings.workers import WorkerSettings
+from ttsgraph.settings.stages import WorkerSettings
 
 
 @task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)

@@ -27,8 +27,7 @@ from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.runtime.limits import Meter
 from ttsgraph.runtime.workers import SpreadEnvironment, environment_for, order_of
 from ttsgraph.settings.profile import Profile
-from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.settings.workers import WorkerSettings
+from ttsgraph.settings.stages import LimitSettings, WorkerSettings
 from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.workers import carrier
 

@@ -64,48 +64,37 @@ def check_module(name: str) -> list[Check]:
     """Import a module and try all that it registers. Raises SettingsError when it can't be imported
     or registers nothing.
     """
-    before = dict(TASKS), {role: get_role(role) for role in role_names()}, dict(SEARCHERS)
-    engines_before = dict(ENGINES)
+    before = _registered()
     (module,) = load_modules([name])
-    tasks = [
-        kind for kind, task in TASKS.items() if before[0].get(kind) is not task or _of(task, name)
-    ]
-    roles = [
-        role
-        for role in role_names()
-        if before[1].get(role) is not get_role(role) or _of(get_role(role), name)
-    ]
-    methods = [
-        method
-        for method, found in SEARCHERS.items()
-        if before[2].get(method) is not found or _within(found.__module__, name)
-    ]
-    engines = [
-        each
-        for kind, each in ENGINES.items()
-        if engines_before.get(kind) is not each or _of(each, name)
-    ]
+    tasks, roles, methods, engines = (
+        [each for key, each in found.items() if known.get(key) is not each or _of(each, name)]
+        for known, found in zip(before, _registered(), strict=True)
+    )
     if not (tasks or roles or methods or engines):
         raise SettingsError(
             f"{name}: expected it to register a kind of task, a role, a method or an engine, but it"
             " registers nothing (register_task, register_role, @register, register_engine)"
         )
     examples = getattr(module, EXAMPLES, {})
-    found = [check for kind in tasks for check in check_task(TASKS[kind], _rows(examples, kind))]
-    found += [check for role in roles for check in check_role(get_role(role))]
-    found += [check for method in methods for check in check_method(method)]
-    return found + [
-        check for each in engines for check in check_engine(each, examples.get(each.name, {}))
-    ]
+    checks = [check_task(task, _rows(examples, task.name)) for task in tasks]
+    checks += [check_role(role) for role in roles]
+    checks += [check_method(method.name) for method in methods]
+    checks += [check_engine(engine, examples.get(engine.name, {})) for engine in engines]
+    return [check for of_one in checks for check in of_one]
+
+
+def _registered() -> tuple[dict[str, Any], ...]:
+    """All kinds, roles, methods and engines that there are, by name."""
+    roles = {role: get_role(role) for role in role_names()}
+    return dict(TASKS), roles, dict(SEARCHERS), dict(ENGINES)
 
 
 def _of(thing: Any, module: str) -> bool:
-    made_by = thing.speak or thing.decide or thing.pick if isinstance(thing, Role) else type(thing)
-    return _within(getattr(made_by, "__module__", None) or "", module)
-
-
-def _within(made_in: str, module: str) -> bool:
     """Whether something is of a module, or of one below it."""
+    if isinstance(thing, Role):
+        thing = thing.speak or thing.decide or thing.pick
+    made_by = thing if hasattr(thing, "__qualname__") else type(thing)
+    made_in = getattr(made_by, "__module__", None) or ""
     return made_in == module or made_in.startswith(f"{module}.")
 
 

@@ -38,9 +38,9 @@ from ttsgraph.settings.stages import (
     PilotSettings,
     RacingSettings,
     ResearchSettings,
+    WorkerSettings,
 )
 from ttsgraph.settings.task import MeasuredLengths, TaskSettings
-from ttsgraph.settings.workers import WorkerSettings
 from ttsgraph.simulated.client import Simulation
 from ttsgraph.tasks.base import AskingTask, Question
 

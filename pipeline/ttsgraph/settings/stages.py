@@ -1,12 +1,13 @@
-"""Settings around a search: its budget, the sweeps and trials before it, what it may spend, when
-its graph is promoted.
+"""Settings around a search: its budget, the sweeps and trials before it, what it may spend, where
+candidates are evaluated, when its graph is promoted.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.parsing import Closed
 from ttsgraph.graphs.budget import BudgetOf, Metric
@@ -128,6 +129,36 @@ class LimitSettings(Closed):
     """of prompts and answers together"""
     wall_s: PositiveFloat | None = None
     """that it may take"""
+
+
+class WorkerSettings(Closed):
+    """In the process that searches (local), or by workers of a Dask or Ray cluster that share out
+    the questions.
+    """
+
+    kind: Literal["local", "dask", "ray"] = "local"
+    """in this process, or on a Dask or Ray cluster"""
+    count: PositiveInt = 2
+    """workers that there are, or that are started where there is no address"""
+    address: str | None = None
+    """of the cluster's scheduler; without one, workers are started here"""
+    store: Path | None = None
+    """folder that all machines see, for the call cache; without one it is a file for one machine"""
+
+    @model_validator(mode="after")
+    def _complete(self) -> WorkerSettings:
+        if self.kind == "local" and self.address is not None:
+            raise ValueError("address is for kind dask or ray, found kind local")
+        if self.address is not None and self.store is None:
+            raise ValueError(
+                "expected a store, a folder that all machines of the cluster see, found none"
+            )
+        if self.store is not None and not self.store.is_absolute():
+            raise ValueError(
+                "expected store as an absolute path, the same on all machines, found"
+                f" {str(self.store)!r}"
+            )
+        return self
 
 
 class RacingSettings(Closed):
