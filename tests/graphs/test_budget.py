@@ -87,7 +87,9 @@ def test_unknown_names_are_explained():
         FLOPS.graph_cost(CollaborationGraph((Node(0, "critic", "gemma-3-1b"),)))
 
 
-ONE, THREE, EIGHT = "gemma-3-1b", "llama-3.2-3b", "llama-3.1-8b"
+ONE = "gemma-3-1b"
+THREE = "llama-3.2-3b"
+EIGHT = "llama-3.1-8b"
 MIXED = parallel([EIGHT, ONE, THREE, ONE], THREE)
 
 
