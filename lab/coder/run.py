@@ -47,11 +47,13 @@ OVERVIEW = Path("docs/score-and-cost-coder.svg")
 METHODS = ("agent_reinforce", "random")
 
 
-def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path) -> Params:
+def run(
+    tasks: tuple[str, ...], seed: int, folder: Path, state: Path, methods: tuple[str, ...] = METHODS
+) -> Params:
     """Run all stages of tasks in a folder of their own. Raises what stages raise."""
     plan, profile = read_plan()
     params = load_params().model_copy(
-        update={"profile": plan.profile, "tasks": tasks, "methods": METHODS, "seed": seed}
+        update={"profile": plan.profile, "tasks": tasks, "methods": methods, "seed": seed}
     )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
