@@ -312,6 +312,10 @@ def test_the_found_graph_is_compared_within_the_same_budget():
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
     assert cases[3].columns["label"] == "width: b"
+    checked = rivals(found, sweep, alone, Budget(COST, 40.0, 80), check="verifier")[3]
+    assert checked.columns["arm"] == "best_of_n"
+    assert checked.graph.model_counts() == {"gemma-3-1b": 41}
+    assert {node.stop.rule for node in checked.graph.nodes if node.waves} == {"passed"}
 
 
 def test_answers_with_scores_keep_them(tmp_path):
