@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import platform
 import shutil
 import sys
 import tempfile
@@ -67,6 +68,9 @@ MADE_HERE = (
 )
 Lock = Mapping[str, Any]
 
+PYTHON = ".".join(platform.python_version_tuple()[:2])
+"""Which programs are judged by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -99,11 +103,13 @@ def verify(
     own = PUBLISHED / params.profile / LOCK
     if own.exists():
         lock_file = own
-        params = parse(
-            Params,
-            params.model_dump() | yaml.safe_load(own.read_text(encoding="utf-8"))["params"],
-            str(own),
-        )
+        published = yaml.safe_load(own.read_text(encoding="utf-8"))
+        params = parse(Params, params.model_dump() | published["params"], str(own))
+        if published["python"] != PYTHON:
+            say(
+                f"{own}: made with Python {published['python']}; Python {PYTHON} may judge programs"
+                " of models otherwise"
+            )
     lock = read_lock(lock_file)
     if not lock:
         raise InputError(

@@ -30,6 +30,7 @@ from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.verify import (
     LOCK,
+    PYTHON,
     copy_into,
     flow_of,
     lock_entries,
@@ -92,6 +93,7 @@ def publish(folder: Path, params: Params, state: Path, out: Path) -> None:
     with chdir(folder):
         entries = lock_entries(params)
     lock = {
+        "python": PYTHON,
         "params": params.model_dump(mode="json", exclude={"tracking_uri"}),
         "stages": entries,
     }
