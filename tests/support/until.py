@@ -21,6 +21,7 @@ FIRST = (
     "methods/test_faulty_search.py",
     "runtime/test_stage_limits.py",
     "flows/test_verify.py",
+    "lab/test_coder.py",  # what is published rebuilds
     "flows/test_repro_ends.py",
     "flows/test_flows.py",
     "flows/test_research.py",
