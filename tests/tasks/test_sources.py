@@ -77,7 +77,7 @@ def test_a_file_is_read_in_order_and_a_compressed_one_the_same(tmp_path):
         ),
         (b"[1]\n", r"q\.jsonl:1: expected a JSON object, found list"),
         (
-            gzip.compress(b'{"a": 1}\n' * 1000)[:-20],
+            gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-20],
             r"q\.jsonl\.gz: expected JSON lines, but it can't be read",
         ),
         (b"\xff\xfe\n", r"q\.jsonl: expected JSON lines, but it can't be read"),
