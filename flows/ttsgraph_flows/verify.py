@@ -245,12 +245,15 @@ def copy_into(folder: Path, params: Params) -> None:
     load_profile(params.profile)
 
 
-def run_stages(folder: Path, params: Params, state: Path = STATE) -> None:
+def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
     """Run all stages of the tasks of `params` in a folder of their own, on this project's models
-    and the calls kept in `state`. Raises what stages raise.
+    and the calls kept in `state`, or on what was put there to be replayed. Raises what stages
+    raise.
     """
-    for shared, here in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
-        (folder / shared).symlink_to(here.resolve())
+    if state is not None:
+        (folder / STATE).symlink_to(state.resolve())
+        serving = Path(SERVE_PYTHON).parents[1]
+        (folder / serving).symlink_to(serving.resolve())
     from ttsgraph_flows.identity import identity
 
     with chdir(folder):

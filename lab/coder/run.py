@@ -30,10 +30,13 @@ from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.verify import (
     LOCK,
+    PUBLISHED,
     PYTHON,
+    Recorded,
     copy_into,
     flow_of,
     lock_entries,
+    replay_in,
     run_stages,
     write_published,
 )
@@ -46,12 +49,19 @@ MARKS = (
 
 OVERVIEW = Path("docs/score-and-cost-coder.svg")
 METHODS = ("agent_reinforce", "random")
+SPLITS = Path("results/coder")
 
 
 def run(
-    tasks: tuple[str, ...], seed: int, folder: Path, state: Path, methods: tuple[str, ...] = METHODS
+    tasks: tuple[str, ...],
+    seed: int,
+    folder: Path,
+    state: Path | None,
+    methods: tuple[str, ...] = METHODS,
 ) -> Params:
-    """Run all stages of tasks in a folder of their own. Raises what stages raise."""
+    """Run all stages of tasks in a folder of their own, on the calls kept in `state`, or without it
+    on what is published, asking no model. Raises what stages raise.
+    """
     plan, profile = read_plan()
     params = load_params().model_copy(
         update={"profile": plan.profile, "tasks": tasks, "methods": methods, "seed": seed}
@@ -59,17 +69,21 @@ def run(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     copy_into(folder.resolve(), params)
-    up = read_pool(state / RECORD) is not None
-    with nullcontext() if up else servers_on_demand(profile, state):
+    if state is None:
+        published = [PUBLISHED / plan.profile / f"{task}.parquet" for task in tasks]
+        recorded_calls = [Recorded(read_calls(path), published=True) for path in published]
+        replay_in(folder.resolve(), plan.profile, recorded_calls)
+    up = state is None or read_pool(state / RECORD) is not None
+    with nullcontext() if up else servers_on_demand(profile, state or STATE):
         run_stages(folder, params, state)
     with chdir(folder):
         flow_of("report")()
     return params
 
 
-def publish(folder: Path, params: Params, state: Path, out: Path) -> None:
-    """Write a file a task of all draws and of the calls that a run used, what made them, the hashes
-    of its results, and what README shows of them.
+def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
+    """Write a file a task of all draws and of the calls that a run used and those of a study
+    (`splits`), what made them, the hashes of the run's results, and what README shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()
@@ -85,8 +99,9 @@ def publish(folder: Path, params: Params, state: Path, out: Path) -> None:
     engine = serving_facts(profile)
     for task in params.tasks:
         calls, counts = recorded(plan, profile, task, state)
-        for path in sorted((folder / "calls" / params.profile / task).glob("*.parquet")):
-            calls |= read_calls(path)
+        for run_in in (folder, *sorted((splits / task).glob("*"))):
+            for path in sorted((run_in / "calls" / params.profile / task).glob("*.parquet")):
+                calls |= read_calls(path)
         write_published(calls, out / f"{task}.parquet", engine)
         manifest["tasks"][task] = {"calls": len(calls), "draws": counts}
     write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
@@ -113,13 +128,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
+    parser.add_argument("--splits", type=Path, default=SPLITS, help="where lab.coder.study ran")
     parser.add_argument("--out", type=Path, help="publish there")
     options = parser.parse_args()
 
     def work() -> None:
         params = run(tuple(options.tasks), options.seed, options.folder, options.state)
         if options.out is not None:
-            publish(options.folder, params, options.state, options.out)
+            publish(options.folder, params, options.state, options.splits, options.out)
 
     guarded(work)
 

@@ -3,7 +3,8 @@ questions that each split holds back.
 
     python -m lab.coder.study humaneval --seeds 5
 
-Calls come from the cache or the record (`lab.coder.run`); a split's search is run if it wasn't.
+A split's search is run if it wasn't, on the call cache and endpoints, or with `--replay` on what is
+published, without any model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from lab.coder.run import METHODS, run
+from lab.coder.run import METHODS, SPLITS, run
 from ttsgraph.base.ending import say
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.adaptive import STOPS, until_passed, vote
@@ -31,7 +32,6 @@ from ttsgraph_flows.stage import load_stage
 SMALL = "qwen2.5-coder-0.5b"
 LARGE = "qwen2.5-coder-1.5b"
 VERIFIER = "verifier"
-FOLDER = Path("results/coder")
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
@@ -65,7 +65,7 @@ def by_hand(task: str) -> dict[str, CollaborationGraph]:
     }
 
 
-def answers(task: str, seeds: int, folder: Path, state: Path) -> Iterator[dict[str, Any]]:
+def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator[dict[str, Any]]:
     """A row per arm, split and question. Raises what stages raise."""
     for seed in range(seeds):
         where = folder / str(seed)
@@ -81,13 +81,15 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--replay", action="store_true", help="ask no model")
+    parser.add_argument("--folder", type=Path, default=SPLITS)
     parser.add_argument("--out", type=Path, default=Path("reports/seeds"))
     options = parser.parse_args()
 
     def work() -> None:
         folder = options.folder / options.task
-        rows = pd.DataFrame(answers(options.task, options.seeds, folder, options.state))
+        state = None if options.replay else options.state
+        rows = pd.DataFrame(answers(options.task, options.seeds, folder, state))
         say(f"{write_pooled(options.out, f'coder-{options.task}', pooled(rows), False)}: written")
 
     guarded(work)
