@@ -48,7 +48,7 @@ MARKS = (
 """Where README has the answer."""
 
 OVERVIEW = Path("docs/score-and-cost-coder.svg")
-METHODS = ("agent_reinforce", "random")
+METHODS = ("agent_reinforce",)
 SPLITS = Path("results/coder")
 
 
@@ -57,14 +57,13 @@ def run(
     seed: int,
     folder: Path,
     state: Path | None,
-    methods: tuple[str, ...] = METHODS,
 ) -> Params:
     """Run all stages of tasks in a folder of their own, on the calls kept in `state`, or without it
     on what is published, asking no model. Raises what stages raise.
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
-        update={"profile": plan.profile, "tasks": tasks, "methods": methods, "seed": seed}
+        update={"profile": plan.profile, "tasks": tasks, "methods": METHODS, "seed": seed}
     )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -70,7 +70,7 @@ def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator
     for seed in range(seeds):
         where = folder / str(seed)
         if not (where / "results" / "coder" / task / METHODS[0] / "verdict.json").exists():
-            run((task,), seed, where, state, METHODS[:1])
+            run((task,), seed, where, state)
         with chdir(where):
             yield from answers_of(load_stage(task), by_hand(task))
 
