@@ -81,7 +81,7 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write a file a task of all draws and of the calls that a run used and those of a study
+    """Write a file for each of the profile's tasks of all draws and of the calls that a run used and those of a study
     (`splits`), what made them, the hashes of the run's results, and what README shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
         "tasks": {},
     }
     engine = serving_facts(profile)
-    for task in params.tasks:
+    for task in profile.tasks:
         calls, counts = recorded(plan, profile, task, state)
         for run_in in (folder, *sorted((splits / task).glob("*"))):
             for path in sorted((run_in / "calls" / params.profile / task).glob("*.parquet")):
