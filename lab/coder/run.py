@@ -81,8 +81,9 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write a file for each of the profile's tasks of all draws and of the calls that a run used and those of a study
-    (`splits`), what made them, the hashes of the run's results, and what README shows of them.
+    """Write a file for each of the profile's tasks of all draws and of the calls that a run used
+    and those of a study (`splits`), what made them, the hashes of the run's results, and what
+    README shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()

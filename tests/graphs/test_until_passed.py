@@ -21,6 +21,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.models.client import Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.explain import in_brief
 from ttsgraph.response.evidence import FORMS, Evidence
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.tasks import get_task
@@ -136,6 +137,7 @@ def test_what_passes_is_learnt_and_score_and_calls_predicted():
     evidence.add(asked, Feedback(tuple(results), Usage(), 0.0))
     model = ResponseModel(evidence, ("m",), rng, 16)
     graph = until_passed(["m"] * most, "verifier")
+    assert in_brief(graph, POOL).startswith("up to eight calls of m, one after another")
     truth = {i: drawn[i] for i in range(most)}
     truth[most] = answered(graph, most, truth, lambda: drawn[0], passing)
     calls = needs(graph, truth, passing).count().mean()

@@ -11,6 +11,7 @@ from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, read_by
+from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import BudgetSettings
@@ -297,6 +298,8 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
         f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}"
         for k, (model, count) in enumerate(ranked)
     ]
+    if sink.stop == PASSED:
+        return f"up to {', '.join(parts)}, one after another until one passes the check"
     alone = {node.model for node in before} == {sink.model}
     last = "one more" if alone else f"one of {pool[sink.model].words}"
     if not get_role(sink.role).calls_model:
