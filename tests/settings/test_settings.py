@@ -3,11 +3,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import Profile, load_params, load_profile
+from ttsgraph.settings.stages import ContestSettings
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
@@ -183,3 +185,9 @@ class TestAgent:
             "deepseek-v4-pro",
             "DEEPSEEK_API_KEY",
         )
+
+
+def test_a_bundle_of_an_earlier_version_is_read():
+    assert ContestSettings.model_validate({"variations": 0, "calls": 5}).calls == 5
+    with pytest.raises(ValidationError):
+        ContestSettings.model_validate({"variations": 2})

@@ -5,7 +5,7 @@ candidates are evaluated, when its graph is promoted.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -92,6 +92,14 @@ class ContestSettings(Closed):
     response_model: bool = True
     """predict contenders from every node's answers; without it each is taken to be one call's
     worth"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Without a key that bundles of earlier versions hold, never at another value than 0."""
+        if isinstance(given, dict) and given.get("variations") == 0:
+            return {key: value for key, value in given.items() if key != "variations"}
+        return given
 
 
 class InitSettings(Closed):
