@@ -6,22 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.processes import alive, all_below, children_of, wait_until
+from tests.support.processes import alive, all_below, called, children_of, wait_until
 from tests.support.project import HANGS_S, Project
 from tests.support.stub_server import StubServer, serve
-
-
-def started(pid: int, word: str) -> set[int]:
-    """The children of a process that have a word in their command line."""
-    return {
-        child for child in children_of(pid) if word in Path(f"/proc/{child}/cmdline").read_text()
-    }
 
 
 @pytest.mark.slow
@@ -40,10 +33,9 @@ def test_the_prefect_server_ends_with_a_rebuild_that_is_killed(tmp_path: Path) -
             start_new_session=True,
         )
         try:
-            wait_until(
-                lambda: bool(started(rebuild.pid, "--no-run-cache")), 120
-            )  # dvc, for which the server has to be up
-            (guard,) = started(rebuild.pid, "guard.py")
+            # dvc, for which the server has to be up
+            wait_until(partial(reached, rebuild, "--no-run-cache"), HANGS_S)
+            (guard,) = called(children_of(rebuild.pid), "guard.py")
             server = {guard} | all_below(guard)
             assert len(server) >= 2  # the guard, and Prefect's processes
             rebuild.kill()
@@ -79,7 +71,7 @@ def test_a_signal_stops_all_of_it_and_the_next_run_goes_on(tmp_path: Path) -> No
                 preexec_fn=background,
                 start_new_session=True,
             )
-            wait_until(partial(running, rebuild.pid, moment), 300)
+            wait_until(partial(reached, rebuild, moment), HANGS_S)
             below = all_below(rebuild.pid)
             rebuild.send_signal(number)
             _, said = rebuild.communicate(timeout=HANGS_S)
@@ -91,10 +83,9 @@ def test_a_signal_stops_all_of_it_and_the_next_run_goes_on(tmp_path: Path) -> No
         assert done.returncode == 0, done.stderr
 
 
-def running(pid: int, word: str) -> bool:
-    """Whether anything below a process has a word in its command line."""
-    for child in all_below(pid):
-        with suppress(OSError):
-            if word in Path(f"/proc/{child}/cmdline").read_text():
-                return True
-    return False
+def reached(rebuild: subprocess.Popen[Any], word: str) -> bool:
+    """Whether a process with this word in its command line runs below a rebuild; fails with what
+    the rebuild says when it ends before.
+    """
+    assert rebuild.poll() is None, rebuild.communicate()[1]
+    return bool(called(all_below(rebuild.pid), word))

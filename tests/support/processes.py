@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _REFUSE = """
@@ -51,11 +52,21 @@ def said_by(
 
 def children_of(pid: int) -> set[int]:
     """The process ids of a process's children, those of all its threads."""
-    return {
-        int(child)
-        for path in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in path.read_text().split()
-    }
+    found: set[int] = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found.update(map(int, path.read_text().split()))
+    return found
+
+
+def called(pids: Iterable[int], word: str) -> set[int]:
+    """Those of these processes that have a word in their command line."""
+    found = set()
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if word in Path(f"/proc/{pid}/cmdline").read_text():
+                found.add(pid)
+    return found
 
 
 def all_below(pid: int) -> set[int]:
@@ -72,9 +83,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300.0) -> None:
     """Wait for something that has to happen; fails when it does not."""
-    for _ in range(int(seconds / 0.01)):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if true():
             return
         time.sleep(0.01)
