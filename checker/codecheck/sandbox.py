@@ -280,7 +280,7 @@ class _Child:
             self.pid = self._template.fork(
                 (file.fileno(), read.fileno(), write.fileno(), said.fileno())
             )
-        stack.callback(self._kill)
+        stack.push(self._kill)
         for end in (*ends, said):
             end.close()
 
@@ -309,11 +309,15 @@ class _Child:
                 f" ran it{reason}"
             )
 
-    def _kill(self) -> None:
+    def _kill(self, raised: type[BaseException] | None, *_: object) -> None:
         """The whole process group is dead afterwards."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.status = self._template.status(self.pid)
+        # Without a group of its own yet, it is alone.
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(self.pid, signal.SIGKILL)
+        # Where something is raised already, that says more than a lost status.
+        with contextlib.suppress(*[OSError] * bool(raised)):
+            self.status = self._template.status(self.pid)
 
 
 class _Template:
@@ -352,9 +356,16 @@ class _Template:
 
     def _ask(self, message: bytes, files: Sequence[int] = ()) -> int:
         answer = b""
-        with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self._socket, [message], files)
-            answer = self._socket.recv(64)
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [message], files)
+                answer = self._socket.recv(64)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it has ended
+            except BaseException:  # what it answers later would be taken for another's
+                self._process.kill()
+                self._process.wait()
+                raise
         if not answer:
             raise OSError(f"what starts them ended with status {self._process.wait()}")
         return int(answer)

@@ -1,13 +1,16 @@
 """What a solution in the sandbox can do, what counts as a pass, and when there is no verdict."""
 
+import contextlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -454,6 +457,49 @@ def test_a_solution_ends_with_the_process_that_asked(tmp_path):
     asking.kill()
     asking.wait()
     wait_until(lambda: not any(alive(pid) for pid in running))
+
+
+def test_a_template_that_is_killed_is_a_failed_call_and_the_next_one_works():
+    run("pass")
+    before = descendants_of(os.getpid())
+    failed = []
+
+    def ask():
+        try:
+            run("import time; time.sleep(600)")
+        except NotChecked as error:
+            failed.append(str(error))
+
+    asking = Thread(target=ask)
+    asking.start()
+    wait_until(lambda: len(descendants_of(os.getpid()) - before) == 2)
+    (template,) = before
+    os.kill(template, signal.SIGKILL)
+    asking.join()
+    assert "ended with status -9" in failed[0]
+    assert run("def square(x): return x * x").passed
+
+
+class Interrupted(Exception):
+    """What a signal's handler raises in these tests."""
+
+
+def test_whenever_a_verdict_is_interrupted_the_next_ones_are_right():
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for milliseconds in range(1, 31):
+            with contextlib.suppress(Interrupted):
+                signal.setitimer(signal.ITIMER_REAL, milliseconds / 1000)
+                run("def square(x): return x * x")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert not run("def square(x): return x").passed
+            assert run("def square(x): return x * x").passed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_folders_of_processes_that_were_killed_are_removed_by_the_next_one(tmp_path, monkeypatch):

@@ -156,7 +156,7 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
     locked = _locked_calls(params, task, lock)
     if locked is not None:
         return Recorded(locked, published=False)
-    published = _published(params.profile, task)
+    published = published_calls(params.profile, task)
     return None if published is None else Recorded(published, published=True)
 
 
@@ -212,7 +212,7 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
 
 
-def _published(profile: str, task: str) -> Calls | None:
+def published_calls(profile: str, task: str) -> Calls | None:
     """A task's published calls; None where there are none, or others than were written down."""
     path = PUBLISHED / profile / f"{task}.parquet"
     digest = digest_of(path)

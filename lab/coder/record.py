@@ -1,6 +1,6 @@
 """Records the draws of draws.yaml from endpoints that are up.
 
-    python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1 --engine "..."
+    python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1
 
 A call that is recorded is not made again, so it can be stopped and started at any time.
 """
@@ -23,7 +23,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Client, Completion
+from ttsgraph.models.client import Client, Completion, roomier
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.settings.profile import Profile
@@ -118,7 +118,9 @@ async def _all(client: Client, draws: Sequence[Draw], progress: Progress, concur
 def recorded(
     plan: Plan, profile: Profile, task: str, state: Path
 ) -> tuple[dict[str, Call], dict[str, int]]:
-    """What is recorded of a task's draws: calls by key, and how many there are of each member."""
+    """What is recorded of a task's draws: calls by key, those that asked again for a cut answer
+    among them, and how many draws there are of each member.
+    """
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
     questions = questions_of(profile, task, plan.seed)
@@ -127,10 +129,16 @@ def recorded(
             if line.task != task:
                 continue
             draws = list(draws_of(profile, line, questions))
-            found = {draw.request.key(): cache.get(draw.request.key()) for draw in draws}
-            known = {key: Call(draws[0].request.model, c) for key, c in found.items() if c}
-            counts[line.member] = len(known)
-            calls |= known
+            counts[line.member] = 0
+            for request in (draw.request for draw in draws):
+                found = cache.get(request.key())
+                counts[line.member] += found is not None
+                if found is not None:
+                    calls[request.key()] = Call(request.model, found)
+                if found is not None and found.cut:
+                    request = roomier(request)
+                    again = cache.get(request.key())
+                    calls |= {request.key(): Call(request.model, again)} if again else {}
     return calls, counts
 
 

@@ -28,14 +28,15 @@ from ttsgraph.serving.running import read_pool
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.seeds import METHOD
 from ttsgraph_flows.verify import (
     LOCK,
-    PUBLISHED,
     PYTHON,
     Recorded,
     copy_into,
     flow_of,
     lock_entries,
+    published_calls,
     replay_in,
     run_stages,
     write_published,
@@ -48,7 +49,6 @@ MARKS = (
 """Where README has the answer."""
 
 OVERVIEW = Path("docs/score-and-cost-coder.svg")
-METHODS = ("agent_reinforce",)
 SPLITS = Path("results/coder")
 
 
@@ -63,15 +63,16 @@ def run(
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
-        update={"profile": plan.profile, "tasks": tasks, "methods": METHODS, "seed": seed}
+        update={"profile": plan.profile, "tasks": tasks, "methods": (METHOD,), "seed": seed}
     )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     copy_into(folder.resolve(), params)
     if state is None:
-        published = [PUBLISHED / plan.profile / f"{task}.parquet" for task in tasks]
-        recorded_calls = [Recorded(read_calls(path), published=True) for path in published]
-        replay_in(folder.resolve(), plan.profile, recorded_calls)
+        published = [
+            Recorded(published_calls(plan.profile, t) or {}, published=True) for t in tasks
+        ]
+        replay_in(folder.resolve(), plan.profile, published)
     up = state is None or read_pool(state / RECORD) is not None
     with nullcontext() if up else servers_on_demand(profile, state or STATE):
         run_stages(folder, params, state)

@@ -16,11 +16,10 @@ from lab.coder.draws import draws_of, questions_of, read_plan
 from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import majority
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import read_calls
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import RememberingTask, Task
+from ttsgraph.tasks.base import RememberingTask, Task, lacks_check, passes
 from ttsgraph.tasks.verdicts import Verdicts
-from ttsgraph_flows.verify import PUBLISHED
+from ttsgraph_flows.verify import published_calls
 
 
 @dataclass(frozen=True)
@@ -41,20 +40,19 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
         task = task.remembering(Verdicts(STATE / "verdicts.db"))
     questions = questions_of(profile, task_name, plan.seed)
     found: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
-    check = getattr(task, "passes_on", None)
-    calls = read_calls(PUBLISHED / plan.profile / f"{task_name}.parquet")
+    calls = published_calls(plan.profile, task_name) or {}
     for line in plan.draws:
         if line.task != task_name:
             continue
         for draw in draws_of(profile, line, questions):
             call = calls.get(draw.request.key())
-            known = found[draw.member][draw.question.id]
-            if call is None or len(known) > draw.replica:  # of an earlier line
+            if call is None:
                 continue
             assert isinstance(call.outcome, Completion), "draws that failed are not recorded"
             text = call.outcome.text
-            passes = check is None or check(draw.question, text)
-            known.append(Drawn(text, task.grade(draw.question, text), passes))
+            passing = bool(lacks_check(task)) or passes(task, draw.question, text)
+            right = task.grade(draw.question, text)
+            found[draw.member][draw.question.id].append(Drawn(text, right, passing))
     return task, {member: list(by.values()) for member, by in found.items()}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from lab.coder.run import METHODS, SPLITS, run
+from lab.coder.run import SPLITS, run
 from ttsgraph.base.ending import say
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.adaptive import STOPS, until_passed, vote
@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.reporting.pooled import pooled, write_pooled
 from ttsgraph_flows.ending import EXIT_CODES, guarded
-from ttsgraph_flows.seeds import answers_of
+from ttsgraph_flows.seeds import METHOD, answers_of
 from ttsgraph_flows.stage import load_stage
 
 SMALL = "qwen2.5-coder-0.5b"
@@ -35,41 +35,30 @@ VERIFIER = "verifier"
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
-    """What a team would try first, by name; `all asked` and `until ...` are the same answers."""
-    greedy = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
-    if task == "humaneval":
-        return (
-            greedy
-            | {
-                f"best of {count} x {model} by examples, {how}": graph
-                for model, count in ((SMALL, 8), (SMALL, 15), (LARGE, 3), (LARGE, 7))
-                for how, graph in (
-                    ("all asked", topologies.parallel([model] * count, model, VERIFIER)),
-                    ("until one passes", until_passed([model] * count, VERIFIER)),
-                )
-            }
-            | {
-                f"{count} x {SMALL}, then up to 4 x {LARGE}, until one passes": until_passed(
-                    [SMALL] * count + [LARGE] * 4, VERIFIER
-                )
-                for count in (1, 4)
-            }
-        )
-    return greedy | {
-        f"majority of {count} x {model}, {how}": graph
-        for model, count in ((SMALL, 8), (LARGE, 3))
-        for how, graph in (
-            ("all asked", topologies.parallel([model] * count, model, VOTER)),
-            ("until sure by .8", vote([model] * count, STOPS[2])),
-        )
-    }
+    """What a team would try first, by name."""
+    graphs = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
+    if task != "humaneval":
+        for model, count in ((SMALL, 8), (LARGE, 3)):
+            name = f"majority of {count} x {model}"
+            graphs[f"{name}, all asked"] = topologies.parallel([model] * count, model, VOTER)
+            graphs[f"{name}, until sure by .8"] = vote([model] * count, STOPS[2])
+        return graphs
+    for model, count in ((SMALL, 8), (SMALL, 15), (LARGE, 3), (LARGE, 7)):
+        name = f"best of {count} x {model} by examples"
+        graphs[f"{name}, all asked"] = topologies.parallel([model] * count, model, VERIFIER)
+        graphs[f"{name}, until one passes"] = until_passed([model] * count, VERIFIER)
+    for count in (1, 4):
+        asked = [SMALL] * count + [LARGE] * 4
+        name = f"{count} x {SMALL}, then up to 4 x {LARGE}, until one passes"
+        graphs[name] = until_passed(asked, VERIFIER)
+    return graphs
 
 
 def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator[dict[str, Any]]:
     """A row per arm, split and question. Raises what stages raise."""
     for seed in range(seeds):
         where = folder / str(seed)
-        if not (where / "results" / "coder" / task / METHODS[0] / "verdict.json").exists():
+        if not (where / "results" / "coder" / task / METHOD / "verdict.json").exists():
             run((task,), seed, where, state)
         with chdir(where):
             yield from answers_of(load_stage(task), by_hand(task))

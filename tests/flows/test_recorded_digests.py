@@ -24,13 +24,13 @@ def test_published_calls_are_those_of_their_digest(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(verify, "PUBLISHED", tmp_path)
     path = tmp_path / "laptop" / "math.parquet"
     write_calls(calls("4"), path)
-    assert verify._published("laptop", "math")[KEY].outcome.text == "4"
+    assert verify.published_calls("laptop", "math")[KEY].outcome.text == "4"
     verify.digest_of(path).write_text(f"{md5(path)}  {path.name}\n")
-    assert verify._published("laptop", "math")[KEY].outcome.text == "4"
+    assert verify.published_calls("laptop", "math")[KEY].outcome.text == "4"
     write_calls(calls("5"), path)
-    assert verify._published("laptop", "math") is None
+    assert verify.published_calls("laptop", "math") is None
     assert "math.parquet.md5" in capsys.readouterr().err
-    assert verify._published("laptop", "mmlu") is None
+    assert verify.published_calls("laptop", "mmlu") is None
 
 
 @pytest.mark.parametrize("is_locked", [True, False])

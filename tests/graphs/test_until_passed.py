@@ -79,10 +79,11 @@ def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, aske
 @given(
     st.lists(st.lists(st.integers(-1, 5), min_size=4, max_size=4), min_size=1, max_size=5),
     st.sampled_from([(1,), (2,), (1, 3)]),
+    st.sampled_from([{}, {"gate": {"over": 0.0, "watches": [0, 1]}}]),
 )
-def test_arrays_settle_as_the_executor_does(columns, waves):
+def test_arrays_settle_as_the_executor_does(columns, waves, gate):
     plain = until_passed(["m"] * 4, "verifier").to_dict()
-    plain["nodes"][-1]["wave"] = list(waves)
+    plain["nodes"][-1] |= {"wave": list(waves)} | gate
     graph = CollaborationGraph.from_dict(plain)
     classes = {i: np.array([column[i] for column in columns]) for i in range(4)}
     passing = np.zeros((FORMS, len(columns)), dtype=bool)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import zipfile
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,11 +15,12 @@ import pytest
 from lab.coder.draws import PLAN, Draws, draws_of, questions_of, read_plan
 from lab.coder.record import recorded
 from lab.coder.weights import Parts, join
+from tests.support.processes import said_by
 from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.models.client import Client, Completion, Request
+from ttsgraph.models.client import Client, Completion, Request, roomier
 from ttsgraph.models.recording import read_calls
 from ttsgraph.runtime.clients import open_cache
 from ttsgraph_flows.verify import verify
@@ -68,18 +71,22 @@ def test_a_graph_s_first_calls_are_the_draws_that_are_recorded():
     assert asked.keys == drawn
 
 
-def test_what_is_recorded_is_found_by_the_plan(tmp_path: Path):
+def test_what_is_recorded_is_found_by_the_plan_and_what_asked_again_for_a_cut_draw(tmp_path: Path):
     plan, profile = read_plan(ROOT / PLAN)
     line = plan.draws[0]
-    question = questions_of(profile, line.task, plan.seed)[0]
-    (draw,) = draws_of(profile, line, [question])
-    cache = open_cache(profile, tmp_path)
-    cache.put(draw.request.key(), Completion("    return 2", 5, 4, 0.2), draw.request.model)
-    cache.close()
+    whole, cut = list(draws_of(profile, line, questions_of(profile, line.task, plan.seed)))[:2]
+    kept = {
+        whole.request: Completion("    return 2", 5, 4, 0.2),
+        cut.request: Completion("    return", 5, 200, 0.2, cut=True),
+        roomier(cut.request): Completion("    return 3", 5, 210, 0.2),
+    }
+    with closing(open_cache(profile, tmp_path)) as cache:
+        for request, completion in kept.items():
+            cache.put(request.key(), completion, request.model)
     calls, counts = recorded(plan, profile, line.task, tmp_path)
-    assert set(calls) == {draw.request.key()}
-    assert counts[line.member] == 1
-    assert sum(counts.values()) == 1
+    assert set(calls) == {request.key() for request in kept}
+    assert counts[line.member] == 2
+    assert sum(counts.values()) == 2
 
 
 def test_what_is_published_says_what_it_is():
@@ -114,3 +121,12 @@ def test_what_is_published_rebuilds_without_a_model():
     for name, verdict in verify("coder").items():
         assert not verdict.wrong, (name, verdict.wrong)
         assert verdict.same
+
+
+@pytest.mark.long
+def test_the_study_s_table_rebuilds_without_a_model(tmp_path: Path):
+    command = [sys.executable, "-m", "lab.coder.study", "humaneval", "--replay"]
+    command += ["--folder", str(tmp_path), "--out", str(tmp_path)]
+    said_by(command, ROOT)
+    table = (tmp_path / "coder-humaneval.csv").read_text()
+    assert table == (ROOT / "published/coder/study-humaneval.csv").read_text()

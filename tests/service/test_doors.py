@@ -9,10 +9,10 @@ import socket
 from contextlib import ExitStack
 
 import pytest
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from tests.support.service import ALONE, chat, deployed, post, wait_for
-from ttsgraph.service.doors import possible_connections
+from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
+from ttsgraph.service.doors import Sparing, possible_connections
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.responses import finite
 
@@ -101,6 +101,17 @@ def test_there_is_room_for_no_more_connections_than_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def test_the_same_trouble_is_logged_once_in_a_while():
+    now = 0.0
+    sparing = Sparing(60, lambda: now)
+    same, other = (
+        logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), None) for text in "ab"
+    )
+    assert [sparing.filter(record) for record in (same, same, other)] == [True, False, True]
+    now = 61.0
+    assert sparing.filter(same)
+
+
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
     caplog.set_level(logging.INFO, "ttsgraph.service.app")
     with deployed(pool) as url:
@@ -175,6 +186,31 @@ def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read
     assert said.split()[1] in (b"400", b"501")
     assert b"200 OK" not in said
     assert pool.bodies == []
+
+
+@pytest.mark.parametrize(
+    "usage",
+    ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'],
+)
+def test_a_stream_of_the_pool_whose_usage_is_none_is_answered(pool, usage):
+    text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
+    events = (json.dumps(text), f'{{"choices": [], "usage": {usage}}}', "[DONE]")
+    lines = "".join(f"data: {event}\n\n" for event in events)
+    with deployed(pool, ALONE) as url:
+        pool.reply = lambda body: Response(lines, media_type="text/event-stream")
+        said = post(url, chat(stream=True)).text
+    assert said.count('"content":"7"') == 1
+    assert '"error"' not in said
+    assert said.rstrip().endswith("data: [DONE]")
+
+
+def test_half_a_character_is_no_defect(pool):
+    message = {"role": "assistant", "content": "7\ud800"}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    body = json.dumps({"choices": [choice], "usage": None})
+    with deployed(pool, ALONE) as url:
+        pool.reply = lambda _: Response(body, media_type="application/json")
+        assert ask(url).choices[0].message.content == "7\ufffd"
 
 
 def test_an_absurd_usage_is_a_failed_call(pool):

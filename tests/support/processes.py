@@ -43,7 +43,7 @@ def said_by(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,7 @@ a question costs on average.
 votes     in waves, lossless or by a confidence rule; as many as the mean budget holds
 cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
 fusions   a dearer model fuses cheap answers only where they disagree
-checks    one answer after another until one passes the check, the cheaper model's first
+checks    one answer after another until one passes the check, of a model or of two in turn
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ BEFORE = (1, 2, 4)
 """Answers of a first model, before those of another, that are asked for until one passes."""
 
 MOST_CHECKED = 24
+"""The most answers that are asked for until one passes."""
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3
@@ -57,8 +58,8 @@ def on_average(
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Graphs within the mean budget, and what each is in words; none where the roles have no
-    vote.
+    """Graphs within the mean budget, and what each is in words; votes and cascades where the roles
+    have a vote.
     """
     made = [_until_passed(contenders)]
     if VOTER in contenders.sinks:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -497,7 +497,7 @@ class Environment:
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
         }
-        has_check = not lacks_check(task, [question])
+        passed = await self._passed(question, set(texts.values()))
         found = {}
         for i, text in texts.items():
             correct = await self.grader.grade(question, text, self.client)
@@ -508,6 +508,18 @@ class Environment:
                 call.prompt_tokens,
                 call.completion_tokens,
                 call.latency_s,
-                await asyncio.to_thread(passes, task, question, text) if has_check else None,
+                passed.get(text),
             )
         return found
+
+    async def _passed(self, question: Question, texts: Collection[str]) -> dict[str, bool]:
+        """Which texts pass the check that a question carries; nothing where it carries none.
+        Raises CallFailed where a check could not be made.
+        """
+        if lacks_check(self.task, [question]):
+            return {}
+
+        def check() -> dict[str, bool]:
+            return {text: passes(self.task, question, text) for text in texts}
+
+        return await asyncio.to_thread(check)  # it may run programs

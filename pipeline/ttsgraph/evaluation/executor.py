@@ -358,11 +358,12 @@ class Run:
     def _passed(self, i: int) -> str | None:
         """What a node takes that stops once an answer passes; None where none has."""
         graph = self.runner.graph
-        ballot = self._ballot(i, self._heard(p for p in graph.reads[i] if p in self.texts))
-        latest = {self.texts[p] for p in graph.stages[i][self.demand.stage[i]] if p in self.texts}
-        if not any(passes(ballot.task, ballot.question, text) for text in latest):
+        read = [p for p in graph.reads[i] if p in self.texts]
+        # Not those that a gate watches, and earlier stages had none that passes.
+        latest = {self.texts[p] for p in read if p in graph.stages[i][self.demand.stage[i]]}
+        if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
-        return self.runner.roles[i].choose(ballot)
+        return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         """What these nodes answered."""

@@ -199,15 +199,20 @@ def with_room(begin: Begin) -> Begin:
     return roomy
 
 
+def roomier(request: Request) -> Request:
+    """The request that asks once more for an answer that was cut."""
+    sampling = request.sampling
+    return replace(request, sampling=replace(sampling, max_tokens=ROOM * sampling.max_tokens))
+
+
 async def _whole(
     begin: Begin, request: Request, found: Completion | Awaitable[Completion]
 ) -> Completion:
     first = found if isinstance(found, Completion) else await found
     if not first.cut:
         return first
-    sampling = replace(request.sampling, max_tokens=ROOM * request.sampling.max_tokens)
     try:
-        again = begin(replace(request, sampling=sampling))
+        again = begin(roomier(request))
         more = again if isinstance(again, Completion) else await again
     except (CallFailed, ContextOverflow):
         return first
