@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.stub_server import serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.scaffold.question_file import look_at
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
@@ -131,6 +133,119 @@ def test_choices_in_one_cell_reach_the_prompt(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert profile(tmp_path / "mine")["tasks"]["my"]["kind"] == "choice"
     assert "A. Paris" in stub.requests[0]["messages"][-1]["content"]
+
+
+ROWS = [(f"Which is the seat of guild {k}?", list(CITIES[k % 3 :][:4]), k % 4) for k in range(12)]
+
+
+def as_table(names: str, rows: list[tuple[object, ...]], separator: str = ",") -> str:
+    text = StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerows(
+        [tuple(names.split()), *rows]
+    )
+    return text.getvalue()
+
+
+def as_lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def labelled(choices: list[str], form: str, between: str = " ") -> str:
+    pairs = zip("ABCD", choices, strict=True)
+    return between.join(form.format(L=label, n="ABCD".index(label) + 1, c=c) for label, c in pairs)
+
+
+CHOICES = {
+    "a JSON list": as_table(
+        "question options answer", [(q, json.dumps(c), c[i]) for q, c, i in ROWS]
+    ),
+    "lettered": as_table(
+        "question options answer",
+        [(q, labelled(c, "{L}) {c}"), f"{'ABCD'[i]}) {c[i]}") for q, c, i in ROWS],
+    ),
+    "numbered": as_table(
+        "question options answer", [(q, labelled(c, "{n}. {c}", "; "), i + 1) for q, c, i in ROWS]
+    ),
+    "slashes": as_table("Question Options Label", [(q, " / ".join(c), i) for q, c, i in ROWS]),
+    "columns": as_table(
+        "prompt option_a option_b option_c option_d correct_option",
+        [(q, *c, f"Option {'ABCD'[i]}") for q, c, i in ROWS],
+        ";",
+    ),
+    "wrong ones": as_table(
+        "question correct_answer wrong1 wrong2 wrong3",
+        [(q, c[i], *(each for each in c if each != c[i])) for q, c, i in ROWS],
+    ),
+    "nested": as_lines(
+        *(
+            {
+                "question": {
+                    "stem": q,
+                    "choices": [{"label": x, "text": y} for x, y in zip("ABCD", c, strict=True)],
+                },
+                "answerKey": f"({'abcd'[i]})",
+            }
+            for q, c, i in ROWS
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("form", CHOICES)
+def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
+    tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / ("q.jsonl" if CHOICES[form].startswith("{") else "q.csv")
+    file.write_text(CHOICES[form])
+    looked = look_at(file)
+    assert (looked.kind, len(looked.rows)) == ("choice", len(ROWS))
+    task = get_task("choice")
+    for row, (text, choices, right) in zip(looked.rows, ROWS, strict=True):
+        question = task.parse(row, "row")
+        shown = task.render(question).splitlines()
+        assert shown[0] == text
+        assert {line[3:] for line in shown[1:]} == set(choices)
+        assert f"{question.answer}. {choices[right]}" in shown
+
+
+PLAIN = [(q, f"{c[i]} {k}") for k, (q, c, i) in enumerate(ROWS)]
+PAIRS = [{"question": q, "answer": a} for q, a in PLAIN]
+TEXTS = {
+    "bom.csv": as_table("question answer", [(q, a) for q, a in PLAIN], ";").encode("utf-8-sig"),
+    "utf16.CSV": as_table("QUESTION Answer", [(q, a) for q, a in PLAIN]).encode("utf-16"),
+    "tabs.tsv": as_table("question answer", [(q, a) for q, a in PLAIN], "\t").encode(),
+    "empty.csv": as_table("question answer", [(q, a) for q, a in PLAIN])
+    .replace("\n", "\n\r\n,\r\n")
+    .encode(),
+    "bom.jsonl": as_lines(*PAIRS).encode("utf-8-sig"),
+    "list.json": json.dumps({"data": PAIRS}, indent=1).encode(),
+    "deep.jsonl": as_lines(
+        *({"in": {"question": q}, "out": {"answer": a}} for q, a in PLAIN)
+    ).encode(),
+    "chat.jsonl": as_lines(
+        *(
+            {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
+            for q, a in PLAIN
+        )
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_questions_in_every_file_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(TEXTS[name])
+    assert [dict(row) for row in look_at(tmp_path / name).rows] == PAIRS
+
+
+def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> None:
+    rows = [(f"Passage {k}.", q, "|".join(c), c[i], k) for k, (q, c, i) in enumerate(ROWS)]
+    rows.append(("Passage.", "Which is it?", "Rome|Oslo", "Lima", 99))
+    (tmp_path / "q.csv").write_text(as_table("context question options answer seen", rows))
+    looked = look_at(tmp_path / "q.csv")
+    assert looked.rows[1]["question"] == f"Passage 1.\n\n{ROWS[1][0]}"
+    assert len(looked.rows) == len(ROWS)
+    assert "not used: 'seen'" in looked.lines[0]
+    assert any("1 questions can't be graded" in line for line in looked.lines)
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:

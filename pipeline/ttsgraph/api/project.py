@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -29,7 +30,6 @@ from ttsgraph.scaffold.providers import (
     Provider,
     ask_each,
     candidates,
-    lengths,
     room_for,
 )
 from ttsgraph.scaffold.question_file import Looked, look_at
@@ -46,8 +46,8 @@ TEMPERATURE = 0.9
 CALLS = 4
 """Of the dearest model, that a question may cost where no budget is given."""
 
-SECONDS = "10 s"
-"""What a question may take where nothing is paid."""
+SECONDS = 10
+"""What a question may take at least where nothing is paid."""
 
 SCORES = "scores.json"
 """What `dvc metrics show` shows of a task, beside the folder of what was found."""
@@ -123,8 +123,12 @@ def init(
         "splits": sizes,
         "prompt": {"style": "chat"},
         "sampling": {"temperature": TEMPERATURE, "max_tokens": room_for(found)},
-        "lengths": {"measured": {name: told for each in found for name, told in lengths(each)}},
+        "lengths": {
+            "measured": {key: told for each in found for key, told in each.lengths.items()}
+        },
     }
+    if limit["metric"] == "runtime":
+        found = [replace(each, entry={**each.entry, "speed": each.speed}) for each in found]
     text = profile_text({model.name: model.entry for model in found}, name, entry, limit)
     # What is wrong with it is said before anything is written.
     parse(Profile, yaml.safe_load(text), "profiles/mine.yaml")
@@ -139,13 +143,10 @@ def init(
     }.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / path, content)
-    asked = [model.completion for model in found]
-    tokens = sum(each.prompt_tokens + each.completion_tokens for each in asked)
+    asked = [(model.price, call) for model in found for call in model.calls]
     spent = Spent(
-        sum(
-            model.dollars(each.completion_tokens) for model, each in zip(found, asked, strict=True)
-        ),
-        tokens,
+        sum(price.of(call) for price, call in asked),
+        sum(call.prompt_tokens + call.completion_tokens for _, call in asked),
     )
     Account(folder / STATE / "spent.json", PROJECT).write(spent)
     return [*looked.lines, *(model.line for model in found), *left_out, words]
@@ -155,12 +156,13 @@ def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, 
     """What a question may cost, as settings and in words: dollars where anything is paid. Raises
     InputError where not even the cheapest call fits.
     """
-    calls = {model.name: model.dollars(model.completion.completion_tokens) for model in found}
+    calls = {model.name: model.price.of(model.completion) for model in found}
     cheapest = min(calls, key=lambda name: calls[name])
     dearest = max(calls, key=lambda name: calls[name])
     if budget is None:
         most = calls[dearest]
-        given = f"${CALLS * most:.2g}" if most else SECONDS
+        slowest_s = max(call.latency_s for model in found for call in model.calls[-1:])
+        given = f"${CALLS * most:.2g}" if most else f"{max(SECONDS, CALLS * slowest_s):.2g} s"
     else:
         given = f"${budget}" if re.fullmatch(r"[0-9.]+(e-?\d+)?", budget) else budget
     settings = budget_of(given)

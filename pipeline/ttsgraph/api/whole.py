@@ -124,11 +124,14 @@ class CountingClient(MeteredClient):
             if self._cut[model, bound] and not self._cut[model, bound // ROOM]
         ]
         return said + [
-            f"{model}: its endpoint tells no token counts; {count} calls are estimated, also what"
-            " they cost"
+            f"{model}: its endpoint tells no token counts of {count} of {self._calls_of(model)}"
+            " calls; these are estimated, also what they cost"
             for model, count in self._estimated.items()
             if count
         ]
+
+    def _calls_of(self, model: str) -> int:
+        return sum(count for (name, _), count in self._of.items() if name == model)
 
     def _again(self, model: str, bound: int) -> str:
         """What came of those that were asked again with more."""

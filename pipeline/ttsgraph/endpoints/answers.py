@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,16 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
     Raises Fault for an error in an answer's place, for one without a choice or usage, as neither a
     grade nor a price can be had from it, and for one far longer than what was asked for.
     """
+    try:
+        return _completion_of(data, latency_s, sampling)
+    except Fault as fault:
+        usage = data.get("usage") if isinstance(data, dict) else None
+        with suppress(Fault):
+            fault.tokens = usage_of(usage) if counts_in(usage) else None
+        raise
+
+
+def _completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion:
     choice = first_choice(data)
     if choice is None or not isinstance(message := choice.get("message"), dict):
         raise Fault("expected an answer with choices, found none")
@@ -190,11 +201,19 @@ def is_cut(reason: Any) -> bool:
     return isinstance(reason, str) and reason.lower() in ("length", "max_tokens")
 
 
+_COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+"""OpenAI's names, and Anthropic's."""
+
+
+def _counts(usage: Any) -> tuple[Any, Any]:
+    told = usage if isinstance(usage, Mapping) else {}
+    pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
+    return next((pair for pair in pairs if None not in pair), (None, None))
+
+
 def counts_in(usage: Any) -> bool:
-    """Whether an endpoint tells both counts."""
-    return isinstance(usage, Mapping) and all(
-        usage.get(key) is not None for key in ("prompt_tokens", "completion_tokens")
-    )
+    """Whether an endpoint tells both counts. A prompt of no tokens is none that was counted."""
+    return _counts(usage)[0] not in (None, 0)
 
 
 def tokens_in(text: str) -> int:
@@ -216,8 +235,7 @@ def usage_of(usage: Any) -> tuple[int, int]:
     """Prompt and completion tokens. Raises Fault unless both are whole, and no more than a call can
     have.
     """
-    prompt = usage["prompt_tokens"]
-    completion = usage["completion_tokens"]
+    prompt, completion = _counts(usage)
     if not all(_is_count(number) for number in (prompt, completion)):
         raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found something else")
     return int(prompt), int(completion)

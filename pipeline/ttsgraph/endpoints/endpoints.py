@@ -31,8 +31,8 @@ TRANSIENT = (408, 409, 425, 429)
 class Fault(CallFailed):
     """One attempt went wrong. `overload` says that the server had too much to do, `retry` that
     another attempt may go better, `unreached` that no server was there to hear of it; `said` is
-    what the server says about it, if anything, and `status` the HTTP status of an
-    answer that is an error.
+    what the server says about it, if anything, `status` the HTTP status of an answer that is an
+    error, and `tokens` what an answer that can't be used says that it took.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Fault(CallFailed):
         self.unreached = unreached
         self.said = ""
         self.status: int | None = None
+        self.tokens: tuple[int, int] | None = None
 
     @property
     def charged(self) -> bool:

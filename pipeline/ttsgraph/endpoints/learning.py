@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import openai
 
 from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.transport import OVERFLOW
 from ttsgraph.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
@@ -125,10 +126,12 @@ class Learned:
         body: Callable[[Dialect], dict[str, Any]],
         post: Callable[[dict[str, Any]], Awaitable[T]],
     ) -> T:
-        """What the endpoint answers, without what it refuses. Raises what `post` raises when
-        nothing is left to leave out.
+        """What the endpoint answers, without what it refuses. Until it has answered once, a refusal
+        that names nothing is met with less and less. Raises what `post` raised first when nothing
+        is left to leave out.
         """
         dialect = self.dialect
+        first = None
         while True:
             sent = body(dialect)
             try:
@@ -136,8 +139,12 @@ class Learned:
             except openai.APIStatusError as error:
                 refusal = refusal_of(error)
                 other = None if refusal is None else dialect.after(refusal, sent)
+                fits = refusal is not None and not OVERFLOW.search(_text_of(error))
+                if other in (None, dialect) and fits and not self.known:
+                    first = first or error
+                    other = dialect.with_less(sent)
                 if other is None or other == dialect:
-                    raise
+                    raise first or error from None
                 dialect = other
             else:
                 self._settle(dialect)

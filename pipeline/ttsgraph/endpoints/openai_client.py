@@ -33,6 +33,7 @@ from ttsgraph.endpoints.transport import (
     MAX_BODY_BYTES,
     connect,
     fault_of,
+    listed_by,
     reason_of,
 )
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
@@ -45,7 +46,6 @@ from ttsgraph.models.client import (
     Completion,
     Request,
     Sampling,
-    whole_text,
 )
 from ttsgraph.models.dialect import Dialect, Habits, habit_name
 
@@ -172,11 +172,8 @@ class OpenAIClient(Client):
         options = self._options[model]
         try:
             async with asyncio.timeout(self._retries.timeout_s):
-                found = asking.models.list(
-                    extra_headers=options.get("headers"),
-                    extra_query=dict(options.get("params", {})),
-                )
-                return {redact(whole_text(model.id)) async for model in found}
+                headers = options.get("headers", {})
+                return set(map(redact, await listed_by(asking, headers, options.get("params", {}))))
         except Exception as error:  # whatever a server that is none of models makes of it
             if isinstance(error, openai.APIStatusError) and error.status_code in _UNLISTED:
                 return None
@@ -341,7 +338,7 @@ class OpenAIClient(Client):
             server.failed(fault, started)
             charge.sent = False
             if fault.charged:
-                charge.lost()
+                charge.lost(fault.tokens)
             raise fault from None
         else:
             server.succeeded()

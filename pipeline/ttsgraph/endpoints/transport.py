@@ -25,13 +25,14 @@ import openai
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.models.client import whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
 
 NO_CONNECTION = "connection refused or broken"
 LONGEST_RETRY_AFTER_S = 600.0
-_OVERFLOW = re.compile(
+OVERFLOW = re.compile(
     r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long",
     re.IGNORECASE,
 )
@@ -90,6 +91,26 @@ def ask_once(
         return thread.submit(asyncio.run, asked()).result()
 
 
+async def listed_by(
+    client: openai.AsyncOpenAI, headers: Mapping[str, Any], query: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Name -> entry of each model that /models lists: under `data` as OpenAI has it, under
+    `models`, or bare. Raises Fault for what is no such list, and what the package raises.
+    """
+    data: Any = await client.get(
+        "/models", cast_to=object, options={"headers": headers, "params": query}
+    )
+    rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
+    entries = rows if isinstance(rows, list) else [None]
+    found = {}
+    for entry in entries:
+        name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            raise Fault("no list of models is there")
+        found[whole_text(name)] = entry if isinstance(entry, dict) else {}
+    return found
+
+
 class _Bounded(httpx2.AsyncByteStream):
     """A body that is read, and unpacked where it is packed, up to a bound."""
 
@@ -136,7 +157,7 @@ def fault_of(error: Exception, where: str) -> Fault:
         return Fault("timed out", overload=True)
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
-        if status in (400, 413, 422) and _OVERFLOW.search(
+        if status in (400, 413, 422) and OVERFLOW.search(
             error.response.content.decode(errors="replace")
         ):
             raise ContextOverflow(f"{where}: the prompt does not fit the model's context") from None

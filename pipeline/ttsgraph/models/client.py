@@ -285,8 +285,10 @@ class Charge:
 
     sent = False
 
-    def lost(self) -> None:
-        """An attempt without an answer may be charged for all the same; here nobody counts."""
+    def lost(self, tokens: tuple[int, int] | None = None) -> None:
+        """An attempt without an answer may be charged for all the same, by so many tokens of prompt
+        and answer where that is told; here nobody counts.
+        """
 
 
 CHARGE: ContextVar[Charge] = ContextVar("CHARGE")

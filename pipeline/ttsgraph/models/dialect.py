@@ -126,6 +126,19 @@ class Dialect:
             named = "n"
         return None if named is None else replace(self, left_out=self.left_out | {named})
 
+    def with_less(self, body: Mapping[str, Any]) -> Dialect | None:
+        """How to ask the same after a refusal that names nothing: without one more parameter, then
+        with the other name for the bound on tokens, then without a system message. None where
+        nothing is left to try.
+        """
+        if name := next((name for name in _LEAST_MISSED if name in body), None):
+            return replace(self, left_out=self.left_out | {name})
+        if "max_tokens" in body:
+            return replace(self, left_out=self.left_out | {"max_tokens"})
+        if any(message["role"] == "system" for message in body["messages"]):
+            return replace(self, system=False)
+        return None
+
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
         return replace(

@@ -37,7 +37,7 @@ from ttsgraph.models.client import (
     Request,
     Wrapper,
 )
-from ttsgraph.pool.spec import ModelPool
+from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
@@ -328,13 +328,17 @@ class Meter:
 class _Charge(Charge):
     """Of a call for which so much is held back."""
 
-    def __init__(self, meter: Meter, most: Spent) -> None:
+    def __init__(self, meter: Meter, most: Spent, price: Price) -> None:
         self._meter = meter
         self._most = most
+        self._price = price
 
-    def lost(self) -> None:
-        """Count the attempt in full. Raises LimitReached where another one does not fit."""
-        self._meter.lost(self._most)
+    def lost(self, tokens: tuple[int, int] | None = None) -> None:
+        """Count the attempt, in full where its tokens are not told. Raises LimitReached where
+        another one does not fit.
+        """
+        told = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
+        self._meter.lost(told or self._most)
 
 
 class MeteredClient(Wrapper):
@@ -362,7 +366,7 @@ class MeteredClient(Wrapper):
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
         await self._meter.hold(most)
-        charge = _Charge(self._meter, most)
+        charge = _Charge(self._meter, most, self._pool[request.model].price)
         counting = CHARGE.set(charge)
         try:
             return self._paid(request, await call)
@@ -378,10 +382,8 @@ class MeteredClient(Wrapper):
         """The most that one attempt of a call can take."""
         per_byte = self._most_per_byte.get(request.model, 1.0)
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
-        price = self._pool[request.model].price
         written = request.sampling.max_tokens
-        dearest = max(price.completion, price.reasoning or 0.0)
-        return Spent((price.prompt * read + dearest * written) / 1e6, read + written)
+        return Spent(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
@@ -390,6 +392,11 @@ class MeteredClient(Wrapper):
         price = self._pool[request.model].price.of(completion)
         self._meter.pay(completion, price)
         return completion
+
+
+def _dearest(price: Price, read: int, written: int) -> float:
+    """Dollars of so many tokens, as if all that were written were reasoning."""
+    return (price.prompt * read + max(price.completion, price.reasoning or 0.0) * written) / 1e6
 
 
 def _bytes_of(request: Request) -> int:

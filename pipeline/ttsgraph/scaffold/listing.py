@@ -12,7 +12,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint
-from ttsgraph.endpoints.transport import ask_once, reason_of
+from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
 
 TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)
@@ -59,12 +59,8 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
         header = {"Authorization": openai.Omit(), endpoint.key_header: key}
 
     async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
-        found = client.with_options(max_retries=1).models.list(
-            extra_headers=header, extra_query=dict(endpoint.query)
-        )
-        entries = {
-            redact(model.id): dict(model) | (model.model_extra or {}) async for model in found
-        }
+        found = await listed_by(client.with_options(max_retries=1), header, dict(endpoint.query))
+        entries = {redact(name): entry for name, entry in found.items()}
         unpriced = entries and not _priced(entries) and endpoint.key_header is None
         return entries, await _litellm_prices(client) if unpriced else {}
 

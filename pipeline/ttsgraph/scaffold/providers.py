@@ -4,21 +4,28 @@ each is asked one question.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, InputError
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    EndpointError,
+    InputError,
+    RunStopped,
+)
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.endpoints.wire import probe
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS, Dialect
+from ttsgraph.pool.spec import Price
 from ttsgraph.pool.variants import variant_name
 from ttsgraph.scaffold.listing import ListPrice, models_at
-from ttsgraph.scaffold.names import require_name
 
 MOST_MODELS = 12
 """Of a list, that are taken without a choice."""
@@ -26,7 +33,9 @@ MOST_MODELS = 12
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 PLENTY = 8192
 LEAST_ROOM = 512
-TRIES = Retries(2, 0.5, 120)
+TRIES = Retries(8, 1.0, 300)
+"""Patience with a server that loads a model first, or is busy."""
+
 EFFORT = "low"
 
 AskPrice = Callable[[str], float]
@@ -47,27 +56,31 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """A model that answered: its entry in a profile's pool, what it takes for an answer, and what
-    was made of it in a line.
+    """A model that answered: its entry in a profile's pool, all calls that were made of it, the one
+    that a search would make, what each member of the pool that it is reads and writes, and what was
+    made of it in a line.
     """
 
     name: str
     entry: Mapping[str, Any]
+    calls: tuple[Completion, ...]
     completion: Completion
+    lengths: Mapping[str, Mapping[str, float]]
     line: str
 
     @property
-    def reasons(self) -> bool:
-        """Whether it thinks before it answers."""
-        told = self.completion
-        return bool(told.reasoning or told.reasoning_tokens) or (told.cut and not told.text)
+    def price(self) -> Price:
+        """Dollars per million tokens."""
+        return Price(**self.entry["price"])
 
-    def dollars(self, room: int) -> float:
-        """Of a call like the one that was made, its answer within so many tokens."""
-        price = self.entry["price"]
-        written = min(self.completion.completion_tokens, room)
-        read = self.completion.prompt_tokens
-        return float(read * price["prompt"] + written * price["completion"]) / 1e6
+    @property
+    def speed(self) -> list[float]:
+        """Seconds for each token of a prompt and of an answer, by its quickest answer: as good as
+        all are of the latter.
+        """
+        quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
+        each_s = quickest.latency_s / max(1, quickest.completion_tokens)
+        return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
 
 
 def candidates(
@@ -85,7 +98,12 @@ def candidates(
                 f"{provider.url}: expected its key in the environment variable"
                 f" {provider.key_env}, which is not set; export it and start again"
             )
-        listed = models_at(Endpoint((provider.url,), "", provider.key_env), True)
+        try:
+            listed = models_at(Endpoint((provider.url,), "", provider.key_env), True)
+        except EndpointError:
+            if not provider.models:
+                raise
+            listed = None  # whether those that were chosen are there is found out by asking them
         chosen = provider.models or tuple(_chat_models(provider.url, list(listed or ())))
         for served_as in chosen:
             if listed is not None and served_as not in listed:
@@ -127,8 +145,7 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
 
 def _name(served_as: str, url: str, pool: Mapping[str, Any]) -> str:
     """A name of its own, from what the endpoint calls it."""
-    name = served_as.rsplit("/", 1)[-1].replace(":", "-")
-    require_name(name, "a model")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", served_as.rsplit("/", 1)[-1]).strip("._-") or "model"
     if name not in pool:
         return name
     host = (urlsplit(url).hostname or "other").replace(".", "-")
@@ -206,69 +223,80 @@ async def ask_each(
         )
         for name, entry in pool.items()
     }
-    found = []
-    lines = []
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
+    sampling = Sampling(temperature, 1.0, LEAST_ROOM)
     try:
-        for name, entry in pool.items():
-            request = Request(name, "probe", messages, Sampling(temperature, 1.0, LEAST_ROOM))
-            try:
-                completion = await client.complete(request)
-                if completion.cut:
-                    more = Sampling(temperature, 1.0, LEAST_ROOM * ROOM * ROOM)
-                    completion = await client.complete(Request(name, "probe", messages, more))
-            except (CallFailed, ContextOverflow) as error:
-                lines.append(f"{name} is left out, as it did not answer: {error}")
-                continue
-            found.append(await _described(client, name, entry, request, completion))
+        told = await asyncio.gather(
+            *(
+                _described(client, entry, Request(name, "probe", messages, sampling))
+                for name, entry in pool.items()
+            )
+        )
     finally:
         await client.aclose()
+    found = [each for each in told if isinstance(each, AskedModel)]
+    lines = [each for each in told if isinstance(each, str)]
     if not found:
-        raise EndpointError(f"expected a model that answers, found none: {'; '.join(lines)}")
+        others = f"; nor did {len(lines) - 1} others" if len(lines) > 1 else ""
+        raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
     return found, lines
 
 
 async def _described(
-    client: OpenAIClient,
-    name: str,
-    entry: Mapping[str, Any],
-    request: Request,
-    completion: Completion,
-) -> AskedModel:
-    """What an answer says of a model."""
+    client: OpenAIClient, entry: Mapping[str, Any], request: Request
+) -> AskedModel | str:
+    """What its answers say of a model, or why it is left out."""
+    name = request.model
+    calls = []
+    try:
+        calls.append(await client.complete(request))
+        if calls[0].cut:
+            roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
+            request = replace(request, sampling=roomy)
+            calls.append(await client.complete(request))
+        completion = calls[-1]
+        if not any(entry["price"].values()):  # its speed counts, which a cold start does not show
+            calls.append(await client.complete(request))
+    except (CallFailed, ContextOverflow, RunStopped) as error:
+        hint = ""
+        if getattr(error.__cause__, "status", None) in (401, 403) and "api_key_env" not in entry:
+            hint = "; --key-env names the variable with its key"
+        return f"{name} is left out, as it did not answer: {error}{hint}"
     dialect = client.manner(request)
     price = entry["price"]
     told = {key: value for key, value in entry.items() if key != "_where"} | _asked(dialect)
     parts = [f"${price['prompt']:g} and ${price['completion']:g} a million tokens"]
     parts[0] += f" ({entry['_where']})"
-    model = AskedModel(name, told, completion, "")
-    if model.reasons:
+    lengths = {name: _lengths(completion)}
+    if _reasons(completion):
         parts.append(f"thinks before it answers ({completion.completion_tokens} tokens)")
-        if await _takes_effort(client, name):
+        if (less := await _with_less_effort(client, request)) is not None:
+            calls.append(less)
             told["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
-            parts.append(f"{name}:{EFFORT} thinks less")
+            lengths[variant_name(name, EFFORT)] = _lengths(less)
+            parts.append(f"{name}:{EFFORT} thinks less ({less.completion_tokens})")
     if dialect.words:
         parts.append(f"asked {dialect.words}")
     if completion.estimated:
         parts.append("tells no token counts: its costs are estimated")
-    return AskedModel(name, told, completion, f"{name}: {'; '.join(parts)}")
+    return AskedModel(name, told, tuple(calls), completion, lengths, f"{name}: {'; '.join(parts)}")
 
 
-async def _takes_effort(client: OpenAIClient, name: str) -> bool:
-    """Whether a model can be told to think less."""
-    plain = probe(name)
-    sampling = Sampling(
-        None,
-        max_tokens=LEAST_ROOM,
-        reasoning_effort=EFFORT,
-        left_out=plain.sampling.left_out,
-    )
-    request = Request(name, "probe", plain.messages, sampling)
+def _reasons(told: Completion) -> bool:
+    """Whether a model thinks before it answers."""
+    return bool(told.reasoning or told.reasoning_tokens) or (told.cut and not told.text)
+
+
+async def _with_less_effort(client: OpenAIClient, request: Request) -> Completion | None:
+    """The same with less effort; None of a model that can't be told to think less."""
+    known = tuple(client.manner(request).left_out - set(TOKENS_KEYS))
+    sampling = replace(request.sampling, reasoning_effort=EFFORT, left_out=known)
+    request = replace(request, sampling=sampling)
     try:
-        await client.complete(request)
-    except (CallFailed, ContextOverflow):
-        return False
-    return "reasoning_effort" not in client.manner(request).left_out
+        found = await client.complete(request)
+    except (CallFailed, ContextOverflow, RunStopped):
+        return None
+    return None if "reasoning_effort" in client.manner(request).left_out else found
 
 
 def _asked(dialect: Dialect) -> dict[str, Any]:
@@ -283,26 +311,22 @@ def _asked(dialect: Dialect) -> dict[str, Any]:
     return told
 
 
-def lengths(model: AskedModel) -> list[tuple[str, dict[str, float]]]:
-    """What the model, and each variant of it, reads and writes, by the one call that was made of it
-    (`Lengths`): costs go by it until a search has measured more.
+def _lengths(told: Completion) -> dict[str, float]:
+    """What a member reads and writes, by the one call that was made of it (`Lengths`): costs go by
+    it until a search has measured more.
     """
-    told = model.completion
-    seen = max(1, told.completion_tokens - told.reasoning_tokens)
-    known = {
+    return {
         "prompt_tokens": float(told.prompt_tokens),
         "generated_tokens": float(max(1, told.completion_tokens)),
-        "read_tokens": float(seen),
+        "read_tokens": float(max(1, told.completion_tokens - told.reasoning_tokens)),
         "more_tokens": 0.0,
     }
-    variants = [variant_name(model.name, name) for name in model.entry.get("variants", {})]
-    return [(name, known) for name in (model.name, *variants)]
 
 
 def room_for(found: Sequence[AskedModel]) -> int:
-    """Tokens that answers get: more where models think before they answer."""
-    longest = max((each.completion.completion_tokens for each in found if each.reasons), default=0)
+    """Tokens that answers get: more where models think before they answer, or talk much."""
+    longest = max(each.completion.completion_tokens for each in found)
     room = LEAST_ROOM
-    while longest and room < PLENTY and room < ROOM * longest:
+    while room < PLENTY and room < ROOM * longest:
         room *= 2
     return room
