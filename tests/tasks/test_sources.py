@@ -75,7 +75,7 @@ def test_a_file_is_read_in_order_and_a_compressed_one_the_same(tmp_path):
             b'{"question": "?"}\n\n{"question"\n',
             r"q\.jsonl:3: expected a JSON object, but .* at column \d+",
         ),
-        (b"[1]\n", r"q\.jsonl:1: expected a JSON object, found list"),
+        (b"[1]\n", r"q\.jsonl:1: expected a JSON object, found int"),
         (
             gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-20],
             r"q\.jsonl\.gz: expected JSON lines, but it can't be read",

@@ -125,7 +125,7 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     What is no such file is written below `state` as one, under a name made of its content. Raises
     InputError.
     """
-    if isinstance(questions, str | Path) and Path(questions).suffix not in TABLES:
+    if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
         return Path(questions)
     rows = _rows(questions)
     text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)

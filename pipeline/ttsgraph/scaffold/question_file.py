@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.scaffold.kinds import MOST_LABELS, labels_of
 from ttsgraph.tasks import TASKS, get_task
+from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.letters import LETTERS
 from ttsgraph.tasks.math import fraction_of, normalise
 from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS, normalised
@@ -23,14 +25,29 @@ from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 QUESTIONS = (*QUESTION_FIELDS, "problem", "query", "instruction", "q", "user", "content")
 _NAMED = ("correct answer", "right answer", "expected answer", "expected output", "answer key")
-ANSWERS = (*ANSWER_FIELDS, *_NAMED, "gold", "solution", "response", "correct", "ground truth", "a")
+_SHORT = ("gold", "solution", "response", "correct", "ground truth", "a", "key", "cop", "assistant")
+ANSWERS = (*ANSWER_FIELDS, *_NAMED, *_SHORT)
 CHOICES = ("choices", "options", "answer choices", "alternatives")
-_ONE_CHOICE = re.compile(r"(?:option|choice|answer)?[ _]?([a-j]|\d)", re.IGNORECASE)
-_LETTERED = re.compile(r"(?:^|[\s;,|])\(?([A-J])[).:]\s*")
-_SEPARATORS = ("\n", "|", ";", ",")
+CONTEXTS = ("instruction", "context", "passage", "article", "document", "paragraph", "background")
+"""Columns that a question is not whole without."""
+
+_PART = {"text", "value", "content", "stem"}
+_ASKS = {"question", "prompt", "problem"}
+_ANSWERS = {"answer", "correct", "gold", "expected"}
+_ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
+_WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?s?(?: ?\d)?")
+_LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
+_LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
+_PICKED = re.compile(
+    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-j]|\d)[)\].:]*(?:\s+(.+))?", re.I | re.S
+)
+_SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 SHORT_WORDS = 5
 LONG_TOKENS = 6000
 LOPSIDED = 0.95
+MOST_ODD = 0.1
+"""Share of the rows that may be left out as their answers can't be read."""
+
 IDS = ("id", "unique id", "task id", "index", "")
 
 
@@ -60,15 +77,20 @@ def look_at(path: Path, kind: str | None = None) -> Looked:
     raw = [row for _, row in load_rows(JsonlSource(kind="jsonl", path=path), 0)]
     if kind is not None and kind not in ("exact", "choice", "number", "math", "similarity"):
         return Looked(tuple(raw), kind, {}, (f"{path.name}: {len(raw)} questions of kind {kind}",))
+    raw = [_flat(row) for row in raw]
     columns = list(dict.fromkeys(name for row in raw for name in row))
-    question = _column(path, columns, QUESTIONS, "questions", 0)
-    answer = _column(path, columns, ANSWERS, "answers", 1)
+    question = _column(path, columns, QUESTIONS, _ASKS, "questions", 0)
+    answer = _column(path, columns, ANSWERS, _ANSWERS, "answers", 1)
     choices = _choice_columns(columns, question, answer)
-    rows = [_row(row, question, answer, choices) for row in raw]
+    context = [c for c in columns if c not in (question, *choices) and _plain(c) in CONTEXTS]
+    rows = [_row(row, [*context, question], answer, choices) for row in raw]
     whole = [row for row in rows if row["question"] and row["answer"] not in ("", [])]
     kept, dropped = _without_conflicts(whole)
     told = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
-    lines = [told + (f", choices from {', '.join(map(repr, choices))}" if choices else "")]
+    told += f", choices from {_names(choices)}" if choices else ""
+    told += f", below what {_names(context)} says" if context else ""
+    unused = [name for name in columns if name not in (question, answer, *choices, *context)]
+    lines = [told + (f"; not used: {_names(unused)}" if unused else "")]
     if len(whole) < len(rows):
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
     lines += dropped
@@ -81,22 +103,68 @@ def look_at(path: Path, kind: str | None = None) -> Looked:
             f"the longest question has about {longest} tokens: see that the models' contexts hold"
             " several answers to it"
         )
-    task = get_task(found, grading)
-    for number, row in enumerate(kept, 1):  # what can't be read is said now
-        task.parse(row, f"{path.name}: question {number}")
+    kept = _readable(path, kept, get_task(found, grading), lines)
     return Looked(tuple(kept), found, grading, tuple(lines))
 
 
+def _readable(
+    path: Path, rows: Sequence[dict[str, Any]], task: Task, lines: list[str]
+) -> list[dict[str, Any]]:
+    """The rows that the kind can read. Raises DataError where many can't be."""
+    kept = []
+    odd = []
+    for number, row in enumerate(rows, 1):
+        try:
+            task.parse(row, f"{path.name}: question {number}")
+            kept.append(row)
+        except DataError as error:
+            odd.append(error)
+    if len(odd) > MOST_ODD * len(rows):
+        raise odd[0]
+    if odd:
+        lines.append(f"{len(odd)} questions can't be graded and are left out; first: {odd[0]}")
+    return kept
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns[:6])) + (" ..." if len(columns) > 6 else "")
+
+
+def _flat(row: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """A row with what it has inside under names such as `input.question`, and what is said in
+    messages under their roles.
+    """
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and _plain(name) not in CHOICES:
+            found |= _flat(value, f"{head}{name}.")
+        elif value and _plain(name) in ("messages", "conversation") and isinstance(value, list):
+            found |= {str(said.get("role")): said.get("content") for said in value}
+        else:
+            found[f"{head}{name}"] = value
+    return found
+
+
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", " ", str(name)).strip(" \ufeff?:").lower()
+    """A name in lower-case words: of one inside another the last, unless it tells nothing."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
+    parent, _, last = words.rpartition(".")
+    return parent.rpartition(".")[2] if parent and last in _PART else last
 
 
-def _column(path: Path, columns: Sequence[str], names: Sequence[str], what: str, place: int) -> str:
-    """The column of this name; of two columns, the one in this place."""
+def _column(
+    path: Path, columns: Sequence[str], names: Sequence[str], words: set[str], what: str, place: int
+) -> str:
+    """The column of this name, or the only one with such a word in its name; of two columns, the
+    one in this place.
+    """
     plain = {_plain(column): column for column in reversed(columns)}
     for name in names:
         if name in plain:
             return plain[name]
+    alike = [c for n, c in plain.items() if words & set(n.split()) and not _ONE_CHOICE.fullmatch(n)]
+    if len(alike) == 1:
+        return alike[0]
     others = [column for column in columns if _plain(column) not in IDS]
     if len(others) == 2:
         return others[place]
@@ -114,21 +182,41 @@ def _choice_columns(columns: Sequence[str], question: str, answer: str) -> list[
     if whole:
         return whole[:1]
     single = [column for column in others if _ONE_CHOICE.fullmatch(_plain(column))]
-    return single if len(single) >= 2 else []
+    wrong = [column for column in others if _WRONG.fullmatch(_plain(column))]
+    return single if len(single) >= 2 else [answer, *wrong] if wrong else []
 
 
 def _row(
-    row: Mapping[str, Any], question: str, answer: str, choices: Sequence[str]
+    row: Mapping[str, Any], asked: Sequence[str], answer: str, choices: Sequence[str]
 ) -> dict[str, Any]:
     """A row under the names that kinds read."""
     given = row.get(answer)
     found = [_text(each) for each in given] if isinstance(given, list) else _text(given)
-    told: dict[str, Any] = {"question": _text(row.get(question)), "answer": found}
+    texts = [text for column in asked if (text := _text(row.get(column)))]
+    told: dict[str, Any] = {"question": "\n\n".join(texts), "answer": found}
+    if not _text(row.get(asked[-1])):
+        told["question"] = ""
     if len(choices) == 1:
         told["choices"] = _parts(row.get(choices[0]))
     elif choices:
-        told["choices"] = [text for column in choices if (text := _text(row.get(column)))]
+        cells = [row.get(column) for column in choices]
+        parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
+        told["choices"] = [text for part in parts if (text := _text(part))]
+    if answer in choices:  # beside the wrong ones: in an order that tells nothing
+        told["choices"].sort(key=lambda text: crc32(f"{told['question']} {text}".encode()))
+    elif told.get("choices") and isinstance(found, str):
+        told["answer"] = _picked(found, told["choices"])
     return told
+
+
+def _picked(answer: str, choices: Sequence[str]) -> str:
+    """An answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's text."""
+    same = [choice for choice in choices if normalised(choice) == normalised(answer)]
+    if same or (found := _PICKED.fullmatch(answer)) is None:
+        return answer
+    if (rest := found[2]) is None:
+        return found[1].upper()
+    return next((each for each in choices if normalised(each) == normalised(rest)), answer)
 
 
 def _text(value: Any) -> str:
@@ -140,7 +228,10 @@ def _parts(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         value = value.get("text", list(value.values()))
     if isinstance(value, list):
-        return [_text(each) for each in value]
+        told = [each if isinstance(each, Mapping) else {"text": each} for each in value]
+        return [
+            _text(next((e[n] for n in ("text", "content", "value") if n in e), e)) for e in told
+        ]
     text = _text(value)
     if text[:1] in "[{":
         for written in (text, text.replace("'", '"')):
@@ -149,9 +240,12 @@ def _parts(value: Any) -> list[str]:
             except ValueError:
                 continue
         text = text.strip("[]")
-    lettered = _LETTERED.split(text)
-    if len(lettered) >= 5 and lettered[1::2] == list(LETTERS[: len(lettered) // 2]):
-        return [part.strip(" ;,|\n") for part in lettered[2::2]]
+    marks = list(_LABEL.finditer(text))
+    labels = "".join(mark[1] or mark[2] for mark in marks)
+    if len(marks) > 1 and not marks[0].start() and any(map(str.startswith, _LABELS, [labels] * 4)):
+        ends = [mark.start() for mark in marks[1:]] + [len(text)]
+        parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
+        return [part.strip(" ;,|/\n") for part in parts]
     separator = next((each for each in _SEPARATORS if each in text), None)
     return [part.strip(" '\"") for part in text.split(separator) if part.strip()]
 

@@ -131,7 +131,7 @@ def _place_of(name: str, file: Path) -> Path:
     """
     if file.resolve().is_relative_to(INPUTS.resolve()):
         return INPUTS / file.resolve().relative_to(INPUTS.resolve())
-    kept = file.suffix if file.suffix in TABLES else ".jsonl"
+    kept = file.suffix if file.suffix.lower() in TABLES else ".jsonl"
     place = INPUTS / f"{name}{kept}{'.gz' if file.suffix == '.gz' else ''}"
     if place.exists() and place.read_bytes() != file.read_bytes():
         raise InputError(

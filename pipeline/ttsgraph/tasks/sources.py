@@ -4,13 +4,17 @@ made-up ones, and mixtures.
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
+import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
@@ -30,11 +34,9 @@ from ttsgraph.tasks.evaluations import (
 )
 from ttsgraph.tasks.mmlu_flan import flan_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 T = TypeVar("T")
-TABLES = (".csv", ".parquet")
+TEXT_TABLES = (".csv", ".tsv")
+TABLES = (*TEXT_TABLES, ".parquet")
 
 
 class _Source(BaseModel):
@@ -128,17 +130,20 @@ class MlflowSource(_Source):
 
 
 class JsonlSource(_Source):
-    """A file with one JSON object a line, or the same with gzip (.gz); or a table of questions
-    (.csv, .parquet).
+    """A file with one JSON object a line, or the same with gzip (.gz), or a list of them (.json);
+    or a table of questions (.csv, .tsv, .parquet).
     """
 
     kind: Literal["jsonl"]
     path: Path
-    """the file: .jsonl, .jsonl.gz, .csv or .parquet"""
+    """the file: .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet"""
 
     def rows(self, seed: int) -> Rows:
         """Its lines."""
-        return _table_rows(self.path) if self.path.suffix in TABLES else _jsonl_rows(self.path)
+        suffix = self.path.suffix.lower()
+        if suffix == ".parquet":
+            return _parquet_rows(self.path)
+        return _csv_rows(self.path) if suffix in TEXT_TABLES else _jsonl_rows(self.path)
 
 
 class PackageSource(_Source):
@@ -307,37 +312,78 @@ def _read(path: Path, read: Callable[[Path], T], what: str) -> T:
         raise DataError(f"{path}: expected {what}, but it can't be read: {error}") from None
 
 
-def _table_rows(path: Path) -> Rows:
-    table = _read(path, _table, "a table of questions")
-    if table.empty:
-        raise DataError(f"{path}: expected at least one question, found an empty table")
+def _parquet_rows(path: Path) -> Rows:
+    import pandas as pd  # slow to import, and needed for these tables alone
+
+    table = _read(path, pd.read_parquet, "a table of questions")
     # Plain values, as a file of JSON lines has them.
     rows = json.loads(table.to_json(orient="records", force_ascii=False))
-    return [(f"{path.name}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
+    return _some(path, [(f"{path.name}:{number}", dict(row)) for number, row in enumerate(rows, 1)])
 
 
-def _table(path: Path) -> pd.DataFrame:
-    import pandas as pd  # slow to import, and needed for tables alone
+def _csv_rows(path: Path) -> Rows:
+    """The rows of a table as text, its columns parted by what parts the names of most."""
+    text = _read(path, _text, "a table of questions")
+    names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
+    csv.field_size_limit(sys.maxsize)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=names.count))
+    found = [line for line in lines if any(cell.strip() for cell in line)]
+    rows = []
+    for number, line in enumerate(found[1:], 1):
+        where = f"{path.name}:{number}"
+        if any(cell.strip() for cell in line[len(found[0]) :]):
+            raise DataError(
+                f"{where}: expected {len(found[0])} columns, found {len(line)}; put texts with a"
+                " separator in them into double quotes"
+            )
+        cells = line + [""] * (len(found[0]) - len(line))
+        rows.append((where, dict(zip(found[0], cells, strict=False))))
+    return _some(path, rows)
 
-    if path.suffix == ".csv":
-        return pd.read_csv(path, dtype=str, keep_default_na=False)
-    return pd.read_parquet(path)
+
+def _some(path: Path, rows: Rows) -> Rows:
+    if not rows:
+        raise DataError(f"{path}: expected at least one question, found an empty file")
+    return rows
 
 
 def _text(path: Path) -> str:
+    """A file's text, in the encoding that it begins with, else UTF-8 or that of Windows."""
     data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if path.suffix.lower() not in TEXT_TABLES:
+            raise
+        return data.decode("cp1252")
+
+
+def _listed(text: str, path: Path) -> list[Any] | None:
+    """The rows of a file that is one JSON list, or (.json) an object that holds one."""
+    try:
+        data = json.loads(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
+    except ValueError:
+        return None
+    if isinstance(data, dict):
+        data = next((each for each in data.values() if isinstance(each, list)), [data])
+    return data
 
 
 def _jsonl_rows(path: Path) -> Rows:
     text = _read(path, _text, "JSON lines")
+    listed = _listed(text, path)
+    # A string may hold other line separators than this.
+    lines = text.split("\n") if listed is None else listed
     rows = []
-    for number, line in enumerate(text.split("\n"), 1):  # a string may hold other line separators
-        if not line.strip():
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, str) and not line.strip():
             continue
         where = f"{path.name}:{number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line) if listed is None else line
         except json.JSONDecodeError as error:
             raise DataError(
                 f"{where}: expected a JSON object, but {error.msg} at column {error.colno}"
@@ -345,9 +391,7 @@ def _jsonl_rows(path: Path) -> Rows:
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
         rows.append((where, row))
-    if not rows:
-        raise DataError(f"{path}: expected at least one question, found an empty file")
-    return rows
+    return _some(path, rows)
 
 
 def _loaded(
