@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,9 +69,7 @@ def init(
     Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
     """
     from ttsgraph.api import project
-    from ttsgraph.endpoints import learning
 
-    logging.getLogger(learning.__name__).setLevel(logging.ERROR)  # each model's line says it
     pairs = ctx.meta[ORDER]
     asking = (lambda words: float(typer.prompt(words, type=float))) if sys.stdin.isatty() else None
     lines = project.init(

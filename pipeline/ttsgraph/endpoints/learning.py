@@ -31,7 +31,7 @@ LONGEST_SAID = 200
 """Characters of a server's words that an error shows."""
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def refusal_of(error: Exception) -> Refusal | None:
@@ -157,7 +157,7 @@ class Learned:
     def _settle(self, dialect: Dialect) -> None:
         if (joined := self.dialect.joined(dialect)) != self.dialect:
             self.dialect = joined
-            _log.warning(
+            log.warning(
                 "%s refuses or ignores some of what it is asked with; it is asked %s",
                 self.where,
                 joined.words,

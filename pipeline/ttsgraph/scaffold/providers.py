@@ -19,6 +19,7 @@ from ttsgraph.base.errors import (
     InputError,
     RunStopped,
 )
+from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
@@ -225,6 +226,7 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
+    learning.log.disabled = True  # each model's line says what it refuses
     try:
         told = await asyncio.gather(
             *(
@@ -233,6 +235,7 @@ async def ask_each(
             )
         )
     finally:
+        learning.log.disabled = False
         await client.aclose()
     found = [each for each in told if isinstance(each, AskedModel)]
     lines = [each for each in told if isinstance(each, str)]
