@@ -4,6 +4,7 @@ them.
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,7 @@ TASK_ROWS = {
 }
 """One row a task; a new task needs one here."""
 
+DATA = Path(__file__).parents[1] / "data"
 MATH = get_task("math")
 MMLU = get_task("mmlu")
 HUMANEVAL = get_task("humaneval")
@@ -174,6 +176,18 @@ def test_a_registered_task_is_known_by_its_name():
 )
 def test_math_reads_the_final_answer(text, answer):
     assert MATH.extract(text) == answer
+
+
+def test_math_reads_no_more_and_no_less_than_a_reply_says():
+    """Lines of: the right answer, how the reply is to be graded, the reply (⏎ ends its lines)."""
+    lines = (DATA / "math_replies.txt").read_text(encoding="utf-8").splitlines()
+    cases = [line.replace("⏎", "\n").split("\t") for line in lines]
+    misread = [
+        (right, reply, MATH.extract(reply))
+        for right, verdict, reply in cases
+        if MATH.grade(Question("q", "?", right), reply) is not (verdict == "right")
+    ]
+    assert misread == []
 
 
 @pytest.mark.parametrize(

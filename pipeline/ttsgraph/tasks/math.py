@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.formulas import UNSIGNED, formulas_in, has_words, in_latex
 from ttsgraph.tasks.rows import missing_field, row_id, text_field
 from ttsgraph.tasks.symbolic import FormulaComparer
 
@@ -23,60 +24,103 @@ MAX_SYMBOLIC = 200
 AT_START = 500
 AT_END = 3000
 MOST_STATED = 20
+MOST_OF_SENTENCE = 500
 """Characters of a reply, or of what follows its thoughts, that an answer is looked for in."""
 
-# Atomic groups (?>...), because "100,200,300, ..." can be cut into thousands in exponentially many
-# ways.
-_UNSIGNED = r"(?>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,400})(?:\.\d{1,400})?|\.\d{1,400})"
-_PLAIN = re.compile(rf"[+-]?{_UNSIGNED}")
-_GROUP = r"\{(?:[^{}]|\{[^{}]{0,80}\}){0,120}\}"
-_ATOM = (
-    rf"(?:\\(?:d|t)?frac\s?(?:{_GROUP}\s?{_GROUP}|\d\d)|\\sqrt(?:\[\d+\])?\s?(?:{_GROUP}|\d)|√\d+"
-    rf"|\\(?:pi|infty|theta|alpha|beta)(?![A-Za-z])|[π∞]|{_UNSIGNED})"
-)
-_SCRIPT = rf"(?:[\^_](?:{_GROUP}|\\circ|-?\w)|!|°)"
-# A value as a whole: sign, factors with their powers and bases, a ratio, a mixed number.
-_VALUE = (
-    rf"(?:(?<![\w)\]}}.])[-+±]\s?|(?<![\d.^_]))(?:{_UNSIGNED}(?:\s+|\s*and\s+)\d+/\d+|\d{{1,9}}:\d{{1,9}}(?![\d:])"
-    rf"|{_ATOM}{_SCRIPT}{{0,2}}(?:\s?(?:\\cdot|\\times|[*/×·])?\s?{_ATOM}{_SCRIPT}{{0,2}}){{0,4}}(?:(?<=\d)i\b)?)"
-)
-_NUMBER = re.compile(_VALUE)
-_ENTRY = (
-    rf"\s{{0,3}}(?:-?\s?{_ATOM}{_SCRIPT}{{0,2}}(?:\s?[-+*/]?\s?{_ATOM}){{0,4}}|-?\\?infty|-∞)"
-    r"\s{0,3}"
-)
-# A point, an interval, a set or a union of intervals: one answer, not one of its numbers.
-_TUPLE = rf"(?:\\left\s?)?(?:\\\{{|[(\[]){_ENTRY}(?:,{_ENTRY}){{1,9}}(?:\\right\s?)?(?:\\\}}|[)\]])"
-_TERM = r"(?:\\[a-z]{1,12}|(?<![A-Za-z])[A-Za-z](?![A-Za-z])|[\d{}()^_.!])"
-# A formula without spaces: "x^2+2x+1", "3+4i", "n^2".
-_JOINED = (
-    rf"(?<![\w\\]){_TERM}{{1,40}}(?:[-+*/=]{_TERM}{{1,40}}){{1,8}}(?<![.])"
-    r"|(?<![\w\\])(?<!\d )[a-z]\^\w"
-)
-_WHOLE = re.compile(rf"{_TUPLE}(?:\s?(?:\\cup|∪|U)\s?{_TUPLE}){{0,3}}|{_JOINED}|{_VALUE}")
+_PLAIN = re.compile(rf"[+-]?{UNSIGNED}")
 _MIXED = re.compile(
-    r"(-?)(\d{1,30})(?:\s*and\s+|\s+)?(?:\\frac\{(\d{1,30})\}\{(\d{1,30})\}|(?<=[\s])(\d{1,30})/(\d{1,30}))"
+    r"(-?)(\d{1,30})(?:\s*and\s+|\s+|\+)?(?:\\frac\{(\d{1,30})\}\{(\d{1,30})\}|(?<=[\s])(\d{1,30})/(\d{1,30}))"
 )
-_RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d+)\}\{(\d+)\}|\\frac(\d)(\d)|(\d+)/(\d+))")
+_RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d+)\}\{(-?\d+)\}|\\frac(\d)(\d)|(\d+)/(\d+))")
+_POWER_OF_TEN = re.compile(rf"([+-]?{UNSIGNED})\\times10\^(?:\{{(-?\d{{1,3}})\}}|(\d))")
+_BASED = re.compile(r"([\dA-Z]{1,90})_\{?(\d{1,2})\}?")
 _ONLY_NUMBERS = re.compile(
-    rf"[\s=:*]*(-?{_UNSIGNED}(?:/\d+)?)(?:[\s,;]+-?{_UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
+    rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
 )
+# A model of texts goes on with questions of its own.
+_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)([^\n]*\d.*?)\n\s*(?:Q|Question)\s?\d*\s?:)")
 _STATED = re.compile(
-    r"(?i:\banswer(?:s|\*\*)?\s{0,3}(?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?"
-    r"(?:(?:is|are|would\sbe|should\sbe|must\sbe|will\sbe)(?:\s{0,3}:|\s(?:then|thus|therefore|simply|just))?|:|=))|####"
+    r"""(?i:\banswer(?:s|\*\*|\")?\s{0,3}
+      (?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?
+      (?:(?:is|are|(?:would|should|must|will)\sbe|comes\sout\sto|equals)
+         (?:\s{0,3}:|\s(?:then|thus|therefore|simply|just))?|:|=)
+    |答案\s?[是为]?:?|答え\s?[は:]|(?:^|\n)\W{0,3}(?:a|ans)\s?[:.](?!\w)
+    |\b(?:respuesta|réponse|antwort|ответ)\b[^\n:]{0,20}?(?:\b(?:es|est|ist|lautet)\b|:))|\#{4}""",
+    re.VERBOSE,
 )
-_INLINE = re.compile(r"\$\$?([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z]{2,}")
-_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s?\{[^{}]{0,400}\}|\\[A-Za-z]{1,40}")
 # What names a value: "x", "f(2)", "a_1", "AB", "\text{Area}", or arithmetic.
 _NAME = re.compile(
-    r"\s*(?:[A-Za-z](?:_\w|_\{\w+\}|')?(?:\([^()]{0,40}\))?|[A-Z]{2,3}|\\(?:angle|overline)\s?\{?\s?[A-Z]{1,3}\}?|\|?[A-Z]{1,2}\|?|\\text\{[^{}]*\}|[a-z]\s?[+*]\s?[a-z]|[^A-Za-z=]+)\s*"
+    r"""\s*(?:[A-Za-z](?:_\w|_\{\w+\}|')?(?:\([^()]{0,40}\))?|[A-Z]{2,3}
+    |\\(?:angle|overline)\s?\{?\s?[A-Z]{1,3}\}?|\|?[A-Z]{1,2}\|?|\\text\{[^{}]*\}
+    |[a-z]\s?[+*]\s?[a-z]|(?:[^A-Za-z=\\]|\\[A-Za-z]+)+)\s*""",
+    re.VERBOSE,
 )
 # Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a
 # matrix's rows stays.
-_SPACING = re.compile(r"(?<!\\)\\(?:left(?![A-Za-z])|right(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*")
-_THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:(?:left|right|displaystyle|bf|rm)(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*|[€£¥]"
+)
+_TAIL = re.compile(
+    r"""(?<=[\d}])\ ?(?:\\text\ ?\{\ *(?:percent|degrees?)\ *\}
+    |\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
+    re.VERBOSE,
+)
+_LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
+_RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
+_BRACKETED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\\})")
+_HALF = re.compile(r"[a-z](<|\\le ?|>|\\ge ?)([^<>=,]*?[\d}])")
+_RELATION = re.compile(r"[<>]|\\(?:[lg]eq?|neq?)(?![a-z])")
+_SAYS_MORE = re.compile(
+    r"^-?\d+[a-z]=|\\text ?\{[^{}]*\b(?:not|wrong|incorrect|than|least|most|to)\b"
+)
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(
+    rf"({UNSIGNED})\s?(?:\\text\{{)?\s?({'|'.join(_SCALES)}|hundred|dozen|and a half|halves|"
+    r"(?:third|quarter|four|fif|six|ten)(?:th)?s)\b\}?",
+    re.IGNORECASE,
+)
+_THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷", re.IGNORECASE)
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
+_SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
+# What is said of a value where it stands: that it is none, that it isn't it, that it is it again.
+_NONE_BEFORE = re.compile(
+    r"""(?i:\b(?:step|case|equation|theorem|lemma|problem|part|question|example|figure|line|section
+      |method|day|page|chapter|no\.?)\s?[\#(]?$)
+    |(?:(?i:\b(?:(?:less|more|fewer|greater|larger|bigger|other|rather)\s)?than|\bbetween|\bfrom
+      |\bexceeds|\babove|\bbelow|\btwice|\b(?:half|root|cube|square|power|percent|%|out|instead)\sof
+      |\b(?:divided|multiplied)\sby|\bplus|\btimes|\b(?:not|never|nor)|\bcannot|\banything\sbut
+      |\bexcept|\bexcluding|\btried|\ball)|n't)
+    (?:\s(?:the|be|is|equal|to|exactly|it|answer|think|believe|that|[a-z]\s?=))*\W{0,4}$""",
+    re.VERBOSE,
+)
+_NONE_AFTER = re.compile(
+    r"""\W{0,3}\s?(?:(?:but|that|it|this)\s)?(?:(?:is|are|was|does|do|would|can)\s?(?:n't|not\b)
+    |(?:is|are|was)\s(?:wrong|incorrect|extraneous|invalid|impossible)|doesn't|fails|squared|cubed
+    |(?:more|less|fewer)\sthan|plus|minus|times|divided|choose|out\sof|to\s(?:the|[\d$\\])
+    |(?:\\?%|percent)\sof|(?:equations?|unknowns?|steps?|parts?|variables|cases|methods)\b)""",
+    re.VERBOSE,
+)
+_AGAIN = re.compile(
+    r"""(?i:[\s,(]*(?:(?:or|which\s(?:is|simplifies\sto|equals)|that\sis|is|so)[\s,]*)*
+    (?:\\approx|~|(?:about|approximately|approx\.?|roughly|equivalently|(?:which|that)\sis,?
+    |which\ssimplifies\sto)\s)\s*)""",
+    re.VERBOSE,
+)
+_JOINS = re.compile(
+    r"(?i:[\s$.\\()]*(?:[,;]|\band\b|\bor\b)[\s$\\()]*(?:or\s|and\s)?(?:[a-z]\s?=\s?)?)"
+)
+_REGRETS = (
+    r"\b(?:wait|oops|correction|scratch that|on second thought|made an? (?:mistake|error)|"
+    r"(?:that|this|it)(?:'s| is| was) (?:wrong|incorrect|not right))\b"
+)
+_BOX_TAKEN_BACK = re.compile(f"(?i:{_REGRETS})")
+_TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|mistake|hmm)\b)")
+_UNKNOWN = re.compile(
+    r"""(?i:(?:can(?:not|'t)|unable\sto|could(?:n't|\snot))\s(?:be\s)?(?:determine|solve|answer|find|say)
+    |not\senough\sinformation|do(?:n't|\snot)\sknow|(?:is|are)\s(?:unclear|unknown)
+    |no\s(?:real\s)?(?:answer|solution)s?\b|insufficient)""",
+    re.VERBOSE,
+)
 _comparer = FormulaComparer()
 
 
@@ -133,63 +177,130 @@ class MathTask:
 def answer_in(text: str) -> str | None:
     r"""The final answer in normal form (see `normalise`), by the first rule that applies.
 
-    Values are taken whole: fractions, powers, bases, mixed numbers, points and intervals.
+    Values are taken whole: sums, fractions, powers, bases, mixed numbers, points and intervals; of
+    several that are joined, all. What is said to be wrong, or taken back later, is none.
 
-    1. the last \boxed{...};
+    1. the last \boxed{...}, with those that it is joined to;
     2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
        formula as it is, the first value of a phrase ("12 apples"), else the phrase;
     3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
     4. a one-line reply without words is a formula: what stands after "=" where the left side only
        names a value, else all of it;
-    5. the last formula or value of the text, whichever comes later.
+    5. the last value of the text, unless it says that there is none.
     """
-    for ends in _THOUGHTS_END.finditer(text, max(0, len(text) - 100 * AT_END)):
-        text = text[ends.end() :] if text[ends.end() :].strip() else text
+    after = [each.end() for each in _THOUGHTS_END.finditer(text, max(0, len(text) - 100 * AT_END))]
+    if after and text[after[-1] :].strip():
+        text = text[after[-1] :]
+    if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
+        text = next_question[1]
     boxed = last_boxed(text[-2 * AT_END :])
     if boxed is not None:
-        return normalise(boxed) or None
+        back = _BOX_TAKEN_BACK.search(text, max(text.rfind("box"), len(text) - AT_END))
+        if back and (said := _last_value(in_latex(text[back.end() :]))):
+            return said
+        left, _, value = boxed.rpartition("=")
+        names = re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", left))
+        return normalise(boxed if names else value) or None
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
-    text = re.sub(r"[^\S\n]{2,}", " ", text.replace("−", "-"))
-    if answer := _stated(text):
-        return answer
+    text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
+    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
+    stated = [found.end() for found in _STATED.finditer(text)][-MOST_STATED:]
+    for at in reversed(stated):
+        if answer := _stated(text, at):
+            return answer
     plain = text.replace("$", "").strip()
     first, _, rest = plain.partition("\n")
-    if numbers := _ONLY_NUMBERS.fullmatch(first[:AT_START]):
+    numbers = _ONLY_NUMBERS.fullmatch(first[:AT_START])
+    if numbers and not _MIXED.fullmatch(first):
         return normalise(numbers[1])
-    if plain and not rest.strip() and not _has_words(plain) and (answer := _right_side(plain)):
-        return answer
+    if plain and not rest.strip() and not has_words(plain):
+        return _formula_of(plain.lstrip("= ")) or None
     return _last_value(text)
 
 
-def _stated(text: str) -> str | None:
-    """What the last statement of an answer says, on its line or the next that says anything."""
-    for found in reversed(list(_STATED.finditer(text))[-MOST_STATED:]):
-        rest = text[found.end() : found.end() + 600].lstrip(" \t*:=")
-        line = rest.lstrip().partition("\n")[0].strip()
-        if rest[:1] == "\n" and _has_words(line) and not _INLINE.search(line):
-            continue
-        if said := _phrase(line):
-            return said
-    return None
+def _stated(text: str, at: int) -> str | None:
+    """What a statement of the answer that ends here says, on its line or the next that says
+    anything; or what is said later instead.
+    """
+    rest = text[at : at + 600].lstrip(" \t*:=}")
+    line = rest.lstrip().partition("\n")[0].strip()
+    if rest[:1] == "\n" and has_words(line) and not formulas_in(line):
+        return None
+    if _NONE_BEFORE.search(text[max(0, at - 60) : at]):
+        return None
+    back = _TAKEN_BACK.search(text, at, at + 300)
+    if back and (said := _last_value(text[back.end() :])):
+        return said
+    line = re.sub(r"\\(?:f?boxed|fbox)\s?\{?", "", line)  # a box that was never closed
+    if '"' in line or line.count("}") > line.count("{"):
+        line = re.split(r'"\s*[,}]|,\s*"|\}\s*$', line)[0].strip('" ')
+    if not has_words(line):
+        return _formula_of(line.strip(" *:"))
+    sentence = _SENTENCE.split(line)[0][:MOST_OF_SENTENCE].strip(" *:")
+    values = _values(sentence)
+    if values:
+        return values[0]
+    return None if re.match(r"(?:not|n't)\b", sentence) else normalise(sentence)
+
+
+def _formula_of(line: str) -> str:
+    """The formula that a line is, without its unit and signs around it; else the line."""
+    if len(line) > MOST_OF_SENTENCE:
+        return _right_side(line)
+    values = _values(line)
+    rest = line
+    for start, end, _ in reversed(formulas_in(line)):
+        rest = rest[:start] + rest[end:]
+    return values[0] if len(values) == 1 and not re.search(r"\w", rest) else _right_side(line)
 
 
 def _last_value(text: str) -> str | None:
-    """The last formula in math delimiters, or the last value, whichever comes later."""
-    inlines = list(_INLINE.finditer(text))
-    values = list(_WHOLE.finditer(text))
-    inline = inlines[-1] if inlines else None
-    found = values[-1] if values else None
-    if inline is not None and (found is None or found.end() <= inline.end()):
-        formula = inline[1] or inline[2] or inline[3]
-        if re.search(r"\d|\\[a-z]", formula) or found is None:
-            return _right_side(formula) or None
-    return _right_side(found[0]) or None if found else None
+    """The last value in a text; None where what follows it says that there is none."""
+    sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
+    for sentence in reversed(sentences[-MOST_STATED:]):
+        if _UNKNOWN.search(sentence):
+            return None
+        main = re.split(r",?\s(?:since|because|as)\s", sentence)[0]
+        if values := _values(main) or _values(sentence):
+            return values[-1]
+    bold = re.fullmatch(r"\W*\*\*([^*\n]{1,60})\*\*\W*", sentences[-1]) if sentences else None
+    return normalise(bold[1]) if bold else None
+
+
+def _values(text: str) -> list[str]:
+    """The values of a text in their order; those that are joined as one, what is said twice
+    once, without those that are said to be wrong.
+    """
+    groups: list[list[str]] = []
+    end = 0
+    for start, ends, formula in formulas_in(text):
+        between = text[end:start]
+        if groups and _AGAIN.fullmatch(between):
+            end = ends
+            continue
+        before = text[max(0, start - 40) : start]
+        negative = re.search(r"(?i:\b(?:minus|negative)\s*\$?)$", before)
+        scaled = _SCALED.match(text, start)
+        value = _right_side(f"-{formula}" if negative else scaled[0] if scaled else formula)
+        ends = scaled.end() if scaled else ends
+        if groups and _JOINS.fullmatch(between):
+            said = {value, f"{value}/100"} if re.match(r"\s?\\?%", text[ends:]) else {value}
+            if groups[-1] and not any(same_plainly(a, b) for a in said for b in groups[-1]):
+                groups[-1].append(value)
+        elif _NONE_BEFORE.search(before) or (groups and between.strip(" $%") == "to"):
+            groups.append([])
+        else:
+            groups.append([value])
+        if groups[-1] and _NONE_AFTER.match(text, ends):
+            groups[-1].pop()
+        end = ends
+    return [",".join(group) for group in groups if group]
 
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
-    to any depth; else None.
+    to any depth, with those before it that it is joined to by "and", "or" or a comma; else None.
     """
     if "box" not in text:
         return None
@@ -200,13 +311,21 @@ def last_boxed(text: str) -> str | None:
             opened.append(token.start())
         elif token[0] == "}" and opened:
             closing[opened.pop()] = token.start()
+    found: list[str] = []
+    begins = len(text)
     for match in reversed(list(re.finditer(r"\\(?:f?boxed|fbox)\s*(?=(\{)|[^\s{}$.,]+)", text))):
         start = match.end()
         if match[1] is None:
-            return re.split(r"[\s{}$.,]", text[start : start + MAX_SYMBOLIC], maxsplit=1)[0]
-        if start in closing:
-            return text[start + 1 : closing[start]]
-    return None
+            end = start + len(re.split(r"[\s{}$.,]", text[start : start + MAX_SYMBOLIC])[0])
+        elif start in closing:
+            end = closing[start]
+        else:
+            continue
+        if found and not _JOINS.fullmatch(text[end:begins].lstrip("}")):
+            break
+        found.append(text[start:end].removeprefix("{"))
+        begins = match.start()
+    return ",".join(reversed(found)) if found else None
 
 
 def normalise(answer: str) -> str:
@@ -217,18 +336,23 @@ def normalise(answer: str) -> str:
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
-    answer = answer[:MOST_OF_ANSWER]
-    text = _SPACING.sub("", answer.replace("−", "-").replace("{,}", ","))
-    text = re.sub(r"\\[dt]frac", r"\\frac", text)
-    text = (
-        re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text))
-        .strip()
-        .rstrip(".")
-        .strip()
-    )
+    text = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
+    text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
+    text = text.rstrip(".,~ ").removeprefix(r"\approx ")
+    text = re.sub(r" ?(\\(?:pm|mp|[lg]eq?|neq?|cdot|times|cup|cap)) ?(?![a-z])", r"\1", text)
+    text = re.sub(r"(?<=\\[lg]e)q(?![a-z])", "", re.sub(r"^[_*]+([^_*]+)[_*]+$", r"\1", text))
     if text.count("=") == 1 and "," not in text:
         text = re.sub(r"^[A-Za-z]=", "", text)
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", _TAIL.sub("", text))
+    text = re.sub(r"\\varnothing\b", r"\\emptyset", re.sub(r"^[a-z] ?\\in ?", "", text))
+    text = _as_interval(text)
+    text = re.sub(r"^\(([^(),]*)\)$", r"\1", text)
+    if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
+        text = text.replace(" ", "")
+    if scaled := _SCALED.fullmatch(text):
+        scale = _SCALES.get(scaled[2].lower())
+        text = f"{scaled[1]}\\times10^{{{scale}}}" if scale else text
     if len(text) > 100 or not _PLAIN.fullmatch(text):
         return text
     whole, _, part = text.replace(",", "").lstrip("+-").partition(".")
@@ -238,12 +362,37 @@ def normalise(answer: str) -> str:
     return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
 
 
+def _as_interval(text: str) -> str:
+    r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
+    if span := _RANGE.fullmatch(text):
+        low, below, _, above, high = span.groups()
+    elif side := _HALF.fullmatch(text):
+        down = side[1].strip() in ("<", r"\le")
+        low, below = ("-\\infty", "<") if down else (side[2], side[1])
+        high, above = (side[2], side[1]) if down else ("\\infty", "<")
+    else:
+        return text
+    opens, closes = "[" if "e" in below else "(", "]" if "e" in above else ")"
+    return f"{opens}{low.strip()},{high.strip()}{closes}"
+
+
 def same_plainly(right: str, answer: str) -> bool | None:
     """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
     if right == answer:
         return True
     numbers = fraction_of(right), fraction_of(answer)
-    return None if None in numbers else numbers[0] == numbers[1]
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
+    if based[1] and (based[0] is None or based[0][0] != based[1][0]):
+        return False  # which base is meant is for the question to say
+    brackets = [match and match.groups() for match in map(_BRACKETED.fullmatch, (right, answer))]
+    if brackets[0] != brackets[1] and None not in brackets:
+        return False
+    if _SAYS_MORE.search(answer) and not _SAYS_MORE.search(right):
+        return False
+    differ = bool(_RELATION.search(right)) != bool(_RELATION.search(answer))
+    return False if differ else None
 
 
 @lru_cache(maxsize=4096)
@@ -261,10 +410,11 @@ def same_value(right: str, answer: str) -> bool:
 
 def _may_be_formula(text: str) -> bool:
     """Whether there is anything in a text that math-verify could make sense of."""
+    plain = re.sub(r"\\(?:text|mathrm) ?\{[^{}]{0,400}\}|\\[A-Za-z]{1,40}", "", text)
     return (
         _FORMULA.fullmatch(text) is not None
         and text.count("{") == text.count("}")
-        and len(_WORD.findall(_COMMAND.sub("", text))) <= 4
+        and len(re.findall(r"[A-Za-z]{2,}", plain)) <= 4
     )
 
 
@@ -276,6 +426,8 @@ def fraction_of(text: str) -> Fraction | None:
         return None
     if _PLAIN.fullmatch(text):
         return Fraction(text.replace(",", ""))
+    if match := _POWER_OF_TEN.fullmatch(text):
+        return Fraction(match[1].replace(",", "")) * Fraction(10) ** int(match[2] or match[3])
     if match := _RATIO.fullmatch(text):
         above, below = [int(part) for part in match.groups()[1:] if part]
         return Fraction(-above if match[1] else above, below) if below else None
@@ -284,20 +436,6 @@ def fraction_of(text: str) -> Fraction | None:
         value = whole + Fraction(above, below) if below else None
         return value if value is None or not match[1] else -value
     return None
-
-
-def _phrase(stated: str) -> str:
-    stated = re.sub(r"\\(?:f?boxed|fbox)\s?\{?", "", stated)  # a box that was never closed
-    if inline := _INLINE.search(stated):
-        return _right_side(inline[1] or inline[2] or inline[3])
-    sentence = re.split(r"\.(?:\s|$)", stated)[0].strip(" *:$")
-    if _has_words(sentence) and (value := _WHOLE.search(sentence)):
-        return _right_side(value[0])
-    return _right_side(sentence)
-
-
-def _has_words(text: str) -> bool:
-    return _WORD.search(_COMMAND.sub("", text[: 2 * AT_END])) is not None
 
 
 def _right_side(formula: str) -> str:
