@@ -43,7 +43,7 @@ from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.provenance_tags import git
-from ttsgraph_flows.recorded import run_sha256
+from ttsgraph_flows.recorded import run_digests
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.stage_runs import stage_run
@@ -188,19 +188,27 @@ def deploy(
     return version, registry.judge(version, settings.promote, settings.confidence)
 
 
-def seal(stage: Stage, method: str, version: Version) -> None:
+def seal(stage: Stage, version: Version, method: str | None = None) -> None:
     """Keep as a tag of a version, once all of it is written, a digest of all that its claim rests
-    on beside its own files: what every stage before it wrote, and what its runs in MLflow say of
-    themselves.
+    on beside its own files: what its runs in MLflow hold, and for that of a `method` what every
+    stage before it wrote.
     """
     registry = Registry(stage.params.tracking_uri)
     client = client_of(registry.uri)
     record = registry.provenance(version)
-    names = {"profile": stage.params.profile, "task": stage.task, "method": method}
-    paths = [Path(path) for plan in STAGES if "task" in plan.per for path in plan.outputs(**names)]
+    runs = {record.run_id, *record.stage_runs.values()}
+    paths = []
+    if method is not None:
+        names = {"profile": stage.params.profile, "task": stage.task, "method": method}
+        paths = [
+            Path(path) for plan in STAGES for path in plan.outputs(**names) if "task" in plan.per
+        ]
+        found = [stage_run(stage.results, name) for name in ("sample", "profile")]
+        found.append(stage_run(stage.results / method, f"evaluate-{method}"))
+        runs |= {run for run in found if run is not None}
     files = {path.as_posix(): md5(path) for path in paths if path.is_file()}
-    runs = {run: run_sha256(client, run) for run in (record.run_id, *record.stage_runs.values())}
-    registry.seal(version, {"files": files, "runs": runs})
+    held = {run: run_digests(client, run) for run in sorted(runs)}
+    registry.seal(version, {"files": files, "held": held})
 
 
 def _decisive_files(folder: Path, start: Path) -> dict[str, str]:

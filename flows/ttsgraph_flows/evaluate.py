@@ -162,7 +162,7 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
     write_record(GateVerdict, folder / "verdict.json", told, OF_THE_REGISTRY)
     told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     write_record(Gated, folder / "lineage.json", told, keep_all=True)
-    seal(stage, method, version)
+    seal(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = (
         "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"

@@ -22,6 +22,7 @@ from ttsgraph.deployment.bundle import BUNDLE, Deployed
 from ttsgraph.deployment.provenance import (
     Parent,
     Provenance,
+    agent_prompts_sha256,
     prompt_sha256,
     questions_sha256,
     revisions,
@@ -36,7 +37,7 @@ from ttsgraph.tasks.questions import questions_of
 from ttsgraph_flows import recorded
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.provenance_tags import git
-from ttsgraph_flows.recorded import run_sha256, same
+from ttsgraph_flows.recorded import same
 from ttsgraph_flows.registry import (
     DECISION,
     LADDER,
@@ -121,6 +122,16 @@ def require_intact(reference: str, tracking_uri: str) -> None:
         )
 
 
+def _unchanged(wanted: Mapping[str, str], found: Mapping[str, str], what: str = "") -> None:
+    """Raises DataError that names what has another digest than when a version was registered."""
+    if odd := [key for key, digest in wanted.items() if found.get(key) != digest]:
+        names = ", ".join(odd[:3])
+        raise DataError(
+            f"expected what was registered, found another {what}{names}"
+            + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+        )
+
+
 class _Unknown(Exception):
     """There is nothing to verify a link by, and why."""
 
@@ -153,8 +164,11 @@ class _Walk:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = json.loads(self.version.tags.get(MANIFEST, "{}"))
-        return {"files": {}, "runs": {}} | found
+        try:
+            found = dict(json.loads(self.version.tags.get(MANIFEST, "{}")))
+        except (TypeError, ValueError):
+            raise DataError("its manifest is not one that was registered") from None
+        return {"files": {}, "held": {self.record.run_id: {}}, "tags": {}} | found
 
     def run(self) -> Lineage:
         label = self.version.label
@@ -180,16 +194,15 @@ class _Walk:
         self._link("search run", record.run_id, self._search_run)
         for path, digest in (self.manifest["files"] | record.files).items():
             self._link("file", path, partial(self._file, path, digest))
-        for run_id, digest in self.manifest["runs"].items():
-            self._link("run", run_id, partial(self._run_settings, run_id, digest))
+        for run_id, digests in self.manifest["held"].items():
+            self._link("run", run_id, partial(self._run, run_id, digests))
         self._link("decision", label, self._decision)
         if LADDER_SHA256 in self.version.tags:
             self._link("ladder", label, self._ladder)
         self._link("candidates", f"{record.candidates} evaluations", self._candidates)
-        self._link("trajectory", record.run_id, self._trajectory)
         if (baseline := record.baseline) is not None:
-            verify = partial(recorded.check_baseline, self.client, record, baseline)
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", verify)
+            why = f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", lambda: why)
         for stage, run_id in record.stage_runs.items():
             self._link("stage run", f"{stage} {run_id}", partial(self._stage_run, stage, run_id))
         self._link("models chosen", "start.json", self._why)
@@ -225,11 +238,15 @@ class _Walk:
         return state == "ok"
 
     def _version(self) -> str:
-        return f"its record of {len(self.record.files)} files is the one that was registered"
+        same("the run of the version", self.record.run_id, self.version.run_id)
+        files = len(self.record.files | self.manifest["files"])
+        return f"its record of {counted(files, 'file')} is the one that was registered"
 
     def _tags(self) -> str:
+        tags = self.version.tags
         for key, value in tags_of(self.record).items():
-            same(f"the version's tag {key}", value, self.version.tags.get(key))
+            same(f"the version's tag {key}", value, tags.get(key))
+        _unchanged(self.manifest["tags"], {key: sha256(tags[key]) for key in tags}, "tag ")
         return "those of its record, by which it is found"
 
     def _model_files(self) -> str:
@@ -285,9 +302,18 @@ class _Walk:
         found = next(path for path in self.record.files if Path(path).name == "search.json")
         return self.folder / Path(found).parent
 
-    def _run_settings(self, run_id: str, digest: str) -> str:
-        same("the hash of its params and tags", digest, run_sha256(self.client, run_id))
-        return "its params and tags are those of when the version was registered"
+    def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
+        if not digests:
+            raise _Unknown("the version was registered before all that a run holds was kept")
+        found = recorded.run_digests(self.client, run_id)
+        _unchanged(digests, found)
+        if added := found.keys() - digests.keys():
+            raise _Unknown(
+                f"{', '.join(sorted(added)[:3])}: added after the version was registered"
+            )
+        return (
+            "its params, tags, metrics and artefacts are those of when the version was registered"
+        )
 
     def _decision(self) -> str:
         if DECISION not in self.manifest:
@@ -351,12 +377,6 @@ class _Walk:
         same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and run agree, and the found graph is among the validated ones"
 
-    def _trajectory(self) -> str:
-        table = pd.read_csv(io.BytesIO(self._content("trajectory.csv")))
-        summary = self._json("search.json")
-        recorded.check_trajectory(self.client, self.record.run_id, table, summary)
-        return f"{counted(len(table), 'iteration')}, as in the run"
-
     def _stage_run(self, stage: str, run_id: str) -> str:
         return recorded.check_stage(self.client, run_id, self._table(f"{stage}.parquet"), stage)
 
@@ -404,9 +424,6 @@ class _Walk:
         same("the hash of the test questions", test.questions, asked)
         scored = [correct for correct in test.outcomes.values() if correct is not None]
         same("the share of right answers", test.accuracy, sum(scored) / len(scored))
-        if self.record.baseline is None:  # whose score in the run is a link of its own
-            metrics = self.client.get_run(self.record.run_id).data.metrics
-            same("the run's test score", test.accuracy, metrics.get("test_found_accuracy"))
         return (
             f"on {counted(len(scored), 'question')}, {100 * test.low:.1f} to"
             f" {100 * test.high:.1f} %"
@@ -418,8 +435,7 @@ class _Walk:
         table = check(self._table("test.parquet"), Evaluations, "test.parquet")
         own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
         same("the graph's test score", [self.record.test.accuracy], [*own[:1]])
-        recorded.check_test(self.client, self.record.run_id, table)
-        return f"{counted(len(table), 'score')} in test.parquet, as in the run"
+        return f"{counted(len(table), 'score')} in test.parquet"
 
     def _code(self) -> str:
         code = self.record.code
@@ -461,6 +477,11 @@ class _Walk:
         ):
             found = prompt_sha256(profile, self.record.task, shots)
             same(what, self.record.prompt_sha256, found)
+        if (
+            self.record.agent_exchanges
+            and self.record.agent_prompts_sha256 != agent_prompts_sha256()
+        ):
+            raise _Unknown("the agent is asked in other words now")
         return "from the settings and the dataset's worked examples"
 
     def _model(self, name: str) -> str:

@@ -1,9 +1,10 @@
-"""What MLflow holds of a search and its test, compared with what the stages wrote. All raise
-DataError that names a difference.
+"""What MLflow holds of the stages: digests of it, and its candidates compared with those that the
+stages wrote.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tempfile
@@ -13,15 +14,16 @@ from typing import Any
 
 import pandas as pd
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.wording import counted
-from ttsgraph.deployment.provenance import Baseline, Provenance, canonical, sha256
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.deployment.provenance import canonical, sha256
 from ttsgraph_flows.evaluated import logged_rows, steps
-from ttsgraph_flows.provenance_tags import COMMIT
 from ttsgraph_flows.stage_runs import as_archive
-from ttsgraph_flows.tracking import SERIES, baseline_file, test_scores
+
+LATER = ("answer/", "charts/", "spent/")
+"""Metrics and artefacts of a run that a report renews, or that the clock decides."""
 
 
 def check_candidates(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
@@ -46,29 +48,6 @@ def check_history(
     if logged != set(wanted.items()):
         odd = sorted(logged ^ set(wanted.items()))[0]
         raise DataError(f"{what}: the run's history has other values, at step {odd[0]} for one")
-
-
-def check_trajectory(
-    client: MlflowClient, run_id: str, trajectory: pd.DataFrame, summary: Mapping[str, Any]
-) -> None:
-    """Compare a search's trajectory, and its final figures of the same names, with the metrics of
-    its run.
-    """
-    for key in SERIES:
-        rows = trajectory[["iteration", key]].dropna().itertuples(index=False)
-        wanted = {int(step): float(value) for step, value in rows}
-        if isinstance(final := summary.get(key), int | float) and not math.isnan(final):
-            wanted[0] = float(
-                final
-            )  # figures that are no series have step 0, and iterations begin with 1
-        check_history(client, run_id, key, wanted, f"the search's {_said(key)}")
-
-
-def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """Compare the test scores of the found graph and its rivals with the metrics of the run."""
-    for key, value in test_scores(table).items():
-        if not math.isnan(value):
-            check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
 
 
 def check_stage(client: MlflowClient, run_id: str, table: pd.DataFrame, stage: str) -> str:
@@ -108,15 +87,36 @@ def same(what: str, expected: Any, found: Any) -> None:
         raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
 
 
-def run_sha256(client: MlflowClient, run_id: str) -> str:
-    """A hash of a run's params and of its tags, without those that MLflow and reports add later."""
+def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """What a run holds, by name -> hash: its state, params, tags and datasets, each metric with all
+    values that it ever had, and each artefact.
+    """
     run = client.get_run(run_id)
-    tags = {
-        key: value
-        for key, value in run.data.tags.items()
-        if key == COMMIT or not key.startswith("mlflow.")
+    held: dict[str, Any] = {
+        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
+        "params": run.data.params,
+        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
+        "datasets": run.inputs and run.inputs.to_dictionary(),
     }
-    return sha256(canonical([run.info.status, run.data.params, tags]))
+    for key, value in run.data.metrics.items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        held[key] = [value, sorted(history)]
+    with tempfile.TemporaryDirectory() as folder:
+        held |= digests_of(Path(client.download_artifacts(run_id, "", folder)))
+    return {
+        key: sha256(canonical(value))[:16]
+        for key, value in held.items()
+        if not key.startswith(LATER)
+    }
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """The files of a folder: path in it -> SHA-256."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def _said(key: str) -> str:
@@ -126,21 +126,3 @@ def _said(key: str) -> str:
 def number(value: float | None) -> float | None:
     """A figure; None where it is missing."""
     return None if value is None or math.isnan(value) else float(value)
-
-
-def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:
-    """The search's run has the same baseline, put up for the same reason with the same score."""
-    path = client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
-    told = json.loads(Path(path).read_text(encoding="utf-8"))
-    same(
-        "the baseline in the run",
-        baseline.model_dump(),
-        {key: told[key] for key in Baseline.model_fields},
-    )
-    same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
-    same(
-        "the hash of the baseline's graph",
-        record.graph_hash,
-        CollaborationGraph.from_dict(told["graph"]).content_hash,
-    )
-    return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"

@@ -10,7 +10,6 @@ by.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.recorded import digests_of
 from ttsgraph_flows.tracking import client_of, explained
 
 LIBRARY = Path(ttsgraph.__file__).parent
@@ -41,21 +41,27 @@ PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
 LADDER = "ladder.json"
 LADDER_SHA256 = "ladder_sha256"
-MADE_WHEN_READ = ("registered_model_meta",)
-"""Files that MLflow adds to what it hands out."""
+MADE_WHEN_READ = "registered_model_meta"
+"""A file that MLflow adds to what it hands out."""
 
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 DECISION = "decision"
 PROMOTED = "promoted"
+REPLACED = "replaced"
+ROLLED_BACK = "rolled_back"
 STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
-"""Tags: why a version was promoted or not; that it has been the champion; why it stands in for one,
-until the next search; what a trial in service came to; its figures in the test.
+MANIFEST = "manifest"
+"""Tags: why a version was promoted or not; that it has been the champion; which one it replaced as
+that; that it was rolled back; why it stands in for one, until the next search; what a trial in
+service came to; its figures in the test; the digests of all that it rests on.
 """
 
-MANIFEST = "manifest"
+DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
+"""Tags that change after a version's test."""
+
 NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
@@ -194,8 +200,10 @@ class Registry:
 
     def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
         """Keep the digests of all that a version rests on (ttsgraph_flows/deployment.py)."""
-        decided = {DECISION: self.find(version.label).tags.get(DECISION, "")}
-        self._tag(version, MANIFEST, json.dumps({**manifest, **decided}, sort_keys=True))
+        now = self.find(version.label).tags
+        fixed = {key: sha256(value) for key, value in now.items() if key not in DECIDED}
+        told = {**manifest, "tags": fixed, DECISION: now.get(DECISION, "")}
+        self._tag(version, MANIFEST, json.dumps(told, sort_keys=True))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger, or find it: what is registered already, from the same
@@ -271,7 +279,7 @@ class Registry:
         if champion is not None and champion.number == version.number:
             self._crown(version)  # which a start before this one may not have ended
             return Decision(True, version.tags.get(DECISION, "it is the champion"))
-        if version.tags.get("rolled_back"):
+        if version.tags.get(ROLLED_BACK):
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
             return Decision(True, version.tags.get(DECISION, "it was the champion before"))
@@ -301,8 +309,8 @@ class Registry:
         self._require_servable(version)
         self._tag(version, DECISION, reason)
         if before is not None:
-            self._tag(version, "replaced", before.number)
-        for tag in ("rolled_back", STANDS_IN):
+            self._tag(version, REPLACED, before.number)
+        for tag in (ROLLED_BACK, STANDS_IN):
             self._untag(version, tag)
         self._crown(version)
         if before is not None:
@@ -348,7 +356,7 @@ class Registry:
         if not left:
             return champion
         others = [
-            v for v in self.versions(task) if "rolled_back" not in v.tags and not self.left_pool(v)
+            v for v in self.versions(task) if ROLLED_BACK not in v.tags and not self.left_pool(v)
         ]
         why = _unservable(champion, left)
         if not others:
@@ -387,14 +395,14 @@ class Registry:
         Raises DeploymentError when there is no champion, or none before it.
         """
         champion = self.find(f"{task}@{CHAMPION}")
-        if "replaced" not in champion.tags:
+        if REPLACED not in champion.tags:
             raise DeploymentError(
                 f"{champion.label}, the champion, replaced no other version: there is nothing to go"
                 " back to"
             )
         before = self.find(f"{task}/{champion.tags['replaced']}")
         self._require_servable(before)
-        self._tag(champion, "rolled_back", f"to {before.label}")
+        self._tag(champion, ROLLED_BACK, f"to {before.label}")
         self._crown(before)
         return champion, before
 
@@ -404,7 +412,7 @@ class Registry:
         """
         version = self.find(f"{task}/{number}")
         by_hand = self.deployed(version).profile.deploy.promote == "by_hand"
-        if decision.promote and not by_hand and "rolled_back" not in version.tags:
+        if decision.promote and not by_hand and ROLLED_BACK not in version.tags:
             self.promote(version, decision.reason)
         else:
             left = "the settings say by hand; " if decision.promote and by_hand else ""
@@ -496,14 +504,8 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
 
 def _digest(folder: Path) -> str:
     """A hash over the names and contents of all files in a folder."""
-    files = sorted(
-        path for path in folder.rglob("*") if path.is_file() and path.name not in MADE_WHEN_READ
-    )
-    told = [
-        f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        for path in files
-    ]
-    return sha256("\n".join(told))
+    found = digests_of(folder)
+    return sha256("\n".join(f"{name} {found[name]}" for name in found if name != MADE_WHEN_READ))
 
 
 def _figures(version: Version) -> Figures:

@@ -41,7 +41,7 @@ from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 from ttsgraph_flows.champion import refresh
-from ttsgraph_flows.deployment import challenger, deploy, read_run_id
+from ttsgraph_flows.deployment import challenger, deploy, read_run_id, seal
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
@@ -230,6 +230,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     if put_up.graph.content_hash == last.record.graph_hash:
         return outcome(f"{put_up.choice.reason}; that is {before}, which stays", before)
     version, decision = deploy(tested, "warm", folder, folder, put_up, questions, table, before)
+    seal(tested, version)
     scores = [f"{100 * test.accuracy:.1f} %" for test in (put_up.test, last.record.test)]
     reasons = [
         *([f"instead of the found graph, {put_up.choice.reason}"] if put_up.choice.place else []),

@@ -371,16 +371,8 @@ def test_scores(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def baseline_file(graph_hash: str) -> str:
-    """The artefact of a search's run that says which baseline was put up instead of what it
-    found.
-    """
-    return f"baselines/{graph_hash}.json"
-
-
 def add_baseline(tracking_uri: str, run_id: str, graph_hash: str, told: Mapping[str, Any]) -> None:
     """Record in a search's run the baseline that is put up instead of what it found."""
     with explained(tracking_uri):
-        client_of(tracking_uri).log_text(
-            run_id, json.dumps(told, indent=1), baseline_file(graph_hash)
-        )
+        text = json.dumps(told, indent=1)
+        client_of(tracking_uri).log_text(run_id, text, f"baselines/{graph_hash}.json")
