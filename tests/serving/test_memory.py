@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import doctor
+from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.serving.memory import (
     BLOCK,
     GIB,
@@ -24,10 +25,10 @@ from ttsgraph.serving.memory import (
     Need,
     Tenant,
     need,
-    need_of,
+    needs_of,
     shares,
 )
-from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.serving.servers import Hosted, server_specs, slots
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
@@ -61,10 +62,11 @@ MACHINES = [
     ),
     (
         [80.0, 80.0],
-        8 * ["ok"],
+        9 * ["ok"],
         [
-            "fit a share of 50.3 GiB on 80 GiB (GPU 0); the cache holds 16.5 requests",
-            "fit a share of 44.6 GiB on 80 GiB (GPU 1); the cache holds 7.3 requests",
+            "ok server gemma-1.1-7b-2: 15.9 GiB weights + 3.5 GiB cache + 2.9 GiB to run fit",
+            "ok GPU 1: 80 GiB, its servers need about ",
+            ", and do 100% of what the busiest ones do; ",
         ],
     ),
     (
@@ -112,12 +114,12 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
     (told, *_) = doctor._gpus(profile, tmp_path, [80.0])
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
-    assert need_of("m", without, profile.engine) == ("serve.kv_heads", "serve.head_dim")
+    assert needs_of("m", without, profile.engine) == ("serve.kv_heads", "serve.head_dim")
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
     here = without.model_copy(
         update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})}
     )
-    assert need_of("m", here, profile.engine) == need_of("m", model, profile.engine)
+    assert needs_of("m", here, profile.engine) == needs_of("m", model, profile.engine)
 
 
 def test_flags_that_change_the_bytes_of_a_number_count():
@@ -126,9 +128,9 @@ def test_flags_that_change_the_bytes_of_a_number_count():
 
     def with_flags(*flags: str) -> Need:
         serve = model.serve.model_copy(update={"extra_args": flags})
-        found = need_of("m", model.model_copy(update={"serve": serve}), profile.engine)
-        assert isinstance(found, Need)
-        return found
+        found = needs_of("m", model.model_copy(update={"serve": serve}), profile.engine)
+        assert isinstance(found, dict)
+        return found[1]
 
     plain = with_flags()
     assert with_flags("--dtype", "float32").weights == 2 * plain.weights
@@ -160,7 +162,7 @@ def test_a_given_share_is_kept_and_the_others_have_the_rest():
 
 
 def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
-    models = {"large": Hosted("l", need=LARGE), "small": Hosted("s", need=SMALL)}
+    models = {"large": Hosted("l", needs={1: LARGE}), "small": Hosted("s", needs={1: SMALL})}
     large, small = server_specs(
         "vllm",
         models,
@@ -218,18 +220,13 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     cases = []
     fits = []
     needs = []
+    models = {name: Hosted(name, **each) for name, each in on_gpus(profile, tmp_path).items()}
     for gpus in ([80.0], [80.0, 80.0], [24.0]):
-        tenants = []
-        for k, (name, model) in enumerate(profile.pool.items()):
-            wanted = need_of(name, model, profile.engine, tmp_path)
-            assert isinstance(wanted, Need)
-            tenants.append(Tenant((k % len(gpus),), wanted))
-        given_shares = shares(tenants, dict(enumerate(gpus)))
         found = doctor._gpus(profile, tmp_path, gpus)
         fits += [one.ok for one in found if one.subject.startswith("server ")]
-        for model, tenant, share in zip(profile.pool.values(), tenants, given_shares, strict=True):
-            wanted = tenant.need
-            assert wanted is not None
+        for slot in slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus))):
+            model = profile.pool[slot.name]
+            wanted = slot.hosted.needs[len(slot.gpus)]
             needs.append(wanted)
             total = int(gpus[0] * GIB)
             cases.append(
@@ -241,7 +238,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
                     "context": model.serve.max_model_len or profile.engine.max_model_len,
                     "total": total,
                     "free": total,
-                    "share": share,
+                    "share": slot.gpu_memory,
                     "rest": int((wanted.weights + wanted.running) * GIB),
                 }
             )

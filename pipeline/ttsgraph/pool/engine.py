@@ -22,12 +22,12 @@ class ServeSettings(Closed):
     effect on the CPU.
     """
 
-    replicas: PositiveInt = 1
-    """servers that share the model's load"""
+    replicas: PositiveInt | None = None
+    """servers that share the model's load; on GPUs by load and memory if not given, else 1"""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """the first replica's; free ones if not given"""
-    tensor_parallel: PositiveInt = 1
-    """GPUs that one server spreads the model over"""
+    tensor_parallel: PositiveInt | None = None
+    """GPUs that one server spreads the model over; the fewest that hold it if not given"""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
     """share of each GPU's memory"""
     max_model_len: PositiveInt | None = None

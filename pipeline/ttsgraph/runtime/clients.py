@@ -23,7 +23,7 @@ from contextlib import (
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -45,7 +45,7 @@ from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import CONVERT, number_format, vllm_build
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.memory import Need, need_of
+from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.offline import OfflineClient
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
@@ -290,14 +290,14 @@ def local_specs(
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
     gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
     dtype = number_format(engine.dtype, engine.python, state) if device == "cpu" else None
+    placed = on_gpus(profile, state) if device == "gpu" else {}
     models = {}
     for name, model in profile.hosted.items():
-        needed = need_of(name, model, engine, state)
         ports = tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ()))
         plain = hosted(name, model, state, engine.python)
         models[name] = replace(
             plain,
-            need=needed if isinstance(needed, Need) else None,
+            **placed.get(name, {}),
             ports=ports or plain.ports,
             replicas=len(ports) or plain.replicas,
         )
@@ -314,6 +314,19 @@ def local_specs(
         gpu_gib=gpu_gib,
         dtype=dtype,
     )
+
+
+def on_gpus(profile: Profile, state: Path = STATE) -> dict[str, dict[str, Any]]:
+    """By model, what its servers are placed on GPUs by: `needs`, where known, and `load`."""
+    from ttsgraph.stages.estimate import loads  # which takes as long to import as all the rest
+
+    found = {}
+    load = loads(profile)
+    for name, model in profile.hosted.items():
+        needs = needs_of(name, model, profile.engine, state)
+        known = needs if isinstance(needs, dict) else {}
+        found[name] = {"needs": known, "load": load.get(name, 0.0)}
+    return found
 
 
 def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
@@ -357,8 +370,8 @@ def hosted(
     return Hosted(
         source,
         model.revision if from_hub and model.revision != "unpinned" else None,
-        tuple(range(serve.port, serve.port + serve.replicas)) if serve.port is not None else (),
-        serve.replicas,
+        () if serve.port is None else tuple(range(serve.port, serve.port + (serve.replicas or 1))),
+        serve.replicas if serve.port is None else serve.replicas or 1,
         serve.tensor_parallel,
         serve.gpu_memory,
         serve.max_model_len,

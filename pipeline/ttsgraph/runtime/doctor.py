@@ -18,10 +18,11 @@ from typing import Any
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.runtime.reach import Finding as Finding
 from ttsgraph.runtime.reach import finding, reach
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import USABLE, Need, hub_home, need_of, weights_folder
+from ttsgraph.serving.memory import USABLE, Need, hub_home, needs_of, weights_folder
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
@@ -112,7 +113,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
     dtype = number_format(profile.engine.dtype, profile.engine.python, state)
     size = 2 if dtype.name == "float32" else 1
     replicas = sum(
-        (size * weights_gib(model) + SERVER_GIB) * model.serve.replicas
+        (size * weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
         for model in profile.hosted.values()
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
@@ -128,22 +129,20 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
     """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of
     each.
     """
-    needs = {
-        name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()
-    }
-    for name, unknown in needs.items():
-        if not isinstance(unknown, Need):
-            facts = ", ".join(unknown)
+    serve = {name: model.serve for name, model in profile.hosted.items()}
+    placed = on_gpus(profile, state)
+    needs: dict[str, Mapping[int, Need]] = {name: one["needs"] for name, one in placed.items()}
+    for name, model in profile.hosted.items():
+        if not isinstance(missing := needs_of(name, model, profile.engine, state), dict):
+            facts = ", ".join(missing)
             advice = (
                 f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
                 " shared evenly"
             )
             yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
-    known = {name: found for name, found in needs.items() if isinstance(found, Need)}
-    serve = {name: model.serve for name, model in profile.hosted.items()}
+    least = {name: next(iter(known.items())) for name, known in needs.items() if known}
     total = sum(
-        found.total * serve[name].replicas * serve[name].tensor_parallel
-        for name, found in known.items()
+        one.total * span * (serve[name].replicas or 1) for name, (span, one) in least.items()
     )
     if not gpus:
         advice = (
@@ -158,30 +157,33 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
             replicas=one.replicas,
             tensor_parallel=one.tensor_parallel,
             gpu_memory=one.gpu_memory,
-            need=known.get(name),
+            **placed[name],
         )
         for name, one in serve.items()
     }
     try:
-        placed = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
+        servers = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
     except EndpointError as error:
         yield Finding(
             "GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs"
         )
         return
-    for slot in placed:
-        if slot.name in known:
+    here = [(slot, needs[slot.name].get(len(slot.gpus))) for slot in servers]
+    for slot, wanted in here:
+        if wanted is not None:
             context = serve[slot.name].max_model_len or profile.engine.max_model_len
             size = min(gpus[gpu] for gpu in slot.gpus)
-            yield _server(slot, known[slot.name], size, context)
-    for gpu, size in enumerate(gpus):
-        load = sum(
-            known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known
-        )
+            yield _server(slot, wanted, size, context)
+    on_each = [[(slot, n) for slot, n in here if gpu in slot.gpus] for gpu in range(len(gpus))]
+    work = [sum(slot.load for slot, _ in mine) for mine in on_each]
+    for gpu, (size, mine) in enumerate(zip(gpus, on_each, strict=True)):
+        taken = sum(wanted.total for _, wanted in mine if wanted is not None)
+        busiest = max(work) if len(gpus) > 1 else 0.0
+        done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
         yield finding(
             f"GPU {gpu}",
-            load <= USABLE * size,
-            f"{size:.0f} GiB, its servers need about {load:.0f}",
+            taken <= USABLE * size,
+            f"{size:.0f} GiB, its servers need about {taken:.0f}{done}",
             "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
             " (base_url)",
         )

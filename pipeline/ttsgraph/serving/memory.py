@@ -145,11 +145,15 @@ def _on_one(tenants: Sequence[Tenant], gpu: int, size_gib: float | None) -> dict
     return {k: least[k] + spare * known[k].cache / caches + 1e-9 for k in least}
 
 
-def need_of(
+SPANS = (1, 2, 4, 8)
+"""GPUs that a server may spread a model over, if the profile doesn't say how many."""
+
+
+def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> Need | tuple[str, ...]:
-    """What one server of this model needs of each of its GPUs, or the facts without which that
-    can't be said.
+) -> dict[int, Need] | tuple[str, ...]:
+    """How many GPUs one server of this model may span -> what it needs of each, or the facts
+    without which that can't be said.
     """
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
@@ -169,7 +173,8 @@ def need_of(
     cache_bytes = 1 if _flag(flags, "--kv-cache-dtype").startswith("fp8") else weight_bytes
     shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
     context = serve.max_model_len or engine.max_model_len
-    return need(shape, context, engine.concurrency, serve.tensor_parallel)
+    spans = SPANS if serve.tensor_parallel is None else (serve.tensor_parallel,)
+    return {span: need(shape, context, engine.concurrency, span) for span in spans}
 
 
 def _flag(flags: Sequence[str], name: str) -> str:

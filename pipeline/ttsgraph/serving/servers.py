@@ -13,8 +13,9 @@ import json
 import os
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, NumberFormat, number_format
 from ttsgraph.serving.memory import Need, Tenant, shares
+from ttsgraph.serving.placement import Placed, Wanted, place
 
 Device = Literal["cpu", "gpu"]
 ServerEngine = Literal["vllm", "transformers"]
@@ -86,7 +88,7 @@ def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
     Where there are more cores than servers one stays free for the API processes and the client;
     with fewer, they share.
     """
-    each = max(1, (len(cores) - 1) // servers)
+    each = max(1, (len(cores) - 1) // max(1, servers))
     return [
         ",".join(str(cores[(i * each + j) % len(cores)]) for j in range(each))
         for i in range(servers)
@@ -99,19 +101,22 @@ class Hosted:
     other models' servers.
 
     `replicas` servers share its load, each at one of `ports`, or at free ones if there are none.
-    `tensor_parallel`, `gpu_memory` (the share of each GPU's memory) and `need` (what the server
-    takes of it, if that is known) matter on GPUs alone. `from_hub` says that `source` is a hub id.
+    On GPUs alone matter `tensor_parallel`, `gpu_memory` (the share of each GPU's memory), `needs`
+    (GPUs that a server may span -> what it takes of each, as far as that is known) and `load` (what
+    all of its calls take of one GPU, as `Wanted` has it); there servers are placed by load where
+    replicas and tensor_parallel are None. `from_hub` says that `source` is a hub id.
     """
 
     source: str
     revision: str | None = None
     ports: tuple[int, ...] = ()
-    replicas: int = 1
-    tensor_parallel: int = 1
+    replicas: int | None = None
+    tensor_parallel: int | None = None
     gpu_memory: float | None = None
     max_model_len: int | None = None
     extra: tuple[str, ...] = ()
-    need: Need | None = None
+    needs: Mapping[int, Need] = field(default_factory=dict)
+    load: float = 1.0
     from_hub: bool = False
 
     @property
@@ -136,8 +141,8 @@ def gpus_of(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class ServerSlot:
-    """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, and
-    its share of their memory.
+    """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, its
+    share of their memory, and what it has to do on each, where servers are placed by that.
     """
 
     title: str
@@ -147,6 +152,7 @@ class ServerSlot:
     cores: str
     gpus: tuple[int, ...]
     gpu_memory: float
+    load: float = 0.0
 
 
 def slots(
@@ -160,36 +166,54 @@ def slots(
 
     `gpu_gib` are the sizes of the GPUs' memories, as far as they are known.
     """
-    servers = [(name, hosted, k) for name, hosted in models.items() for k in range(hosted.replicas)]
+    placed = _placed(models, gpus, gpu_gib) if device == "gpu" else _alone(models)
     cores = (
         sorted(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else list(range(os.cpu_count() or 1))
     )
-    core_lists = core_shares(len(servers), cores) if servers else []
-    on_gpus: list[tuple[int, ...]] = [()] * len(servers)
-    given = [0.0] * len(servers)
-    if device == "gpu":
-        on_gpus = gpus_of([hosted.tensor_parallel for _, hosted, _ in servers], gpus)
-        placed = zip(on_gpus, servers, strict=True)
-        given = shares(
-            [Tenant(taken, hosted.need, hosted.gpu_memory) for taken, (_, hosted, _) in placed],
-            gpu_gib,
-        )
-    return [
-        ServerSlot(
-            name if hosted.replicas == 1 else f"{name}-{k + 1}",
-            name,
-            hosted,
-            hosted.ports[k] if hosted.ports else spare,
-            cores_of,
-            taken,
-            share,
-        )
-        for (name, hosted, k), spare, cores_of, taken, share in zip(
-            servers, free_ports(len(servers)), core_lists, on_gpus, given, strict=True
-        )
+    tenants = [
+        Tenant(one.gpus, models[one.model].needs.get(len(one.gpus)), models[one.model].gpu_memory)
+        for one in placed
     ]
+    given = shares(tenants, gpu_gib) if device == "gpu" else [0.0] * len(placed)
+    many = Counter(one.model for one in placed)
+    number: Counter[str] = Counter()
+    found = []
+    for one, spare, cores_of, share in zip(
+        placed, free_ports(len(placed)), core_shares(len(placed), cores), given, strict=True
+    ):
+        name = one.model
+        k = number[name]
+        number[name] += 1
+        hosted = models[name]
+        title = name if many[name] == 1 else f"{name}-{k + 1}"
+        port = hosted.ports[k] if k < len(hosted.ports) else spare
+        found.append(ServerSlot(title, name, hosted, port, cores_of, one.gpus, share, one.load))
+    return found
+
+
+def _alone(models: Mapping[str, Hosted]) -> list[Placed]:
+    """A server a replica, without GPUs."""
+    return [Placed(name, ()) for name, each in models.items() for _ in range(each.replicas or 1)]
+
+
+def _placed(
+    models: Mapping[str, Hosted], gpus: Sequence[int], gpu_gib: Mapping[int, float]
+) -> list[Placed]:
+    """Each server's model and GPUs: by load and memory where these are known and all fit, else in
+    turn.
+    """
+    if models and gpu_gib and all(hosted.needs for hosted in models.values()):
+        wanted = {
+            name: Wanted(hosted.load, hosted.needs, hosted.replicas, hosted.gpu_memory)
+            for name, hosted in models.items()
+        }
+        if (found := place(wanted, {gpu: gpu_gib[gpu] for gpu in gpus})) is not None:
+            return found
+    names = [server.model for server in _alone(models)]
+    spans = [models[name].tensor_parallel or 1 for name in names]
+    return list(map(Placed, names, gpus_of(spans, gpus)))
 
 
 def server_specs(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.base.errors import InputError
+from ttsgraph.base.errors import BudgetError, InputError, SettingsError
 from ttsgraph.contest.contest import PROBE_SHARE
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.settings.profile import Profile
@@ -68,7 +68,8 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     stages = rehearse(profile, task)
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
     if profile.init.contest.enabled:
-        used |= _contest(profile, task, budget)
+        for stage, (kinds, more) in _contest(profile, task, budget).items():
+            used[stage] = _used(profile, budget.cost, kinds, more)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     total = _sum(used.values())
     run = _sum(one for stage, one in used.items() if stage in OF_RUN)
@@ -96,6 +97,34 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "note": "for one method; calls that the cache answers are not counted"
         + (of_means if profile.budget.limits == "mean" else ""),
     }
+
+
+def loads(profile: Profile) -> dict[str, float]:
+    """FLOPs that the calls of a run take of each model, all tasks together; those of a call where a
+    run's are not known, and the same of each model where these are not known either.
+    """
+    found: dict[str, float] = defaultdict(float)
+    for task in profile.tasks:
+        try:
+            budget = profile.budget_on(task)
+            budget.require_feasible()
+            kinds: list[Mapping[Kind, float]] = list(rehearse(profile, task).values())
+        except (BudgetError, SettingsError, InputError):
+            continue
+        if profile.init.contest.enabled:
+            kinds += [each for each, _ in _contest(profile, task, budget).values()]
+        if budget.cost.pool.unknown:
+            continue
+        for name, reads, count in ((*kind, n) for each in kinds for kind, n in each.items()):
+            found[name] += count * _flops(budget.cost, name, reads)
+    sizes = {name: model.non_embedding or 1.0 for name, model in profile.pool.items()}
+    return found or sizes
+
+
+def _flops(cost: CostModel, name: str, reads: int) -> float:
+    """What a call takes that reads so many answers."""
+    terms = flops_coefficients(cost.pool[name], cost.lengths[name])
+    return float(np.dot(terms, (reads**2, reads, 1)))
 
 
 def _between(value: float) -> list[float]:
@@ -130,16 +159,19 @@ def _used(
         found["generated_tokens"] += times * written
         found["dollars"] += times * spec.dollars(prompt, written)
         if tflops is not None:
-            flops = float(np.dot(flops_coefficients(spec, known), (reads**2, reads, 1)))
-            found["seconds"] += times * flops / (tflops * 1e12)
+            found["seconds"] += times * _flops(cost, name, reads) / (tflops * 1e12)
         elif by_speed and spec.speed is not None:
             each = spec.speed[0] * prompt + spec.speed[1] * written
             found["seconds"] += times * each / profile.engine.concurrency
     return found
 
 
-def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """What a contest takes, the search that goes on from it, and the test."""
+def _contest(
+    profile: Profile, task: str, budget: Budget
+) -> dict[str, tuple[dict[Kind, float], float]]:
+    """The calls of a contest, of the search that goes on from it, and of the test, and what one
+    takes, in calls that read no answers.
+    """
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -159,9 +191,7 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
     return {
-        stage: _used(
-            profile,
-            cost,
+        stage: (
             {(name, 0): calls / len(pool) for name in pool},
             READS if stage.startswith("init") else 1.0,
         )

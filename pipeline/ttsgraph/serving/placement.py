@@ -1,0 +1,138 @@
+"""Which GPUs the servers of a pool take: so many servers of each model, and on such GPUs, that the
+busiest GPU has the least to do.
+
+A model's load may be split over its servers as one likes, as each call goes to the least busy one.
+So the least time T is a mixed-integer program over the groups of GPUs that a server may take, with
+the number of servers y of a model on a group, and the part x of its load there:
+
+    minimise T + SERVER * (GPUs taken)
+    of each model    sum of x = load,  x <= load * y,  sum of y = replicas if given, else >= 1
+    of each GPU      sum of x * SPREAD / span <= T,  sum of need * y <= USABLE * memory
+
+HiGHS solves it (scipy). GPUs are taken to be equally fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.serving.memory import USABLE, Need
+
+SPREAD = 1.2
+"""What a call takes of several GPUs together, in what it takes of one: they wait for one another.
+An assumption.
+"""
+
+SERVER = 0.001
+"""What one more GPU for a server has to save, of the least time there could be: each server takes
+memory for weights that is lost to the caches of others.
+"""
+
+GAP = 0.02
+"""How far above the least the solver may end, as a share."""
+
+NODES = 300
+"""Of the solver's tree at most: seconds for six models on sixteen GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A model to place: what all of its calls take of one GPU (in any unit, the same for all
+    models), how many GPUs a server may span -> what it then needs of each, and its number of
+    servers and share of each GPU's memory where they are given.
+    """
+
+    load: float
+    needs: Mapping[int, Need]
+    replicas: int | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One server of a model: its GPUs, and what it has to do on each (0 where that isn't known)."""
+
+    model: str
+    gpus: tuple[int, ...]
+    load: float = 0.0
+
+
+def place(models: Mapping[str, Wanted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
+    """The servers of these models (at least one), in their order, on GPUs of so many GiB; None
+    where they don't fit.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
+
+    options = [
+        (name, group) for name, wanted in models.items() for group in _groups(wanted, gpu_gib)
+    ]
+    count = len(options)
+    if {name for name, _ in options} != set(models):
+        return None
+    ideal = sum(wanted.load for wanted in models.values()) / len(gpu_gib) or 1.0
+    # Columns: x of each option, then y of each, then T; loads in units of `ideal`.
+    cost = np.array([0.0] * count + [SERVER * len(group) for _, group in options] + [1.0])
+    rows: list[np.ndarray] = []
+    bounds: list[tuple[float, float]] = []
+
+    def row(low: float, high: float, parts: Mapping[int, float]) -> None:
+        made = np.zeros(2 * count + 1)
+        made[list(parts)] = list(parts.values())
+        rows.append(made)
+        bounds.append((low, high))
+
+    most = []
+    for name, wanted in models.items():
+        mine = [k for k, (of, _) in enumerate(options) if of == name]
+        load = wanted.load / ideal
+        row(load, load, dict.fromkeys(mine, 1.0))
+        servers = wanted.replicas
+        row(servers or 1, servers or math.inf, {count + k: 1.0 for k in mine})
+        for k in mine:
+            row(-math.inf, 0.0, {k: 1.0, count + k: -load})
+        most += [servers or 1] * len(mine)
+    for gpu, size in gpu_gib.items():
+        here = [k for k, (_, group) in enumerate(options) if gpu in group]
+        row(-math.inf, 0.0, {k: _each(options[k][1]) for k in here} | {2 * count: -1.0})
+        needs = {count + k: _gib(models[options[k][0]], options[k][1], size) for k in here}
+        row(-math.inf, USABLE * size + 1e-6, needs)
+    found = milp(
+        cost,
+        integrality=np.array([0] * count + [1] * count + [0]),
+        bounds=Bounds(0, [math.inf] * count + most + [math.inf]),
+        constraints=LinearConstraint(np.array(rows), *zip(*bounds, strict=True)),
+        options={"mip_rel_gap": GAP, "node_limit": NODES},
+    )
+    if found.x is None:
+        return None
+    return [
+        Placed(name, group, float(found.x[k]) * ideal * _each(group) / servers)
+        for k, (name, group) in enumerate(options)
+        if (servers := round(found.x[count + k]))
+        for _ in range(servers)
+    ]
+
+
+def _groups(wanted: Wanted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
+    """Groups of GPUs next to each other that hold a server."""
+    gpus = list(gpu_gib)
+    return [
+        group
+        for span in wanted.needs
+        for group in (tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span))
+        if all(_gib(wanted, group, gpu_gib[gpu]) <= USABLE * gpu_gib[gpu] for gpu in group)
+    ]
+
+
+def _gib(wanted: Wanted, group: tuple[int, ...], size: float) -> float:
+    """What a server on this group takes of a GPU of this size."""
+    return wanted.needs[len(group)].total if wanted.share is None else wanted.share * size
+
+
+def _each(group: tuple[int, ...]) -> float:
+    """What a load of 1 takes of each GPU of a group."""
+    return 1.0 if len(group) == 1 else SPREAD / len(group)
