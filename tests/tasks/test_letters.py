@@ -10,7 +10,15 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in
 
 DATA = Path(__file__).parents[1] / "data"
-TEXTS = ("Paris", "the mitochondria", "12", "increase in b", "$x^2$")
+TEXTS = (
+    "Paris",
+    "the mitochondria",
+    "12",
+    "increase in b",
+    "$x^2$",
+    "I and II only",
+    "Wrong, Not wrong",
+)
 # {L} the letter, {l} in lower case, {N} another one, {T} the text of the choice.
 WAYS = (DATA / "letter_ways.txt").read_text(encoding="utf-8")
 NONE = (DATA / "letter_none.txt").read_text(encoding="utf-8")

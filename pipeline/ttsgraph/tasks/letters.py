@@ -29,7 +29,10 @@ AT_END = 4000
 MOST_READ = 30
 """Statements and letters that are looked at closely, the last ones."""
 
-_CLOSED_THOUGHTS = re.compile(r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷", re.I)
+_CLOSED_THOUGHTS = re.compile(
+    r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|<\|channel\|>final<\|message\|>",
+    re.I,
+)
 _LATEX_DRESS = re.compile(
     r"\\(?:text|mathrm|mathbf|textbf|mathit|textit|mathsf|textsf|emph|underline|mbox|operatorname)\s*\{([^{}]{0,400})\}"
 )
@@ -39,15 +42,35 @@ _TAG_CLOSES = re.compile(r"</\s*[A-Za-z_ ]{2,20}\s*>|<\|[a-z_]{1,20}\|>|</s>")
 _MARKDOWN = re.compile(
     r"[*`\"~]|(?<!\w)'|'(?!\w)|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|^[ \t]*[#>]+[ \t]*", re.M
 )
-_QUOTES = str.maketrans("“”„«»‘’´−–—", '"""""\'\'\'---')
+# Struck out, not ticked, or not there; ticks; a model of texts that goes on with other questions.
+_DROPPED = re.compile(
+    r"~~[^~\n]{0,400}~~|^[ \t]*[-*][ \t]+\[ \].*$|\bN/A\b|\bnone other than\b", re.M
+)
+_TICK = re.compile(r"^([ \t]*)(?:[-*][ \t]+)?(?:\[[xX✓✔]\]|\([xX✓✔]\)(?=[ \t]+[A-J]\b)|☑)", re.M)
+_NEXT_QUESTION = re.compile(r"(?<=\w)[^\w\n]*\n\s*(?:Q|Question)\s?\d*\s?:")
+_NAMED_SMALL = re.compile(
+    r"\b(option|choice|letter|alternative)[\s-]+[(]?([a-j])(?![\w'])(?=[).:,;]|\s*$|\s+(?:is|was|would)\b)",
+    re.I | re.M,
+)
+_ALL_BUT = re.compile(
+    r"\b(?:(?P<all>all|every\w*|any\w*)|none|nothing|no)\b[^.\n]{0,40}?\b(?:but|except(?:\s+for)?|besides|other\s+than)"
+    r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
+    re.I,
+)
+_QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
 
-_BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
+_BEFORE = (
+    r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
+    r"(?<!itamin\s)(?<!epatitis\s)(?<!lan\s)(?<!ype\s)(?<!oint\s)"
+)
 # Before these words a letter is no word of its own.
 _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
-    "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best"
-    "|the (?:correct|right|best|only|most|answer)|works|remains|holds|fails"
+    "|based|from|according|in this|in that|in the|does(?=[.])"
+    "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best|has to"
+    "|ist|obviously"
+    "|the (?:correct|right|best|only|most|answer)|works|remains|holds"
     "|satisfies|it is|meets|gives|says|refers"
 )
 # After these words one is, whatever follows.
@@ -55,8 +78,9 @@ _NAMED = r"(?:(?<=ption )|(?<=hoice )|(?<=nswer )|(?<=tatement )|(?<=etter )|(?<
 _LETTER = re.compile(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
     rf"|(?P<plain>{_NAMED}[A-J](?![A-Za-z0-9À-ɏ_]|-[A-Za-z0-9])|[A-J](?![A-Za-z0-9À-ɏ_]"
-    rf"|['’](?:m|d|ll|ve|s)\b|-[A-Za-z0-9]|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
-    r"(?<!I(?=[ \t](?:would|should|must|also|then|rather|best|said|was|am)\b)))"
+    rf"|['’](?:m|d|ll|ve|s)\b|[-=][A-Za-z0-9]|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
+    r"(?<!I(?=\s(?:(?:would|should|must)(?!\sbe\b)|also|then|rather(?!\sthan)|best|said|was|am)\b))"
+    r"(?<!I(?=\s?(?:,|and\b|or\b)\s?I[IV])))"
     rf"|(?P<small>[a-j])(?=[).:,;](?:\s|$)|[ \t]*$))",
     re.M,
 )
@@ -67,23 +91,35 @@ _FILLER = re.compile(
     re.I,
 )
 _SUBJECT = re.compile(
-    r"(?:\b(?:answers?|response|conclusion|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
+    r"(?:\b(?:answers?|response|correction|conclusion|the\s+closest(?=\s+is\b)|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
     r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[a-j]\b(?![.):]))|"
     r"(?:^\W{0,3}|(?<=\?\s))a(?=:\s*[(]?[a-j]\b(?!.*\n\W{0,3}b\b))|"
     r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svar|ответ)|答案|答え|正解|正确选项|정답)"
     r"(?P<between>(?:\s*(?:choice|option|letter|here|therefore|to\s+(?:this|the)\s+question|(?:for|of|in|from|among)\s+(?:this|the|these)(?:\s+(?:given|above))?\s+"
     r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|richtige|должен))*)"
     r"\s*(?P<verb>,?\s*(?:(?:therefore|thus|then|hence|so),?\s*)?(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|will\s+be|must\s+be|could\s+be|may\s+be|might\s+be|has\s+to\s+be|"
-    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|är|是|为|為|は|:|=|-+>?|→|=>|\|)(?!n't|\s*n't))?",
+    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|är|是|为|為|は|:|=|-+>?|→|=>|\|(?!\s*\n))(?!n't|\s*n't))?",
     re.I | re.M,
 )
 _AS_CORRECT = re.compile(
-    r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't)(?P<how>(?:\s+\w+){0,4}?)\s+"
-    r"(?P<what>correct|right|true|best|better|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid)\b",
+    r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't|ist)(?P<how>(?:,?\s+(?!(?-i:[A-J])\b)\w+){0,4}?)\s+"
+    r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|too|distractor|(?<!stands\s)out)\b",
     re.I,
 )
-_NOT = re.compile(r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b", re.I)
-_WRONG = {"incorrect", "wrong", "false", "untrue", "inaccurate", "impossible", "invalid"}
+_BUT_NOT = re.compile(
+    r"[^.\n]{0,60}?,?\s+but\s+(?:(?:it|this|that)(?:'s|\s+is|\s+was)?|is)(?:n't|\s*(?:not|wrong|incorrect|false))\b",
+    re.I,
+)
+_FAILS = re.compile(
+    r"[)\].:|]{0,2}\s*(?:[-:|]?\s*(?:(?:incorrect|wrong)(?!\s*,)|✗|✘|❌)|makes\s+no\b|fails|(?:does|do|can)(?:n't|\s+not)|cannot|can\s+be\s+(?:eliminated|ruled|excluded))",
+    re.I,
+)
+_NOT = re.compile(
+    r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b|\bfar from\b|\bpart(?:ial)?ly\b", re.I
+)
+_WRONG = {"incorrect", "wrong", "false", "untrue", "inaccurate", "impossible", "invalid"} | {
+    *("unlikely", "eliminated", "excluded", "irrelevant", "too", "distractor", "out")
+}
 _CHOSEN = re.compile(
     r"(?:\b(?:choose|chose|choosing|pick(?:ed|ing)?|select(?:ed|ing)?|(?:go|going|goes|went)\s+(?:with|for)|opt(?:ed|ing)?\s+for|settled?\s+(?:on|for)|"
     r"stick(?:ing)?\s+(?:with|to)|vot(?:e|ing)\s+for|say|guess(?:ing)?|lean(?:ing)?\s+(?:towards?|to)|mark|tick|circle|think|believe|conclude|"
@@ -93,8 +129,8 @@ _CHOSEN = re.compile(
 )
 _NEGATED = re.compile(
     r"(?:(?:\b|can)not(?:\s+be)?|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
-    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst)"
-    r"\s*(?:(?:is|the|option|choice|answer|letter|both)\s*){0,3}[\s:,]*$",
+    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
+    r"\s*(?:(?:is|the|option|choice|answer|letter|both|to|be|it's|it|that|choos\w+|pick|select|(?:go|going)\s+(?:with|for)|vote\s+for|opt\s+for)\s*){0,3}[\s:,]*$",
     re.I,
 )
 _FURTHER = re.compile(
@@ -104,13 +140,15 @@ _FURTHER = re.compile(
 _JOINED = re.compile(
     r"[A-J][)\]]?\s*(?:,\s*)?(?:,|&|/|\band\b|\bor\b)\s*(?:(?:option|choice|statement)s?\s+)?[(\[]?$"
 )
+_SEVERAL = re.compile(r"[(]?[A-J][)]?\s*(?:,|&|\b(?:and|or)\b)\s*[(]?(?!I\s[a-z])[A-J]\b")
+_OR = re.compile(r"[A-J][)\]]?\s+(?:or|nor|and)\s+[(\[]?$")
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
     re.I,
 )
 _TAKEN_BACK = re.compile(r"[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b", re.I)
 _MARKED = re.compile(
-    r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*[-:]?\s*(?:(correct|right|true|yes|✓|✔|✅)"
+    r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*[-:|]?\s*(?:(correct|right|true|yes|✓|✔|✅)"
     r"|(?:incorrect|wrong|false|no|not|✗|✘|❌))(?![A-Za-z])",
     re.I,
 )
@@ -148,16 +186,23 @@ def letter_in(text: str) -> str | None:
 def _plain_reply(text: str) -> tuple[str, list[str]]:
     """A reply without what only dresses it up, and what stands in its boxes."""
     answer = text
-    for ends in _CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END)):
-        answer = text[ends.end() :]
-    text = _bounded(answer)
+    if closed := list(_CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END))):
+        answer = text[closed[-1].end() :]
+    next_question = _NEXT_QUESTION.search(answer[:AT_END])
+    if next_question and _LETTER.search(answer, 0, next_question.start()):
+        answer = answer[: next_question.start()]
+    text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(answer)))
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
     for _ in range(3):
         text = _LATEX_DRESS.sub(r" \1", text)
     text = text.replace("\\left", "").replace("\\right", "").replace("\\ ", " ").replace("\\;", " ")
     text = re.sub(r"\$|\\[()\[\]]", " ", text)
     text = _TAG_CLOSES.sub("\n", _TAG_OPENS.sub(r"\n\1: ", text))
-    text = _MARKDOWN.sub("", text)
+    text = re.sub(r"(?<=[a-z])_(?=[a-z])", " ", _MARKDOWN.sub("", text))
+    text = _NAMED_SMALL.sub(lambda found: f"{found[1]} {found[2].upper()}", text)
+    text = _ALL_BUT.sub(
+        r"\g<letter> is correct, others ", re.sub(r"(?i)\b(option|choice)-", r"\1 ", text)
+    )
     boxes = [inner or letter for inner, letter in _BOX.findall(text)]
     text = _BOX.sub(lambda box: f" ({box[1] or box[2]}) ", text)
     return re.sub(r"[ \t]{2,}", " ", text).strip(), boxes
@@ -195,7 +240,10 @@ def _of_clause(clause: str) -> str | None:
 
 def _is_negated(text: str, letter: re.Match[str]) -> bool:
     """Whether a letter is said not to be it."""
-    if _NEGATED.search(text[max(0, letter.start() - 40) : letter.start()]):
+    before = text[max(0, letter.start() - 60) : letter.start()]
+    if joined := _OR.search(before):
+        before = before[: joined.start()].rstrip("([")
+    if _NEGATED.search(before) or _FAILS.match(text, letter.end()):
         return True
     return _rightness(text, letter) is False
 
@@ -205,6 +253,8 @@ def _rightness(text: str, letter: re.Match[str]) -> bool | None:
     said = _AS_CORRECT.match(text, letter.end(), letter.end() + 140)
     if said is None or _LETTER.search(text, letter.end(), said.start("is")):
         return None
+    if _BUT_NOT.match(text, said.end()):
+        return False
     return (said["what"].lower() in _WRONG) == bool(_NOT.search(f"{said['is']} {said['how']}"))
 
 
@@ -235,8 +285,9 @@ def _answered(text: str) -> str | None:
         if (named := _of_clause(clause)) is not None:
             said = named
             rest = text[found.end() : found.end() + 300]
-            if (back := _TAKEN_BACK.search(rest)) and (later := _called_right(rest[back.end() :])):
-                said = later
+            back = _TAKEN_BACK.search(rest)
+            rest = rest[back.end() :] if back else rest if named == "" else ""
+            said = _called_right(rest) or said
     return said
 
 
@@ -256,6 +307,9 @@ def _called_right(text: str) -> str | None:
         assert filler is not None
         letter_at = _LETTER.match(text, filler.end())
         if letter_at is None or _is_negated(text, letter_at) or re.search(r"\.\s", filler[0]):
+            continue
+        if _OR.search(text[max(0, chosen.start() - 30) : chosen.start()]):
+            found.append((letter_at.start(), "", True))
             continue
         clause = _SENTENCE.split(text[letter_at.start() : letter_at.start() + 200], maxsplit=1)[0]
         if (named := _of_clause(clause)) is not None:
@@ -284,12 +338,20 @@ def _by_lines(text: str) -> str | None:
         for k, line in enumerate(lines)
         if (head := _HEAD.match(line) or _alone(line))
     ]
+    wrong = {
+        k
+        for k, line in enumerate(lines)
+        if (head := _HEAD.match(line)) and _FAILS.match(line, head.end(head.lastindex or 0))
+    }
     shown = [letter for _, letter in heads]
     if shown[:3] == ["A", "B", "C"]:  # the choices, repeated
         run = 0
         while run < len(shown) and shown[run] == LETTERS[run]:
             run += 1
         heads = heads[run:]
+    heads = [(k, letter) for k, letter in heads if k not in wrong]
+    if any(_SEVERAL.search(lines[k]) for k, _ in heads):
+        return ""
     alone = [letter for k, letter in heads if _alone(lines[k])]
     named = {letter for _, letter in heads}
     if len(named) == 1 and heads[0][0] in (0, len(lines) - 1, len(lines) - 2):
@@ -331,7 +393,7 @@ def _words(text: str) -> str:
 
 
 def _alone(line: str) -> re.Match[str] | None:
-    return re.fullmatch(r"\W*([A-Ja-j])\W*", line)
+    return re.fullmatch(r"[^\w✗✘❌]*([A-Ja-j])[^\w✗✘❌]*", line)
 
 
 def _only_mention(text: str) -> str | None:
@@ -342,6 +404,8 @@ def _only_mention(text: str) -> str | None:
     if len(mentions) > MOST_READ:
         return None
     mentions = [each for each in mentions if not _is_negated(text, each)]
+    if any(_SEVERAL.match(text, each.start()) for each in mentions):
+        return None
     named = {_of(each) for each in mentions}
     if len(named) != 1:
         return None
