@@ -248,6 +248,40 @@ def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: 
     assert any("1 questions can't be graded" in line for line in looked.lines)
 
 
+def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = capitals()
+    file = jsonl(tmp_path / "qa.jsonl", known)
+    with serve(Quirky({"a": 0.6, "b": 0.6}, known=known)) as url:
+        prices = ("--price", "a=1,2", "--price", "b=3,9")
+        expected = []
+        for name, kind in (("judged", "judge"), ("plain", "exact")):
+            done = init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
+            assert done.exit_code == 0, done.output
+            monkeypatch.chdir(tmp_path / name)
+            expected.append(json.loads(ttsgraph("estimate").output)["expected"]["dollars"])
+    made = profile(tmp_path / "judged")["tasks"]["qa"]
+    assert list(made["grading"]["models"]) == ["b"]
+    assert expected[0] > 1.2 * expected[1]
+
+
+def test_models_that_cost_nothing_get_a_speed_and_odd_names_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = capitals()
+    file = jsonl(tmp_path / "qa.jsonl", known)
+    with serve(Quirky({"x/llama 3@v1:free": 0.6}, known=known)) as url:
+        free = ("--price-prompt", "0", "--price-completion", "0")
+        assert init(tmp_path / "mine", file, "--url", url, *free).exit_code == 0
+        monkeypatch.chdir(tmp_path / "mine")
+        assert ttsgraph("estimate").exit_code == 0
+    made = profile(tmp_path / "mine")
+    assert made["budget"]["metric"] == "runtime"
+    assert list(made["pool"]) == ["llama-3-v1-free"]
+    assert made["pool"]["llama-3-v1-free"]["speed"][1] > 0
+
+
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
     monkeypatch.chdir(folder)
     return ttsgraph("run", *more)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -48,6 +49,8 @@ CALLS = 4
 
 SECONDS = 10
 """What a question may take at least where nothing is paid."""
+
+RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
 SCORES = "scores.json"
 """What `dvc metrics show` shows of a task, beside the folder of what was found."""
@@ -116,9 +119,13 @@ def init(
     messages = speak(task, Prompt(task.instruction), first, [])
     found, left_out = asyncio.run(ask_each(pool, messages, TEMPERATURE))
     limit, words = _budget(budget, found)
+    grading = dict(looked.grading)
+    if looked.kind == "judge":
+        grading = _judged(found)
+        words += f"; {', '.join(grading['models'])} judges answers, which is paid apart"
     entry = {
         "kind": looked.kind,
-        **({"grading": dict(looked.grading)} if looked.grading else {}),
+        **({"grading": grading} if grading else {}),
         "source": {"kind": "jsonl", "path": f"inputs/{name}.jsonl"},
         "splits": sizes,
         "prompt": {"style": "chat"},
@@ -150,6 +157,13 @@ def init(
     )
     Account(folder / STATE / "spent.json", PROJECT).write(spent)
     return [*looked.lines, *(model.line for model in found), *left_out, words]
+
+
+def _judged(found: Sequence[AskedModel]) -> dict[str, Any]:
+    """How a judge grades: the dearest model, by a rubric for answers with a reference."""
+    judge = max(found, key=lambda model: model.price.of(model.completion))
+    asked = {key: value for key, value in judge.entry.items() if key != "variants"}
+    return {"rubric": RUBRIC, "models": {judge.name: asked}, "max_tokens": room_for(found)}
 
 
 def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, object], str]:

@@ -183,6 +183,8 @@ async def search_whole(
         alone = await profiled(
             profile, task, list(profile.model_pool()), environment, train, publish
         )
+        if not alone["accuracy"].any():
+            say("warning: no model is right on any question: see whether its `kind` suits them")
         measured = with_lengths(profile, task, alone)
         if team is not None:
             measured = _within(measured, task, team.graph)

@@ -48,6 +48,9 @@ LOPSIDED = 0.95
 MOST_ODD = 0.1
 """Share of the rows that may be left out as their answers can't be read."""
 
+READ = ("exact", "choice", "number", "math", "similarity", "judge")
+"""Kinds whose rows have a question and an answer alone, whatever they are called."""
+
 IDS = ("id", "unique id", "task id", "index", "")
 
 
@@ -75,7 +78,7 @@ def look_at(path: Path, kind: str | None = None) -> Looked:
     if kind is not None and kind not in TASKS:
         raise InputError(f"--kind: expected one of {', '.join(TASKS)}, found {kind!r}")
     raw = [row for _, row in load_rows(JsonlSource(kind="jsonl", path=path), 0)]
-    if kind is not None and kind not in ("exact", "choice", "number", "math", "similarity"):
+    if kind is not None and kind not in READ:
         return Looked(tuple(raw), kind, {}, (f"{path.name}: {len(raw)} questions of kind {kind}",))
     raw = [_flat(row) for row in raw]
     columns = list(dict.fromkeys(name for row in raw for name in row))
@@ -304,7 +307,12 @@ def _kind(
     words = sorted(len(text.split()) for text in answers)
     if not words or words[len(words) // 2] <= SHORT_WORDS:
         return rows, "exact", {}, f"short texts, by the same words{others}"
-    return rows, "similarity", {}, f"long texts, by words in common with the reference{others}"
+    return (
+        rows,
+        "similarity",
+        {},
+        f"long texts, by words in common with the reference{others}, judge asks a model",
+    )
 
 
 def _from_one(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

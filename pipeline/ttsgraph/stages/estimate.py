@@ -17,8 +17,11 @@ import numpy as np
 from ttsgraph.base.errors import BudgetError, InputError, SettingsError
 from ttsgraph.contest.contest import PROBE_SHARE
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
+from ttsgraph.pool.judge import JudgeTask
+from ttsgraph.pool.settings import price_of
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.rehearsal import Kind, rehearse
+from ttsgraph.tasks.base import Task
 
 BEGUN = 2.4
 EACH = 2.0
@@ -33,6 +36,14 @@ READS = 1.25
 
 RANGE = 2.0
 """Factor either way that holds what a run takes."""
+
+JUDGED = 0.45
+"""Answers that a judge is asked about for each call: the same answer to a question is judged once.
+"""
+
+JUDGE_READS = 100
+JUDGE_WRITES = 30
+"""Tokens of what a judge is told besides, and of its verdict."""
 
 INIT_STAGES = 2
 """Stages before the search that ask the agent."""
@@ -73,6 +84,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     total = _sum(used.values())
     run = _sum(one for stage, one in used.items() if stage in OF_RUN)
+    run["dollars"] += _judging(profile.task(task).task, run)
     of_means = "; the budget limits what a question costs on average"
     return {
         "task": task,
@@ -125,6 +137,14 @@ def _flops(cost: CostModel, name: str, reads: int) -> float:
     """What a call takes that reads so many answers."""
     terms = flops_coefficients(cost.pool[name], cost.lengths[name])
     return float(np.dot(terms, (reads**2, reads, 1)))
+
+
+def _judging(kind: Task, run: Mapping[str, float]) -> float:
+    """Dollars for judges of what these calls write: each reads question, reference and answer."""
+    judges = kind.options.models.values() if isinstance(kind, JudgeTask) else ()
+    read = run["prompt_tokens"] + 2 * run["generated_tokens"] + JUDGE_READS * run["calls"]
+    written = JUDGE_WRITES * run["calls"]
+    return JUDGED * sum(price_of(each.price).dollars(read, written) for each in judges)
 
 
 def _between(value: float) -> list[float]:
