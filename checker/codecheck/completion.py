@@ -33,7 +33,12 @@ def part_of(text: str) -> str | None:
     starts anything but a function or an import.
     """
     text = answer_of(text)
+    before, fence, after = text.partition("```")
+    if fence and not after.strip() and before.strip():
+        text = before  # the prompt opened the block that ends here
     blocks = ["\n".join(block) for block in blocks_of(text)]
+    if not blocks and text[:1].isspace() and not _CODE_START.match(text.lstrip()):
+        return _body(text.strip("\n").rstrip()) if text.strip() else None
     bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
     code = next(bodies, blocks[0] if blocks else text)
     if _DEFINITION.search(code):
@@ -65,7 +70,9 @@ def _body(code: str) -> str:
     indentation; models may omit it all.
     """
     if code[0].isspace():
-        return _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
+        body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
+        by_four = textwrap.indent(textwrap.dedent(body), "    ")
+        return by_four if _parses(f"def function():\n{by_four}\n") else body
     indented = re.sub(
         r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
     )

@@ -100,7 +100,8 @@ def program_of(
         (_meant(text, function, given, parameters) for text in texts if function and parameters),
     )
     found = next((module for module in chain(*readings) if module is not None), None)
-    return None if found is None else found.text
+    # A head alone is what a body that follows in a block of its own completes.
+    return found.text if found is not None and found.writes(function) else None
 
 
 def _with_documents(texts: Sequence[str]) -> Iterator[str]:
@@ -121,7 +122,10 @@ def _in_text(text: str, function: str | None, given: str) -> _Module | None:
 
 def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _Module | None:
     """The program in the last block that has the function under another name."""
-    blocks = blocks_of(text) or [_without_prose(text.split("\n"))]
+    if not (blocks := blocks_of(text)):
+        if text[:1].isspace() and "def" not in text.split("\n")[0]:
+            return None  # a function's body, with others after it
+        blocks = [_without_prose(text.split("\n"))]
     modules = [module for block in blocks if (module := _readable(block)) is not None]
     for number, module in reversed(list(enumerate(modules))):
         if alias := alias_of(module.text, function, parameters):
@@ -260,6 +264,8 @@ def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Mo
     having = [number for number, module in enumerate(modules) if module.has(function)]
     if not having:
         return None
+    # Tests of a file's own import the function from it.
+    having = [k for k in having if function not in modules[k].imports] or having
     last = max(having, key=lambda number: (modules[number].writes(function), number))
     known = _module(given)
     taken = {last}
@@ -464,7 +470,7 @@ def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
 def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
     """The lines that each diff among these adds or leaves as they are."""
     side: list[str] = []
-    within = False
+    only = within = all(line[:1] in ("", " ", "+", "-", "@", "\\") for line in lines)
     for line in [*lines, "."]:
         if line.startswith(("+++ ", "--- ")) or not (
             line.startswith(("+", "@@ ")) or (within and line[:1] in ("", " ", "-", "\\", "@"))
@@ -472,7 +478,7 @@ def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
             if side:
                 yield side
             side = []
-            within = False
+            within = only
             continue
         within = True
         if line[:1] in ("", " ", "+"):

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
     from codecheck.sandbox_library import prepare
-    from codecheck.sandbox_objects import OPERATIONS, Held, Lending, Remote, borrowed, met
+    from codecheck.sandbox_objects import OPERATIONS, Held, Lending, Remote, Solution, borrowed, met
     from codecheck.sandbox_oracles import compares_arguments
     from codecheck.sandbox_values import Codec, classes_of
     from codecheck.sandbox_wire import Channel, Wire
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))
     from sandbox_library import prepare
-    from sandbox_objects import OPERATIONS, Held, Lending, Remote, borrowed, met
+    from sandbox_objects import OPERATIONS, Held, Lending, Remote, Solution, borrowed, met
     from sandbox_oracles import compares_arguments
     from sandbox_values import Codec, classes_of
     from sandbox_wire import Channel, Wire
@@ -382,15 +382,12 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
             raise StopIteration
         raise error
 
-    def solution(*arguments: Any, **named: Any) -> Any:
-        return ask("call", None, *arguments, **named)
-
+    solution = Solution(ask, config["function"])
     tests = _module("tests")
     try:
         exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
         codec = Codec(hold, meet, classes_of(tests), lending.find)
         wire = Wire(calls, codec, lending.do)
-        solution.__name__ = solution.__qualname__ = config["function"]
         tests[config["function"]] = solution
         exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
         check = tests["check"]

@@ -314,6 +314,27 @@ class Remote(Elsewhere):
         return format(str(self), spec)
 
 
+class Solution:
+    """The function that is asked for, or the class, for the tests: to be called, and to be asked
+    for its attributes.
+    """
+
+    def __init__(self, ask: Callable[..., Any], name: str) -> None:
+        self._ask = ask
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function returns. Raises what it raises."""
+        return self._ask("call", None, *arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") and name != "__annotations__":
+            raise AttributeError(name)
+        return self._ask("attribute", None, name)
+
+    __doc__ = property(lambda self: self._ask("attribute", None, "__doc__"))  # type: ignore
+
+
 def _is_value(state: Any, other: Any) -> bool:
     """Whether an object's attributes are this value: one attribute alone, several as a tuple or
     list, or all by their names. There is one way for each kind of value, so that nobody can hold

@@ -362,6 +362,10 @@ RETURNS = {
         "from collections import UserDict\nclass D(UserDict): pass\ndef f(x): return D(a=x)",
         "assert f(1)['a'] == 1 and dict(f(2)) == {'a': 2} and f(3) == {'a': 3}",
     ),
+    "what its documentation says": (
+        "from functools import lru_cache\n@lru_cache\ndef f(x):\n    'Doubles.'\n    return 2 * x",
+        "assert f(2) == f(2) == 4 and f.__doc__ == 'Doubles.' and f.cache_info().hits == 1",
+    ),
     "a coroutine": (
         "import asyncio\nasync def f(x):\n    await asyncio.sleep(0)\n    return x * x",
         "import asyncio\n    assert asyncio.run(f(3)) == 9 and asyncio.iscoroutine(c := f(1)) and asyncio.run(c) == 1",

@@ -132,6 +132,7 @@ WAYS: dict[str, Callable[[str], str]] = {
     "after a draft in thoughts": lambda code: f"<think>\nLet me see.\n{fenced(DRAFT)}\nno, wrong\n</think>\n\n{fenced(code)}",
     "after thoughts alone": lambda code: f"<think>Hm. It's\ndef target(x): return x\nperhaps?</think>\n{code}",
     "before an example": lambda code: f"{fenced(code)}\n\nUse it:\n\n```python\nprint(target(3))  # 9\n```",
+    "before a file that tests it": lambda code: f"{fenced(code)}\n\n{fenced(f'from solution import target{chr(10)}{TEST}')}",
     "before its output": lambda code: f"{fenced(code)}\n\nOutput:\n\n```\n9\n```",
     "before another language": lambda code: f"```bash\npip install nothing\n```\n\n{fenced(code)}\n\n```json\n{{}}\n```",
     "in two blocks": split_in_two,
