@@ -64,6 +64,11 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str, int]] = {
         "expected answers in a column",
         2,
     ),
+    "commas without quotes": (
+        lambda p: p.init(file=p.file("e.csv", "question,answer\nwhy, then,so\n")),
+        "double quotes",
+        2,
+    ),
     "few questions": (
         lambda p: p.init(file=p.file("e.jsonl", lines(ROWS[:4]))),
         "at least 10",

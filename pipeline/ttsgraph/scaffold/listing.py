@@ -85,7 +85,8 @@ def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
     told = reason_of(error) if known else redact(str(error))
     reason = told.splitlines()[0] if told else type(error).__name__
     hint = "start the server, or correct the URL (it mostly ends in /v1)"
-    hint += "" if endpoint.api_key_env else "; --api-key-env for a key"
+    if getattr(error, "status_code", None) in (401, 403):
+        hint = "put the right key into the variable that --api-key-env names"
     return EndpointError(
         f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models,"
         f" but: {reason}; {hint}"

@@ -134,7 +134,8 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
     if not chat:
         raise EndpointError(
-            f"{url}: expected a list of models, found none; name those to use with --model"
+            f"{url}: expected a list of models, found none; name those to use with --model,"
+            " or correct the URL (it mostly ends in /v1)"
         )
     if len(chat) > MOST_MODELS:
         raise InputError(

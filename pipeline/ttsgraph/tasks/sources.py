@@ -314,6 +314,7 @@ def _read(path: Path, read: Callable[[Path], T], what: str) -> T:
 
 def _parquet_rows(path: Path) -> Rows:
     import pandas as pd  # slow to import, and needed for these tables alone
+    import pyarrow  # noqa: F401  whose want pandas tells in five lines
 
     table = _read(path, pd.read_parquet, "a table of questions")
     # Plain values, as a file of JSON lines has them.
