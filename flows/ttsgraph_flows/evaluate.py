@@ -17,8 +17,6 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
-from ttsgraph.response.evidence import Evidence
-from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.records import (
     Gated,
@@ -30,11 +28,8 @@ from ttsgraph.stages.records import (
 )
 from ttsgraph.stages.schemas import (
     Answers,
-    Candidates,
     Evaluations,
     Nodes,
-    Trials,
-    read_table,
     write_table,
 )
 from ttsgraph.stages.trials import (
@@ -118,12 +113,14 @@ def _tested(stage: Stage, method: str, cases: list[Case], count: int, publish: P
 
 
 def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested) -> None:
-    from ttsgraph.stages.worth import predicted_losses, with_worth  # with scipy, slow to import
+    from ttsgraph.stages import worth  # with scipy, slow to import
 
     write_table(tested.table, Evaluations, folder / "test.parquet")
     rng = np.random.default_rng([stage.params.seed, 2])
-    losses = predicted_losses(graph, stage.brief(), found_evidence(stage, folder), rng)
-    nodes = with_worth(tested.nodes, graph, tested.feedbacks[0], losses)
+    brief = stage.brief()
+    known = worth.evidence_in(stage.results, stage.questions(), brief.greedy, folder)
+    losses = worth.predicted_losses(graph, brief, known, rng)
+    nodes = worth.with_worth(tested.nodes, graph, tested.feedbacks[0], losses)
     write_table(nodes, Nodes, folder / "nodes.parquet")
     answers = answers_table(tested.cases, tested.feedbacks, stage.grader().extract)
     write_table(answers, Answers, folder / "answers.parquet")
@@ -169,27 +166,6 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
     )
     told_version = f"version {version.label} is {outcome}: {decision.reason}"
     return f"put up is {what}: {put_up.choice.reason}; {told_version}"
-
-
-def found_evidence(stage: Stage, folder: Path) -> Evidence:
-    """What is known of nodes on training and validation questions: from the contest, or where there
-    was none from the method's own search.
-    """
-    from ttsgraph.stages.worth import known_evidence
-
-    table = read_table(schemas.Evidence, stage.results / "evidence.parquet", "init_instances")
-    tried = read_table(Trials, stage.results / "init_instances.parquet", "init_instances")
-    if table.empty:
-        table = read_table(schemas.Evidence, folder / "evidence.parquet", "search")
-        archive = read_table(Candidates, folder / "archive.parquet", "search")
-        tried = archive.set_index("candidate_id")
-    graphs = {
-        int(number): CollaborationGraph.from_json(tried["graph"].loc[number])
-        for number in table["candidate_id"].unique()
-    }
-    questions = stage.questions()
-    known = [*questions["train"], *questions["val"]]
-    return known_evidence(table, graphs, known, stage.brief().greedy)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from ttsgraph.evaluation.environment import Environment, Evaluator
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
@@ -35,7 +34,7 @@ from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
 from ttsgraph.stages.records import Running, Started, read_record, write_record
-from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table
+from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
@@ -115,16 +114,12 @@ def learnt_of(stage: Stage, start: Started) -> Learnt | None:
     """What the contest of the init stages learnt, from their tables; None where there was none."""
     if not start.contenders:
         return None
-    from ttsgraph.stages.worth import known_evidence  # with scipy, slow to import
+    from ttsgraph.stages.worth import evidence_in  # with scipy, slow to import
 
-    table = read_table(Evidence, stage.results / "evidence.parquet", "init_instances")
-    tried = read_table(Trials, stage.results / "init_instances.parquet", "init_instances")
-    graphs = {row: CollaborationGraph.from_json(text) for row, text in enumerate(tried["graph"])}
-    questions = stage.questions()
-    every = [*questions["train"], *questions["val"]]
     alone = stage.profile_table()
+    questions = stage.questions()
     return Learnt(
-        known_evidence(table, graphs, every, stage.brief().greedy),
+        evidence_in(stage.results, questions, stage.brief().greedy),
         start.misfit,
         start.leaders(),
         len(questions["train"]),

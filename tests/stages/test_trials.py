@@ -320,7 +320,10 @@ def test_the_found_graph_is_compared_within_the_same_budget():
 
 def test_answers_with_scores_keep_them(tmp_path):
     def kept(*grades):
-        results = tuple(QuestionResult(str(k), grade, "7", 1.0) for k, grade in enumerate(grades))
+        results = tuple(
+            QuestionResult(str(k), grade, "7", 1.0, "" if grade is not None else "it went away")
+            for k, grade in enumerate(grades)
+        )
         case = Case(chain(["m"]), {"arm": "found", "label": "found graph"})
         feedback = Feedback(results, Usage(), 1.0)
         write_table(answers_table([case], [feedback], str), Answers, tmp_path / "answers.parquet")

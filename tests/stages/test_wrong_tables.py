@@ -11,9 +11,24 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Usage
-from ttsgraph.stages.schemas import Candidates, check, check_archive
+from ttsgraph.stages.schemas import (
+    Answers,
+    Candidates,
+    Evaluations,
+    Evidence,
+    Nodes,
+    Pilots,
+    Profiles,
+    Questions,
+    Trajectory,
+    check,
+    check_archive,
+    check_evidence,
+    read_table,
+)
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 SMALL = "llama-3.2-1b"
@@ -27,7 +42,7 @@ def record(number: int, split: str = "train", correct: tuple[bool | None, ...] =
         for k, each in enumerate(correct * 5)
     )
     status = "ok" if any(each is not None for each in correct) else "failed"
-    usage = Usage(100, 200, 0.1, 0.1, 10 * len(graph.nodes), 0)
+    usage = Usage(100, 200, 1e-6, 1e-6, 10 * len(graph.nodes), 0)
     feedback = Feedback(results, usage, 0.3)
     units = COST.graph_cost(graph)
     iteration = 1 + number // 3
@@ -83,6 +98,12 @@ WRONG = {
     "an unknown status": {"status": "done"},
     "no graph": {"graph": "{}"},
     "nobody who found it": {"found_by": "somebody"},
+    "an interval of fewer questions": {"accuracy_low": 0.0, "accuracy_high": 1.0},
+    "tokens without a call": {"calls": 0, "accuracy": 0.0, "accuracy_low": 0.0},
+    "dollars without tokens": {"prompt_tokens": 0, "completion_tokens": 0},
+    "more dollars than tokens cost": {"dollars": 1e6},
+    "no latency though questions were scored": {"latency_s": math.nan},
+    "failed though all was scored": {"status": "failed"},
 }
 
 
@@ -118,3 +139,103 @@ def test_a_message_names_the_rule_and_each_row_once(archive):
     message = str(caught.value)
     assert message.count("accuracy_within_its_interval") == 1
     assert "row 0, row 1, row 2 and " in message
+
+
+def first(**values):
+    def change(table):
+        for column, value in values.items():
+            table.loc[0, column] = value
+        return table
+
+    return change
+
+
+def twice(table):
+    return pd.concat([table, table[:1]], ignore_index=True)
+
+
+def without_first(table):
+    return table[1:].reset_index(drop=True)
+
+
+OTHERS = {
+    "random/trajectory.csv": (
+        Trajectory,
+        [
+            first(val_low=0.9, val_high=0.1),
+            first(val_accuracy=0.99, val_high=0.6),
+            first(train_best=0.0, train_mean=0.5),
+            first(budget_units=math.inf),
+            lambda table: table.assign(best_val_value=[0.9] + [0.1] * (len(table) - 1)),
+            without_first,
+        ],
+    ),
+    "random/nodes.parquet": (
+        Nodes,
+        [
+            first(repaired=99_999),
+            first(spoilt=99_999),
+            first(repairable=99_999),
+            first(nodes_left=99),
+            lambda table: table.assign(is_sink=True),
+            lambda table: table.assign(cost_share=1.0),
+        ],
+    ),
+    "random/test.parquet": (
+        Evaluations,
+        [
+            without_first,
+            twice,
+            first(found_only=5),
+            first(n_unscored=7),
+            lambda table: table.assign(rival_only=99_999),
+            lambda table: table.assign(p_differs=0.001),
+        ],
+    ),
+    "random/answers.parquet": (
+        Answers,
+        [twice, without_first, first(correct=None), first(error="the server went away")],
+    ),
+    "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
+    "profile.parquet": (Profiles, [lambda table: table[:0], first(price_prompt=math.inf)]),
+    "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
+    "../../../data/simulated-small/math/questions.parquet": (
+        Questions,
+        [first(text="  "), lambda table: table.assign(text="the same")],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_wrong_tables_are_refused_too(searched, name):
+    schema, changes = OTHERS[name]
+    right = read_table(schema, searched.results / name, "search")
+    for change in changes:
+        wrong = change(right.copy())
+        with pytest.raises(DataError, match="table: "):
+            check(wrong, schema, "table")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("candidate_id", 9999),
+        ("node", 99),
+        ("graph_hash", "0" * 16),
+        ("model", "another"),
+        ("is_sink", None),
+        ("question_id", "another"),
+    ],
+)
+def test_evidence_of_what_is_not_there_is_refused_with_its_row(searched, column, value):
+    folder = searched.results / "random"
+    archive = read_table(Candidates, folder / "archive.parquet", "search")
+    graphs = dict(enumerate(map(CollaborationGraph.from_json, archive["graph"])))
+    table = read_table(Evidence, folder / "evidence.parquet", "search")
+    questions = {q.id for split in ("train", "val") for q in searched.questions(split)}
+    check_evidence(table, graphs, questions, "evidence")
+    table.loc[7, column] = not table.loc[7, column] if value is None else value
+    with pytest.raises(DataError, match="evidence: row 7: expected a node of candidate"):
+        check_evidence(table, graphs, questions, "evidence")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes
 from ttsgraph.base.unneeded import as_if_missing
+from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 # Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
 with as_if_missing("dask", "hypothesis"):
@@ -37,6 +41,15 @@ CLOSE = 1e-9
 """Rounding that no rule refuses, as a share."""
 
 
+def rule(name: str, expression: str) -> Any:
+    """A check of a table: what `DataFrame.eval` finds true, of each row or of all."""
+
+    def holds(_: Any, table: pd.DataFrame) -> Any:
+        return table.eval(expression, engine="python")
+
+    return pa.dataframe_check(error=name)(holds)
+
+
 class Table(pa.DataFrameModel):
     """Columns in order, no others."""
 
@@ -48,6 +61,10 @@ class Table(pa.DataFrameModel):
     @pa.check("^(meta|counts|prompt|nodes)$", regex=True, name="valid_json")
     def _json(self, column: Series[str]) -> pd.Series[bool]:
         return column.map(_is_json)
+
+    @pa.dataframe_check(error="finite")
+    def _finite(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return ~table.select_dtypes("number").isin([np.inf, -np.inf]).any(axis=1)
 
 
 class Scores(Table):
@@ -66,13 +83,14 @@ class Scores(Table):
     dollars: Series[float] = pa.Field(ge=0)
     calls: Series[int] = pa.Field(ge=0)
 
-    @pa.dataframe_check(error="finite")
-    def _finite(self, table: pd.DataFrame) -> pd.Series[bool]:
-        return ~table.isin([np.inf, -np.inf]).any(axis=1)
-
-    @pa.dataframe_check(error="an_accuracy_where_and_only_where_questions_were_scored")
-    def _scored(self, table: pd.DataFrame) -> pd.Series[bool]:
-        return table["accuracy"].notna() == (table["n_scored"] > 0)
+    _scored = rule(
+        "an_accuracy_and_a_latency_where_and_only_where_questions_were_scored",
+        "accuracy.notna() == (n_scored > 0) == latency_s.notna()",
+    )
+    _asked = rule("no_tokens_or_dollars_without_calls", "calls > 0 or prompt_tokens + dollars == 0")
+    _paid = rule(
+        "no_dollars_without_tokens", "dollars == 0 or prompt_tokens + completion_tokens > 0"
+    )
 
     @pa.dataframe_check(error="accuracy_within_its_interval")
     def _interval(self, table: pd.DataFrame) -> pd.Series[bool]:
@@ -80,13 +98,18 @@ class Scores(Table):
         inside = (low <= accuracy + CLOSE) & (accuracy <= high + CLOSE)
         return inside | (accuracy.isna() & (low == 0) & (high == 1))
 
+    @pa.dataframe_check(error="no_wider_interval_than_of_so_many_questions")
+    def _width(self, table: pd.DataFrame) -> pd.Series[bool]:
+        widest = [_widest(*row) for row in zip(table["accuracy"], table["n_scored"], strict=True)]
+        return (table["accuracy_high"] - table["accuracy_low"]) <= np.array(widest, float) + CLOSE
+
 
 class Questions(Table):
     """The sample stage's questions, with their split; `meta` is JSON for the grader."""
 
     split: Series[str] = pa.Field(isin=["shots", "train", "val", "test"])
     id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
-    text: Series[str] = pa.Field(str_length={"min_value": 1})
+    text: Series[str] = pa.Field(unique=True, str_matches=r"\s*\S")
     answer: Series[str] = pa.Field(str_length={"min_value": 1})
     meta: Series[str]
 
@@ -95,6 +118,7 @@ class Profiles(Scores):
     """One row per model of the pool: facts, and what it does alone on training questions."""
 
     model: Series[str] = pa.Field(unique=True)
+    _not_empty = rule("not_empty", "model.size > 0")
     family: Series[str]
     total: Series[float] = pa.Field(gt=0, nullable=True)
     layers: Series[pd.Int64Dtype] = pa.Field(gt=0, nullable=True, coerce=True)
@@ -123,10 +147,8 @@ class GraphScores(Scores):
     def _graph(self, graph: Series[str]) -> pd.Series[bool]:
         return graph.map(lambda text: _graph_of(text) is not None)
 
-    @pa.dataframe_check(error="a_call_for_each_right_answer")
-    def _calls(self, table: pd.DataFrame) -> pd.Series[bool]:
-        # Not for each question: one whose prompt no context holds is scored without a call.
-        return table["calls"] >= table["accuracy"].fillna(0) * table["n_scored"] - 0.5
+    # Not for each question: one whose prompt no context holds is scored without a call.
+    _calls = rule("a_call_for_each_right_answer", "calls >= accuracy.fillna(0) * n_scored - 0.5")
 
     @pa.dataframe_check(error="hash_and_size_of_the_graph")
     def _of_graph(self, table: pd.DataFrame) -> pd.Series[bool]:
@@ -150,6 +172,9 @@ class Pilots(GraphScores):
     label: Series[str]
     within_budget: Series[bool]
 
+    class Config:
+        unique = ("sweep", "label", "graph_hash")
+
 
 class Trials(GraphScores):
     """One row per topology tried in an init stage; `counts` is the model multiset as JSON.
@@ -172,25 +197,17 @@ class Candidates(GraphScores):
     error: Series[str]
     found_by: Series[str] = pa.Field(str_matches=PATTERN)
 
-    @pa.dataframe_check(error="not_empty")
-    def _not_empty(self, table: pd.DataFrame) -> bool:
-        return len(table) > 0
-
-    @pa.check("method", name="one_method")
-    def _method(self, method: Series[str]) -> pd.Series[bool]:
-        return method == method.iloc[0] if len(method) else method == ""
-
-    @pa.check("candidate_id", name="numbers_from_0_on")
-    def _numbers(self, numbers: Series[int]) -> pd.Series[bool]:
-        return numbers == np.arange(len(numbers))
-
-    @pa.check("iteration", name="from_1_on_never_back")
-    def _iterations(self, iteration: Series[int]) -> pd.Series[bool]:
-        return iteration.diff().fillna(iteration - 1) >= 0
-
-    @pa.dataframe_check(error="an_error_where_and_only_where_questions_are_unscored")
-    def _errors(self, table: pd.DataFrame) -> pd.Series[bool]:
-        return (table["error"] != "") == (table["n_unscored"] > 0)
+    _not_empty = rule("not_empty", "candidate_id.size > 0")
+    _method = rule("one_method", "method == method.shift().fillna(method)")
+    _numbers = rule("numbers_from_0_on", "candidate_id == index")
+    _iterations = rule("from_1_on_never_back", "iteration.diff().fillna(iteration - 1) >= 0")
+    _errors = rule(
+        "an_error_where_and_only_where_questions_are_unscored", "(error != '') == (n_unscored > 0)"
+    )
+    _ended = rule(
+        "failed_where_questions_are_unscored_else_scored",
+        "(status == 'failed' and n_unscored > 0) or (status != 'failed' and n_scored > 0)",
+    )
 
 
 class Evidence(Table):
@@ -216,11 +233,13 @@ class Evidence(Table):
     prompt_tokens: Series[int] = pa.Field(ge=0)
     completion_tokens: Series[int] = pa.Field(ge=0)
 
-    @pa.dataframe_check(error="no_more_inputs_right_or_agreeing_than_there_are")
-    def _inputs(self, table: pd.DataFrame) -> pd.Series[bool]:
-        return (table["inputs_right"] <= table["in_degree"]) & (
-            table["inputs_agreeing"] <= table["in_degree"]
-        )
+    class Config:
+        unique = ("candidate_id", "question_id", "node")
+
+    _inputs = rule(
+        "no_more_inputs_right_or_agreeing_than_there_are",
+        "inputs_right <= in_degree and inputs_agreeing <= in_degree",
+    )
 
 
 class Trajectory(Table):
@@ -241,9 +260,15 @@ class Trajectory(Table):
     depth: Series[int] = pa.Field(ge=1)
     n_nodes: Series[int] = pa.Field(ge=1)
 
-    @pa.check("iteration", name="1_2_3_and_so_on")
-    def _iterations(self, iteration: Series[int]) -> pd.Series[bool]:
-        return iteration == np.arange(1, len(iteration) + 1)
+    _iterations = rule("1_2_3_and_so_on", "iteration == index + 1")
+    _interval = rule(
+        "accuracy_within_its_interval",
+        "val_low <= val_high and not (val_accuracy < val_low or val_accuracy > val_high)",
+    )
+    _best = rule("the_best_is_no_less_than_the_mean", f"not (train_best < train_mean - {CLOSE})")
+    _never_back = rule(
+        "the_best_never_falls", f"not (best_val_value < best_val_value.cummax() - {CLOSE})"
+    )
 
 
 class Edges(Table):
@@ -255,6 +280,11 @@ class Edges(Table):
     source: Series[int] = pa.Field(ge=0)
     target: Series[int] = pa.Field(ge=0)
     probability: Series[float] = pa.Field(ge=0, le=1)
+
+    class Config:
+        unique = ("iteration", "source", "target")
+
+    _other = rule("to_another_node", "source != target")
 
 
 class Nodes(Scores):
@@ -287,6 +317,14 @@ class Nodes(Scores):
     predicted_loss: Series[float] = pa.Field(ge=-1, le=1, nullable=True)
     predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
 
+    _sink = rule("one_sink", "is_sink.sum() == 1")
+    _shares = rule("shares_of_one_whole", f"cost_share.sum() <= 1 + {CLOSE}")
+    _left = rule("fewer_nodes_left", "nodes_left < node.size")
+    _changes = rule(
+        "repaired_and_spoilt_of_those_that_can_be",
+        "repaired <= repairable and spoilt <= spoilable and repairable + spoilable <= n_answers",
+    )
+
 
 ARMS = [
     *("found", "single", "router", "self_consistency", "best_of_n", "fixed_topology"),
@@ -311,6 +349,17 @@ class Evaluations(GraphScores):
     rival_only: Series[int] = pa.Field(ge=0)
     p_differs: Series[float] = pa.Field(ge=0, le=1)
 
+    class Config:
+        unique = ("arm", "label")
+
+    _first = rule("the_found_graph_first_and_once", "(arm == 'found') == (index == 0)")
+    _alike = rule("of_the_same_questions", "n_scored + n_unscored == (n_scored + n_unscored).max()")
+    _only = rule(
+        "no_more_differ_than_there_are", "found_only + rival_only <= n_scored + n_unscored"
+    )
+    _equal = rule("no_p_where_none_differs", "found_only + rival_only > 0 or p_differs == 1")
+    _itself = rule("not_other_than_itself", "arm != 'found' or found_only + rival_only == 0")
+
 
 class Answers(Table):
     """What each graph of the test answered to each question: one row per graph and question.
@@ -329,6 +378,16 @@ class Answers(Table):
     error: Series[str]
     nodes: Series[str]
 
+    class Config:
+        unique = ("arm", "label", "question_id")
+
+    _errors = rule("an_answer_or_an_error", "correct.isna() == (error != '')")
+
+    @pa.dataframe_check(error="as_many_questions_as_the_others")
+    def _whole(self, table: pd.DataFrame) -> pd.Series[bool]:
+        counts = table.groupby(["arm", "label"])["question_id"].transform("size")
+        return counts == counts.max()
+
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
     """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists
@@ -346,11 +405,14 @@ def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
     """Raises DataError that names row and rule where an archive is not of this method, has a model
-    that the pool of the cost model lacks, or budget units other than those that it gives.
+    that the pool of the cost model lacks, or budget units or dollars other than those that it
+    gives.
     """
     if (found := table["method"].iloc[0]) != method:
         raise DataError(f"{where}: row 0: expected candidates of {method}, found some of {found}")
-    for row, (text, units) in enumerate(zip(table["graph"], table["budget_units"], strict=True)):
+    names = ["graph", "budget_units", "prompt_tokens", "completion_tokens", "dollars"]
+    rows = table[names].itertuples(index=False)
+    for row, (text, units, prompted, completed, dollars) in enumerate(rows):
         graph = CollaborationGraph.from_json(text)
         if strangers := {node.model for node in graph.nodes} - set(cost.pool):
             known = ", ".join(cost.pool)
@@ -362,6 +424,50 @@ def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str)
             raise DataError(
                 f"{where}: row {row}: expected {found:.6g} budget units, found {units:.6g}"
             )
+        prices = [cost.pool[model].price for model in graph.model_counts()]
+        most = (
+            max(max(price.prompt, price.cached or 0.0) for price in prices) * prompted
+            + max(max(price.completion, price.reasoning or 0.0) for price in prices) * completed
+        ) / 1e6
+        if dollars > most * (1 + 1e-6):
+            raise DataError(
+                f"{where}: row {row}: expected at most ${most:.4g} for its tokens, found"
+                f" ${dollars:.4g}"
+            )
+
+
+def check_evidence(
+    table: pd.DataFrame,
+    graphs: Mapping[int, CollaborationGraph],
+    questions: Collection[str],
+    where: str,
+) -> None:
+    """Raises DataError that names the first row that is of no node of its candidate's graph, or of
+    no question.
+    """
+    if table.empty:
+        return
+    known = pd.DataFrame(
+        [
+            (number, graph.content_hash, node.id, _called(node), node.role, node.id == graph.sink)
+            for number, graph in graphs.items()
+            for node in graph.nodes
+        ],
+        columns=["candidate_id", "graph_hash", "node", "model", "role", "is_sink"],
+    )
+    found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
+    wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
+    if len(wrong):
+        row = table.iloc[wrong[0]]
+        raise DataError(
+            f"{where}: row {wrong[0]}: expected a node of candidate {row['candidate_id']} on one of"
+            f" the questions, found {row['role']} {row['model']}, node {row['node']}, on"
+            f" {row['question_id']}"
+        )
+
+
+def _called(node: Node) -> str:
+    return node.model if get_role(node.role).calls_model else ""
 
 
 def _explain(error: pandera.errors.SchemaErrors) -> str:
@@ -378,6 +484,9 @@ def _explain(error: pandera.errors.SchemaErrors) -> str:
         if name in ("column_in_dataframe", "column_in_schema"):
             word = "missing" if name == "column_in_dataframe" else "unexpected"
             problems.append(f"{word} column {', '.join(map(repr, rows['failure_case']))}")
+            continue
+        if (rows["schema_context"] == "DataFrameSchema").all():  # of the table as a whole
+            problems.append(f"rule {name} is broken")
             continue
         shown = [
             f"row {int(i)}: {value!r}" if pd.notna(i) else repr(value)
@@ -459,6 +568,19 @@ def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
         for name, column in schema.to_schema().columns.items()
         if str(column.dtype).startswith("str")
     }
+
+
+@lru_cache(maxsize=4096)
+def _widest(accuracy: float, scored: int) -> float:
+    """The width of the widest interval that so many grades can have with this mean."""
+    if scored == 0 or math.isnan(accuracy):
+        return 1.0
+    total = total_of(accuracy, scored)
+    ends = []
+    for end, right in enumerate((math.floor(total), math.ceil(total))):
+        grades = [1.0] * right + [0.0] * (scored - right)
+        ends.append([wilson(right, scored)[end], mean_interval(grades, CONFIDENCE)[end]])
+    return max(ends[1]) - min(ends[0])
 
 
 def _is_json(text: str) -> bool:

@@ -16,14 +16,33 @@ from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
-from ttsgraph.response.evidence import Evidence
+from ttsgraph.response import evidence
 from ttsgraph.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
-from ttsgraph.stages.schemas import Nodes, read_table
+from ttsgraph.stages.schemas import Candidates, Evidence, Nodes, Trials, check_evidence, read_table
 from ttsgraph.tasks.base import Question
 
 SAMPLES = 16
 """Draws of what the evidence leaves open; enough for their spread."""
+
+
+def evidence_in(
+    results: Path,
+    questions: Mapping[str, Sequence[Question]],
+    greedy: frozenset[str],
+    searched: Path | None = None,
+) -> evidence.Evidence:
+    """What is known of nodes on training and validation questions: from the contest, or where there
+    was none from the search of a folder. Raises DataError.
+    """
+    table = read_table(Evidence, results / "evidence.parquet", "init_instances")
+    tried = read_table(Trials, results / "init_instances.parquet", "init_instances")
+    if table.empty and searched is not None:
+        table = read_table(Evidence, searched / "evidence.parquet", "search")
+        tried = read_table(Candidates, searched / "archive.parquet", "search")
+    used = tried["graph"][tried.index.isin(table["candidate_id"])]
+    graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
+    return known_evidence(table, graphs, [*questions["train"], *questions["val"]], greedy)
 
 
 def known_evidence(
@@ -31,11 +50,12 @@ def known_evidence(
     graphs: Mapping[int, CollaborationGraph],
     questions: Sequence[Question],
     greedy: frozenset[str],
-) -> Evidence:
+) -> evidence.Evidence:
     """Evidence as it was when its table was written (columns of schemas.Evidence); `graphs` are the
-    table's candidates.
+    table's candidates. Raises DataError for a row of none of their nodes, or of no question.
     """
-    evidence = Evidence(questions, greedy)
+    check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
+    known = evidence.Evidence(questions, greedy)
     for number, rows in table.groupby("candidate_id", sort=True):
         graph = graphs[int(str(number))]
         results = []
@@ -47,8 +67,8 @@ def known_evidence(
                 )
             }
             results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
-        evidence.add(graph, Feedback(tuple(results), Usage(), 0.0))
-    return evidence
+        known.add(graph, Feedback(tuple(results), Usage(), 0.0))
+    return known
 
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
@@ -65,14 +85,14 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
 
 
 def predicted_losses(
-    graph: CollaborationGraph, brief: Brief, evidence: Evidence, rng: np.random.Generator
+    graph: CollaborationGraph, brief: Brief, known: evidence.Evidence, rng: np.random.Generator
 ) -> dict[int, Difference]:
     """Node id -> what the graph is predicted to lose without the node, for nodes that can be left
     out; none without evidence.
     """
-    if not evidence.graphs:
+    if not known.graphs:
         return {}
-    model = ResponseModel(evidence, tuple(brief.cost.pool), rng, SAMPLES)
+    model = ResponseModel(known, tuple(brief.cost.pool), rng, SAMPLES)
     return {i: model.difference(graph, rest) for i, rest in removals(graph, brief.cost).items()}
 
 
