@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -148,14 +149,9 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
 def _name(served_as: str, url: str, pool: Mapping[str, Any]) -> str:
     """A name of its own, from what the endpoint calls it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", served_as.rsplit("/", 1)[-1]).strip("._-") or "model"
-    if name not in pool:
-        return name
     host = (urlsplit(url).hostname or "other").replace(".", "-")
-    name = f"{name}-{host}"
-    number = 2
-    while (made := name if number == 2 else f"{name}-{number}") in pool:
-        number += 1
-    return made
+    others = (f"{name}-{host}-{number}" for number in count(2))
+    return next(each for each in chain((name, f"{name}-{host}"), others) if each not in pool)
 
 
 def _price(
