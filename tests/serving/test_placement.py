@@ -17,7 +17,7 @@ from tests.support.project import ROOT
 from ttsgraph.runtime import doctor
 from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.serving.memory import USABLE, Need
-from ttsgraph.serving.placement import SPREAD, Placed, Wanted, place
+from ttsgraph.serving.placement import SPREAD, Placed, ModelLoad, place
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import load_profile
 
@@ -36,10 +36,10 @@ MACHINES = (
 
 
 @cache
-def papers() -> Mapping[str, Wanted]:
+def papers() -> Mapping[str, ModelLoad]:
     """The paper's pool, as its profile has it."""
     found = on_gpus(load_profile("paper", ROOT / "profiles"))
-    return {name: Wanted(each["load"], each["needs"]) for name, each in found.items()}
+    return {name: ModelLoad(each["load"], each["needs"]) for name, each in found.items()}
 
 
 def work(placed: list[Placed], gpus: int) -> list[float]:
@@ -47,7 +47,7 @@ def work(placed: list[Placed], gpus: int) -> list[float]:
     return [sum(one.load for one in placed if gpu in one.gpus) for gpu in range(gpus)]
 
 
-def memory(models: Mapping[str, Wanted], placed: list[Placed], gpus: int) -> list[float]:
+def memory(models: Mapping[str, ModelLoad], placed: list[Placed], gpus: int) -> list[float]:
     """What the servers of each GPU need of it."""
     return [
         sum(models[one.model].needs[len(one.gpus)].total for one in placed if gpu in one.gpus)
@@ -70,10 +70,10 @@ def test_the_papers_pool_fits_and_no_gpu_idles_while_another_has_twice_as_much(s
 
 def test_what_does_not_fit_is_not_placed():
     assert place(papers(), {0: 24.0}) is None
-    assert place({"m": Wanted(1.0, {2: Need(1.0, 1.0, 1.0)})}, {0: 24.0}) is None
+    assert place({"m": ModelLoad(1.0, {2: Need(1.0, 1.0, 1.0)})}, {0: 24.0}) is None
 
 
-def placements(models: Mapping[str, Wanted], sizes: list[float]) -> Iterator[list[tuple]]:
+def placements(models: Mapping[str, ModelLoad], sizes: list[float]) -> Iterator[list[tuple]]:
     """Every way in which at most one server of each model stands on a group of GPUs."""
     options = []
     for name, wanted in models.items():
@@ -93,7 +93,7 @@ def placements(models: Mapping[str, Wanted], sizes: list[float]) -> Iterator[lis
             yield servers
 
 
-def least_time(models: Mapping[str, Wanted], servers: list[tuple], gpus: int) -> float:
+def least_time(models: Mapping[str, ModelLoad], servers: list[tuple], gpus: int) -> float:
     """The busiest GPU's work, loads split as well as can be."""
     each = [SPREAD / len(group) if len(group) > 1 else 1.0 for _, group in servers]
     on = np.array(
@@ -116,7 +116,7 @@ def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(
     for k in range(3):
         weights = float(rng.uniform(2, 20))
         needs = {span: Need(weights / span, 2.0, 1.0) for span in ((1, 2) if k == 2 else (1,))}
-        models[f"m{k}"] = Wanted(float(rng.uniform(1, 10)), needs)
+        models[f"m{k}"] = ModelLoad(float(rng.uniform(1, 10)), needs)
     least = min(
         (least_time(models, servers, len(sizes)) for servers in placements(models, sizes)),
         default=None,
@@ -130,15 +130,17 @@ def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(
 
 def test_what_the_profile_gives_is_kept():
     need = {1: Need(4.0, 1.0, 1.0), 2: Need(2.0, 1.0, 1.0)}
-    models = {"a": Wanted(9.0, {2: need[2]}, replicas=1), "b": Wanted(1.0, need, 1, 0.4)}
+    models = {"a": ModelLoad(9.0, {2: need[2]}, replicas=1), "b": ModelLoad(1.0, need, 1, 0.4)}
     placed = place(models, dict.fromkeys(range(4), 24.0))
     assert sorted((one.model, len(one.gpus)) for one in placed)[0] == ("a", 2)
     assert len(placed) == 2
 
 
 def test_servers_start_where_they_are_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    small, large = {1: Need(2.0, 1.0, 0.5)}, {1: Need(15.0, 2.0, 2.0)}
-    models = {"s": Hosted("s", needs=small, load=1.0), "l": Hosted("l", needs=large, load=8.0)}
+    models = {
+        "s": Hosted("s", needs={1: Need(2.0, 1.0, 0.5)}, load=1.0),
+        "l": Hosted("l", needs={1: Need(15.0, 2.0, 2.0)}, load=8.0),
+    }
     specs = server_specs(
         "vllm",
         models,

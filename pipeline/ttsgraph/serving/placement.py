@@ -43,7 +43,7 @@ NODES = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ModelLoad:
     """A model to place: what all of its calls take of one GPU (in any unit, the same for all
     models), how many GPUs a server may span -> what it then needs of each, and its number of
     servers and share of each GPU's memory where they are given.
@@ -64,7 +64,7 @@ class Placed:
     load: float = 0.0
 
 
-def place(models: Mapping[str, Wanted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
+def place(models: Mapping[str, ModelLoad], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
     """The servers of these models (at least one), in their order, on GPUs of so many GiB; None
     where they don't fit.
     """
@@ -137,7 +137,7 @@ def _without_output() -> Iterator[None]:
         os.close(kept)
 
 
-def _groups(wanted: Wanted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
+def _groups(wanted: ModelLoad, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
     """Groups of GPUs next to each other that hold a server."""
     gpus = list(gpu_gib)
     return [
@@ -148,7 +148,7 @@ def _groups(wanted: Wanted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...
     ]
 
 
-def _gib(wanted: Wanted, group: tuple[int, ...], size: float) -> float:
+def _gib(wanted: ModelLoad, group: tuple[int, ...], size: float) -> float:
     """What a server on this group takes of a GPU of this size."""
     return wanted.needs[len(group)].total if wanted.share is None else wanted.share * size
 

@@ -25,7 +25,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, NumberFormat, number_format
 from ttsgraph.serving.memory import Need, Tenant, shares
-from ttsgraph.serving.placement import Placed, Wanted, place
+from ttsgraph.serving.placement import Placed, ModelLoad, place
 
 Device = Literal["cpu", "gpu"]
 ServerEngine = Literal["vllm", "transformers"]
@@ -103,7 +103,7 @@ class Hosted:
     `replicas` servers share its load, each at one of `ports`, or at free ones if there are none.
     On GPUs alone matter `tensor_parallel`, `gpu_memory` (the share of each GPU's memory), `needs`
     (GPUs that a server may span -> what it takes of each, as far as that is known) and `load` (what
-    all of its calls take of one GPU, as `Wanted` has it); there servers are placed by load where
+    all of its calls take of one GPU, as `ModelLoad` has it); there servers are placed by load where
     replicas and tensor_parallel are None. `from_hub` says that `source` is a hub id.
     """
 
@@ -206,7 +206,7 @@ def _placed(
     """
     if models and gpu_gib and all(hosted.needs for hosted in models.values()):
         wanted = {
-            name: Wanted(hosted.load, hosted.needs, hosted.replicas, hosted.gpu_memory)
+            name: ModelLoad(hosted.load, hosted.needs, hosted.replicas, hosted.gpu_memory)
             for name, hosted in models.items()
         }
         if (found := place(wanted, {gpu: gpu_gib[gpu] for gpu in gpus})) is not None:

@@ -100,7 +100,8 @@ def formulas_in(text: str) -> list[tuple[int, int, str]]:
         at = starts.start()
         inline = _INLINE.match(text, at)
         if inline and not has_words(inner := inline[1] or inline[2] or inline[3] or inline[4]):
-            formula, end = inner, inline.end()
+            formula = inner
+            end = inline.end()
         else:
             formula = text[at : (end := _formula(text, at, 0))]
         if re.search(r"\d|\\(?!blacksquare|square|Box)[a-z]|[-+*/=(]", formula):

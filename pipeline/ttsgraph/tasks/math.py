@@ -372,7 +372,8 @@ def _as_interval(text: str) -> str:
         high, above = (side[2], side[1]) if down else ("\\infty", "<")
     else:
         return text
-    opens, closes = "[" if "e" in below else "(", "]" if "e" in above else ")"
+    opens = "[" if "e" in below else "("
+    closes = "]" if "e" in above else ")"
     return f"{opens}{low.strip()},{high.strip()}{closes}"
 
 
