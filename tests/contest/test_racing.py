@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+import lab.rivals  # noqa: F401 (registers them)
 from tests.base.test_journal import outcome
 from tests.support.arithmetic import adders, searched, searcher_of
 from tests.support.fakes import ArithmeticClient, Known, numbered

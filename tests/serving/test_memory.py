@@ -64,7 +64,7 @@ MACHINES = [
         [80.0, 80.0],
         9 * ["ok"],
         [
-            "ok server gemma-1.1-7b-2: 15.9 GiB weights + 3.5 GiB cache + 2.9 GiB to run fit",
+            "ok server llama-3.1-8b",
             "ok GPU 1: 80 GiB, its servers need about ",
             ", and do 100% of what the busiest ones do; ",
         ],

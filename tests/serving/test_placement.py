@@ -17,7 +17,7 @@ from tests.support.project import ROOT
 from ttsgraph.runtime import doctor
 from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.serving.memory import USABLE, Need
-from ttsgraph.serving.placement import SPREAD, Placed, ModelLoad, place
+from ttsgraph.serving.placement import SPREAD, ModelLoad, Placed, place
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import load_profile
 

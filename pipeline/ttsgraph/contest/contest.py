@@ -36,14 +36,14 @@ from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.contenders import Contender, Contenders, form_of, probes
 from ttsgraph.contest.mixes import mixed
 from ttsgraph.contest.racing import joined
-from ttsgraph.contest.routes import FORMS, HOPEFUL, of_single_calls, over_graphs
+from ttsgraph.contest.routes import FORMS, HOPEFUL, asked_alone, of_single_calls, over_graphs
 from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.calibration import Forecast, misfit, opportunity_cost
-from ttsgraph.response.evidence import Evidence, Planned
+from ttsgraph.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 from ttsgraph.settings.stages import ContestSettings
@@ -65,6 +65,9 @@ PROBE_SHARE = 0.3
 
 ROUTE_SHARE = 0.3
 """The most of all calls that the router of single calls may take to be learnt on more questions."""
+
+ASKED = 0.9
+"""Of as many questions as any model was asked, those that one has to be for a later router."""
 
 HOPE = 0.5
 PRICE = 0.002
@@ -147,10 +150,12 @@ class Contest:
                 self._rank()
                 if self._decided():
                     break
+                self._route_again()
                 self._route()
                 self._mix_again()
             await self._round(number)
         await self._finals()
+        self._route_again()
         return self.standings
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
@@ -211,10 +216,29 @@ class Contest:
         price = sum(self.evidence.new_calls(graph, places) for graph, places in jobs)
         if price <= ROUTE_SHARE * self.settings.calls:
             await self._evaluate(jobs)
+        self._learn_router(models)
+
+    def _learn_router(self, models: Sequence[str]) -> None:
         found = of_single_calls(self.evidence, self.brief, models)
         if found is not None:
             self.router = found.graph
             self.labels = {found.graph: found.label} | self.labels
+
+    def _route_again(self) -> None:
+        """Where no router of single calls was found: learn it from all that is known by now, of the
+        models that were asked about as many questions as any.
+        """
+        if self.router is not None or not self.settings.routes:
+            return
+        known = {
+            model: int((asked_alone(self.evidence, model) != UNKNOWN).sum())
+            for model in self.brief.cost.pool
+        }
+        asked = [model for model, count in known.items() if count >= ASKED * max(known.values())]
+        if len(asked) > 1 and max(known.values()) > len(self.train):
+            self._learn_router(asked)
+            if self.router is not None:
+                self._rank()
 
     def _route(self) -> None:
         """Add a route over the best standings, if one is shown to gain."""

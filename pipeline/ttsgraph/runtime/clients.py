@@ -317,15 +317,14 @@ def local_specs(
 
 
 def on_gpus(profile: Profile, state: Path = STATE) -> dict[str, dict[str, Any]]:
-    """By model, what its servers are placed on GPUs by: `needs`, where known, and `load`."""
-    from ttsgraph.stages.estimate import loads  # which takes as long to import as all the rest
-
+    """By model, what its servers are placed on GPUs by: `needs`, where known, and `load`, as if all
+    models were asked equally often: which of them a search prefers is not known before.
+    """
     found = {}
-    load = loads(profile)
     for name, model in profile.hosted.items():
         needs = needs_of(name, model, profile.engine, state)
         known = needs if isinstance(needs, dict) else {}
-        found[name] = {"needs": known, "load": load.get(name, 0.0)}
+        found[name] = {"needs": known, "load": model.non_embedding or 0.0}
     return found
 
 

@@ -25,7 +25,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, NumberFormat, number_format
 from ttsgraph.serving.memory import Need, Tenant, shares
-from ttsgraph.serving.placement import Placed, ModelLoad, place
+from ttsgraph.serving.placement import ModelLoad, Placed, place
 
 Device = Literal["cpu", "gpu"]
 ServerEngine = Literal["vllm", "transformers"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.base.errors import BudgetError, InputError, SettingsError
+from ttsgraph.base.errors import InputError
 from ttsgraph.contest.contest import PROBE_SHARE
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.pool.judge import JudgeTask
@@ -109,28 +109,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "note": "for one method; calls that the cache answers are not counted"
         + (of_means if profile.budget.limits == "mean" else ""),
     }
-
-
-def loads(profile: Profile) -> dict[str, float]:
-    """FLOPs that the calls of a run take of each model, all tasks together; those of a call where a
-    run's are not known, and the same of each model where these are not known either.
-    """
-    found: dict[str, float] = defaultdict(float)
-    for task in profile.tasks:
-        try:
-            budget = profile.budget_on(task)
-            budget.require_feasible()
-            kinds: list[Mapping[Kind, float]] = list(rehearse(profile, task).values())
-        except (BudgetError, SettingsError, InputError):
-            continue
-        if profile.init.contest.enabled:
-            kinds += [each for each, _ in _contest(profile, task, budget).values()]
-        if budget.cost.pool.unknown:
-            continue
-        for name, reads, count in ((*kind, n) for each in kinds for kind, n in each.items()):
-            found[name] += count * _flops(budget.cost, name, reads)
-    sizes = {name: model.non_embedding or 1.0 for name, model in profile.pool.items()}
-    return found or sizes
 
 
 def _flops(cost: CostModel, name: str, reads: int) -> float:
