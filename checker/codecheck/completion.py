@@ -37,8 +37,6 @@ def part_of(text: str) -> str | None:
     if fence and not after.strip() and before.strip():
         text = before  # the prompt opened the block that ends here
     blocks = ["\n".join(block) for block in blocks_of(text)]
-    if not blocks and text[:1].isspace() and not _CODE_START.match(text.lstrip()):
-        return _body(text.strip("\n").rstrip()) if text.strip() else None
     bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
     code = next(bodies, blocks[0] if blocks else text)
     if _DEFINITION.search(code):
@@ -71,8 +69,10 @@ def _body(code: str) -> str:
     """
     if code[0].isspace():
         body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
+        # As it is where it parses: indenting anew changes strings of several lines, too.
         by_four = textwrap.indent(textwrap.dedent(body), "    ")
-        return by_four if _parses(f"def function():\n{by_four}\n") else body
+        odd = not _parses(f"def function():\n{body}\n") or not body.startswith("    ")
+        return by_four if odd and _parses(f"def function():\n{by_four}\n") else body
     indented = re.sub(
         r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
     )
