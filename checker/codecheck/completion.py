@@ -37,6 +37,8 @@ def part_of(text: str) -> str | None:
     if fence and not after.strip() and before.strip():
         text = before  # the prompt opened the block that ends here
     blocks = ["\n".join(block) for block in blocks_of(text)]
+    if not blocks and text[:1].isspace() and "\ndef " in text:
+        return _body(text.strip("\n").rstrip())  # a body, with the functions that it calls
     bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
     code = next(bodies, blocks[0] if blocks else text)
     if _DEFINITION.search(code):

@@ -24,7 +24,7 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 
 LIBRARY = ROOT / "pipeline" / "ttsgraph"
-MOST_FILES = 26
+MOST_FILES = 27
 ITERATIONS = 2
 QUESTIONS = 6
 FUNCTION = CO_OPTIMIZED | CO_NEWLOCALS
