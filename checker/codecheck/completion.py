@@ -9,6 +9,7 @@ import re
 import textwrap
 import warnings
 
+from codecheck.parsing import parse
 from codecheck.replies import answer_of, blocks_of, indented_blocks
 
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
@@ -90,7 +91,7 @@ def _is_body(code: str) -> bool:
     function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
     return _parses(function) and any(
         isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
-        for node in ast.walk(ast.parse(function))
+        for node in ast.walk(parse(function))
     )
 
 
@@ -102,7 +103,7 @@ def _tree(code: str) -> ast.Module | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in the model's strings
         try:
-            return ast.parse(code)
+            return parse(code)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             return None
 

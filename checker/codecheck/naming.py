@@ -8,6 +8,8 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from codecheck.parsing import parse
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -16,7 +18,7 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
     is certainly meant: one of its name, else of its parameters, else the only one that takes as
     many and that no other one uses.
     """
-    tree = ast.parse(program)
+    tree = parse(program)
     if any(isinstance(statement, ast.Return) for statement in tree.body):
         return None  # a function's body
     for same in (str.__eq__, _alike):

@@ -11,6 +11,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from codecheck.parsing import literal, parse
+
 _GIVES = re.compile(
     r"[ \t]*(?:==>|=>|==|➞|->|=|#[ \t]*(?:=>|returns?)|(?:should[ \t]+)?(?:returns?|be|give)\b)"
     r"[ \t]*:?[ \t]*"
@@ -109,7 +111,7 @@ def _result(text: str, at: int) -> str | None:
 
 def _expression(code: str) -> ast.expr | None:
     try:
-        return ast.parse(code.strip(), mode="eval").body
+        return parse(code.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 
@@ -124,6 +126,6 @@ def _plain_call(tree: ast.expr) -> bool:
 
 def _value(code: str) -> tuple[object] | None:
     try:
-        return (ast.literal_eval(code),)
+        return (literal(code),)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

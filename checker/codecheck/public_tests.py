@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codecheck.errors import TestsError
+from codecheck.parsing import literal, parse
 from codecheck.prose_examples import prose_examples
 
 FIELDS = ("public_tests", "public_test")
@@ -42,7 +43,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
         raise TestsError(f"{where}: {name}: expected at least one assert, found {text[:60]!r}")
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         text = _checking(text)
-        tree = ast.parse(text)
+        tree = parse(text)
     if ast.dump(tree) == ast.dump(_tree(grading) or ast.Module([], [])):
         raise TestsError(
             f"{where}: {name}: expected tests that anybody may see, found those that grade; leave"
@@ -74,7 +75,7 @@ def shown_tests(prompt: str, function: str) -> str:
     if not any("assert " in line for line in lines) and defined:
         parameters = [argument.arg for argument in defined[-1].args.args]
         found = prose_examples(docstring, function, parameters)
-        lines = [_assert(call, ast.literal_eval(result)) for call, result in found]
+        lines = [_assert(call, literal(result)) for call, result in found]
     return _checking("\n".join(lines)) if any("assert " in line for line in lines) else ""
 
 
@@ -88,7 +89,7 @@ def _line(example: doctest.Example, function: str) -> str:
     if not example.want:
         return example.source.strip()
     try:
-        wanted = ast.literal_eval(example.want.strip())
+        wanted = literal(example.want.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ""
     calls = any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(tree))
@@ -109,6 +110,6 @@ def _checking(asserts: str) -> str:
 
 def _tree(code: str) -> ast.Module | None:
     try:
-        return ast.parse(code)
+        return parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None

@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Any
 
 from codecheck.naming import alias_of
+from codecheck.parsing import parse
 from codecheck.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
@@ -189,7 +190,7 @@ def _module(text: str) -> _Module | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree = ast.parse(text)
+        tree = parse(text)
         table = symtable.symtable(text, "reply", "exec")
     defines = frozenset(
         s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
@@ -219,7 +220,7 @@ def _error_of(text: str) -> Exception | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in the model's strings
         try:
-            ast.parse(text)
+            parse(text)
             symtable.symtable(text, "reply", "exec")
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             return error
@@ -543,7 +544,7 @@ def _without_words(module: _Module) -> str:
     lines = module.text.split("\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        statements = ast.parse(module.text).body
+        statements = parse(module.text).body
     for statement in statements:
         if _is_words(statement, module.lacks):
             end = statement.end_lineno or statement.lineno

@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from codecheck.parsing import parse
 from ttsgraph.tasks.base import register_task
 from ttsgraph.tasks.number import NumberTask, number_in, shortest
 
@@ -31,7 +32,7 @@ def value_of(text: str) -> str | None:
     if len(program) > LONGEST:
         return None
     try:
-        body = ast.parse(program).body
+        body = parse(program).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return number_in(text)
     try:
