@@ -26,7 +26,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [])
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {})
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
 
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "value")
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [80.0])
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {0: 80.0})
     revision = "9213176726f574b556790deb65791e0c5aa438b6"
     snapshot = (
         nowhere

@@ -16,6 +16,7 @@ from tests.support.real import MODELS, PYTHON, SMOLLM, require_models
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile
@@ -44,7 +45,7 @@ def model_url(tmp_path_factory):
     tight = '{"backend": "xgrammar", "disable_any_whitespace": true}'
     flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     flags += ("--structured-outputs-config", tight)
-    hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), extra=flags)}
+    hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), ServeSettings(extra_args=flags))}
     specs = server_specs("vllm", hosted, log_dir=logs, python=str(PYTHON))
     with Launcher(specs, state=logs / "servers.json", timeout_s=HANGS_S) as launcher:
         yield launcher.endpoints[SMOLLM][0]

@@ -22,6 +22,7 @@ from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
 from tests.support.tiny_server import MakeSpec, processes
 from ttsgraph.base.errors import EndpointError
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import launcher as launcher_module
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.running import read_pool
@@ -30,9 +31,9 @@ from ttsgraph.serving.servers import (
     ServerSpec,
     core_shares,
     free_ports,
-    gpus_of,
     served_models,
     server_specs,
+    slots,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,7 +244,7 @@ def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
         )
     assert specs[1].log == tmp_path / "b--c.log"
     gpu = server_specs(
-        "vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, device="gpu", extra=("--seed", "1")
+        "vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, gpus={0: 24.0}, extra=("--seed", "1")
     )[0]
     assert "--enforce-eager" not in gpu.command
     assert gpu.command[-2:] == ("--seed", "1")
@@ -267,10 +268,10 @@ def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> Non
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     models = {
-        "big": Hosted("b", tensor_parallel=2, extra=("--x",), from_hub=True),
-        "small": Hosted("s", "rev1", ports=(5000, 5001), replicas=2, gpu_memory=0.2),
+        "big": Hosted("b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True),
+        "small": Hosted("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
     }
-    big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4))
+    big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
     assert [spec.served_models for spec in small] == [("small",), ("small",)]
     assert [spec.port for spec in small] == [5000, 5001]
@@ -285,13 +286,15 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert small[0].command[small[0].command.index("--revision") + 1] == "rev1"
 
 
-def test_servers_take_gpus_in_turn() -> None:
-    assert gpus_of([1, 1, 1], [0, 1]) == [(0,), (1,), (0,)]
-    assert gpus_of([2], [4, 6]) == [(4, 6)]
+def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
+    models = {name: Hosted(name) for name in "abc"}
+    assert [slot.gpus for slot in slots(models, {4: 24.0, 6: 24.0})] == [(4,), (6,), (4,)]
+    spread = {"a": Hosted("a", ServeSettings(tensor_parallel=2))}
+    assert slots(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
     with pytest.raises(
         EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"
     ):
-        gpus_of([2], [0])
+        slots(spread, {0: 24.0})
 
 
 def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -329,7 +332,7 @@ def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_pat
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
-    models = {"a": Hosted("models/a"), "b": Hosted("models/b", max_model_len=512)}
+    models = {"a": Hosted("models/a"), "b": Hosted("models/b", ServeSettings(max_model_len=512))}
     spec, short = server_specs(
         "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
     )

@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.runtime import doctor
-from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.serving.memory import (
     BLOCK,
     GIB,
     USABLE,
     ModelShape,
     Need,
-    Tenant,
     need,
     needs_of,
-    shares,
 )
-from ttsgraph.serving.servers import Hosted, server_specs, slots
+from ttsgraph.serving.placement import Hosted, Placed, shares
+from ttsgraph.serving.servers import server_specs, slots
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
@@ -41,10 +40,23 @@ def paper() -> Profile:
     return load_profile("paper", ROOT / "profiles")
 
 
+def shared(
+    *servers: tuple[tuple[int, ...], Need | None, float | None], gpus: dict[int, float]
+) -> list[float]:
+    """The shares of servers with these GPUs and needs, and what is given of each."""
+    models = {
+        str(k): Hosted(
+            "", ServeSettings(gpu_memory=given), needs={len(on): wanted} if wanted else {}
+        )
+        for k, (on, wanted, given) in enumerate(servers)
+    }
+    return shares(models, [Placed(str(k), on) for k, (on, _, _) in enumerate(servers)], gpus)
+
+
 def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What the doctor says of the paper profile's memory on a machine with these GPUs."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: gpus)
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
     found = doctor.examine(paper(), tmp_path / "state", str(tmp_path / "no-python"))
     told = [one for one in found if one.subject.startswith(("server ", "GPU", "memory"))]
     return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
@@ -97,7 +109,7 @@ def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tm
     for model in data["pool"].values():
         model["serve"] = model.get("serve", {}) | {"gpu_memory": 0.15}
     uneven = parse(Profile, data, "here")
-    told = {one.subject: one for one in doctor._gpus(uneven, tmp_path, [80.0])}
+    told = {one.subject: one for one in doctor._gpus(uneven, tmp_path, {0: 80.0})}
     assert told["server llama-3.2-1b"].ok
     large = told["server llama-3.1-8b"]
     assert not large.ok
@@ -112,7 +124,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path
         update={"serve": model.serve.model_copy(update={"kv_heads": None, "head_dim": None})}
     )
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
-    (told, *_) = doctor._gpus(profile, tmp_path, [80.0])
+    (told, *_) = doctor._gpus(profile, tmp_path, {0: 80.0})
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
     assert needs_of("m", without, profile.engine) == ("serve.kv_heads", "serve.head_dim")
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
@@ -143,7 +155,7 @@ def test_flags_that_change_the_bytes_of_a_number_count():
     st.sampled_from([24.0, 80.0, 141.0]),
 )
 def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
-    given_shares = shares([Tenant((0,), wanted) for wanted in needs], {0: size})
+    given_shares = shared(*[((0,), wanted, None) for wanted in needs], gpus={0: size})
     assert sum(given_shares) <= USABLE + 1e-6
     if sum(wanted.total for wanted in needs) <= (USABLE - 0.001 * len(needs)) * size:
         for wanted, share in zip(needs, given_shares, strict=True):
@@ -151,14 +163,15 @@ def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_i
 
 
 def test_a_given_share_is_kept_and_the_others_have_the_rest():
-    tenants = [Tenant((0,), LARGE, 0.5), Tenant((0,), SMALL), Tenant((1,), SMALL)]
-    assert shares(tenants, {0: 80.0, 1: 80.0}) == [0.5, 0.4, 0.9]
-    # Where it is not known what one of them needs, they share evenly, as without sizes.
-    assert shares([Tenant((0,), LARGE), Tenant((0,))], {0: 80.0}) == [0.45, 0.45]
-    assert shares([Tenant((0,), LARGE), Tenant((0,), SMALL)], {}) == [0.45, 0.45]
+    large = ((0,), LARGE, None)
+    small = ((0,), SMALL, None)
+    one = {0: 80.0}
+    two = {0: 80.0, 1: 80.0}
+    assert shared(((0,), LARGE, 0.5), small, ((1,), SMALL, None), gpus=two) == [0.5, 0.4, 0.9]
+    # Where it is not known what one of them needs, they share evenly.
+    assert shared(large, ((0,), None, None), gpus=one) == [0.45, 0.45]
     # On several GPUs, the one with least room decides.
-    spread = [Tenant((0, 1), LARGE), Tenant((1,), SMALL)]
-    assert shares(spread, {0: 80.0, 1: 80.0})[0] < 0.9
+    assert shared(((0, 1), LARGE, None), ((1,), SMALL, None), gpus=two)[0] < 0.9
 
 
 def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
@@ -167,16 +180,14 @@ def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sen
         "vllm",
         models,
         log_dir=tmp_path,
-        device="gpu",
-        gpus=(0,),
+        gpus={0: 80.0},
         max_seqs=128,
-        gpu_gib={0: 80.0},
     )
     flags = [
         spec.command[spec.command.index("--gpu-memory-utilization") + 1] for spec in (large, small)
     ]
-    assert [float(flag) for flag in flags] == shares(
-        [Tenant((0,), LARGE), Tenant((0,), SMALL)], {0: 80.0}
+    assert [float(flag) for flag in flags] == shared(
+        ((0,), LARGE, None), ((0,), SMALL, None), gpus={0: 80.0}
     )
     assert large.command[large.command.index("--max-num-seqs") + 1] == "128"
     assert large.gpus == small.gpus == (0,)
@@ -220,11 +231,18 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     cases = []
     fits = []
     needs = []
-    models = {name: Hosted(name, **each) for name, each in on_gpus(profile, tmp_path).items()}
-    for gpus in ([80.0], [80.0, 80.0], [24.0]):
+    models = {
+        name: Hosted(
+            name,
+            needs=needs_of(name, model, profile.engine, tmp_path),
+            load=model.non_embedding,
+        )
+        for name, model in profile.hosted.items()
+    }
+    for gpus in ({0: 80.0}, {0: 80.0, 1: 80.0}, {0: 24.0}):
         found = doctor._gpus(profile, tmp_path, gpus)
         fits += [one.ok for one in found if one.subject.startswith("server ")]
-        for slot in slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus))):
+        for slot in slots(models, gpus):
             model = profile.pool[slot.name]
             wanted = slot.hosted.needs[len(slot.gpus)]
             needs.append(wanted)

@@ -63,5 +63,5 @@ def test_servers_on_the_cpu_get_it_and_those_on_gpus_their_weights_own(tmp_path:
     (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, dtype=chosen)
     assert spec.command[spec.command.index("--dtype") + 1] == "float32"
     assert "float32" in spec.note
-    (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, device="gpu")
+    (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, gpus={0: 24.0})
     assert "--dtype" not in spec.command

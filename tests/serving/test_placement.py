@@ -14,11 +14,11 @@ import pytest
 from scipy.optimize import linprog
 
 from tests.support.project import ROOT
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.runtime import doctor
-from ttsgraph.runtime.clients import on_gpus
-from ttsgraph.serving.memory import USABLE, Need
-from ttsgraph.serving.placement import SPREAD, ModelLoad, Placed, place
-from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.serving.memory import USABLE, Need, needs_of
+from ttsgraph.serving.placement import SPREAD, Hosted, Placed, place
+from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import load_profile
 
 MACHINES = (
@@ -35,11 +35,19 @@ MACHINES = (
 )
 
 
+def hosted(load: float, needs: Mapping[int, Need], **serve: float) -> Hosted:
+    """A model with this load and these needs."""
+    return Hosted("", ServeSettings(**serve), needs=needs, load=load)
+
+
 @cache
-def papers() -> Mapping[str, ModelLoad]:
+def papers() -> Mapping[str, Hosted]:
     """The paper's pool, as its profile has it."""
-    found = on_gpus(load_profile("paper", ROOT / "profiles"))
-    return {name: ModelLoad(each["load"], each["needs"]) for name, each in found.items()}
+    profile = load_profile("paper", ROOT / "profiles")
+    return {
+        name: hosted(model.non_embedding, needs_of(name, model, profile.engine))
+        for name, model in profile.hosted.items()
+    }
 
 
 def work(placed: list[Placed], gpus: int) -> list[float]:
@@ -47,7 +55,7 @@ def work(placed: list[Placed], gpus: int) -> list[float]:
     return [sum(one.load for one in placed if gpu in one.gpus) for gpu in range(gpus)]
 
 
-def memory(models: Mapping[str, ModelLoad], placed: list[Placed], gpus: int) -> list[float]:
+def memory(models: Mapping[str, Hosted], placed: list[Placed], gpus: int) -> list[float]:
     """What the servers of each GPU need of it."""
     return [
         sum(models[one.model].needs[len(one.gpus)].total for one in placed if gpu in one.gpus)
@@ -70,10 +78,10 @@ def test_the_papers_pool_fits_and_no_gpu_idles_while_another_has_twice_as_much(s
 
 def test_what_does_not_fit_is_not_placed():
     assert place(papers(), {0: 24.0}) is None
-    assert place({"m": ModelLoad(1.0, {2: Need(1.0, 1.0, 1.0)})}, {0: 24.0}) is None
+    assert place({"m": hosted(1.0, {2: Need(1.0, 1.0, 1.0)})}, {0: 24.0}) is None
 
 
-def placements(models: Mapping[str, ModelLoad], sizes: list[float]) -> Iterator[list[tuple]]:
+def placements(models: Mapping[str, Hosted], sizes: list[float]) -> Iterator[list[tuple]]:
     """Every way in which at most one server of each model stands on a group of GPUs."""
     options = []
     for name, wanted in models.items():
@@ -93,7 +101,7 @@ def placements(models: Mapping[str, ModelLoad], sizes: list[float]) -> Iterator[
             yield servers
 
 
-def least_time(models: Mapping[str, ModelLoad], servers: list[tuple], gpus: int) -> float:
+def least_time(models: Mapping[str, Hosted], servers: list[tuple], gpus: int) -> float:
     """The busiest GPU's work, loads split as well as can be."""
     each = [SPREAD / len(group) if len(group) > 1 else 1.0 for _, group in servers]
     on = np.array(
@@ -116,7 +124,7 @@ def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(
     for k in range(3):
         weights = float(rng.uniform(2, 20))
         needs = {span: Need(weights / span, 2.0, 1.0) for span in ((1, 2) if k == 2 else (1,))}
-        models[f"m{k}"] = ModelLoad(float(rng.uniform(1, 10)), needs)
+        models[f"m{k}"] = hosted(float(rng.uniform(1, 10)), needs)
     least = min(
         (least_time(models, servers, len(sizes)) for servers in placements(models, sizes)),
         default=None,
@@ -130,7 +138,10 @@ def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(
 
 def test_what_the_profile_gives_is_kept():
     need = {1: Need(4.0, 1.0, 1.0), 2: Need(2.0, 1.0, 1.0)}
-    models = {"a": ModelLoad(9.0, {2: need[2]}, replicas=1), "b": ModelLoad(1.0, need, 1, 0.4)}
+    models = {
+        "a": hosted(9.0, {2: need[2]}, replicas=1),
+        "b": hosted(1.0, need, replicas=1, gpu_memory=0.4),
+    }
     placed = place(models, dict.fromkeys(range(4), 24.0))
     assert sorted((one.model, len(one.gpus)) for one in placed)[0] == ("a", 2)
     assert len(placed) == 2
@@ -141,16 +152,9 @@ def test_servers_start_where_they_are_placed(tmp_path: Path, monkeypatch: pytest
         "s": Hosted("s", needs={1: Need(2.0, 1.0, 0.5)}, load=1.0),
         "l": Hosted("l", needs={1: Need(15.0, 2.0, 2.0)}, load=8.0),
     }
-    specs = server_specs(
-        "vllm",
-        models,
-        log_dir=tmp_path,
-        device="gpu",
-        gpus=(0, 1, 2),
-        gpu_gib=dict.fromkeys(range(3), 24.0),
-    )
+    specs = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(3), 24.0))
     assert [spec.name for spec in specs] == ["s", "l-1", "l-2"]  # no GPU holds both
     assert {spec.gpus for spec in specs} == {(0,), (1,), (2,)}
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [80.0, 80.0])
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {0: 80.0, 1: 80.0})
     found = doctor.examine(load_profile("paper", ROOT / "profiles"), tmp_path, str(tmp_path / "no"))
     assert any("do 100% of what the busiest ones do" in one.found for one in found)

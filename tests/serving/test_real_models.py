@@ -28,7 +28,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.2\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    files = (("tiny_weights", "a.part0"), ("tiny_weights", "a.part1"))
+    files = ("tiny_weights/a.part0", "tiny_weights/a.part1")
     monkeypatch.setitem(
         convert.SOURCES, "tiny_weights", convert.WeightSource("tiny-weights", files, "<s>", (1,))
     )
@@ -48,8 +48,12 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
     monkeypatch.setattr(convert, "_write_model", write)
     out = tmp_path / "models" / "tiny"
     record = convert.convert(*convert.packaged(packaged), out)
-    assert (record.package, record.version, len(record.sha256)) == ("tiny-weights", "1.2", 64)
-    assert json.loads((out / convert.RECORD).read_text())["revision"] == record.revision
+    assert (record["package"], record["version"], len(record["sha256"])) == (
+        "tiny-weights",
+        "1.2",
+        64,
+    )
+    assert json.loads((out / convert.RECORD).read_text())["revision"] == record["revision"]
     assert convert.convert(*convert.packaged(packaged), out) == record == convert.read_record(out)
     assert written == [b"GGUF"]
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
@@ -72,16 +76,16 @@ def test_an_interrupted_one_leaves_nothing(
 def test_revision_follows_bytes_and_template(
     packaged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = convert.record_of(*convert.packaged(packaged)).revision
+    before = convert.record_of(*convert.packaged(packaged))["revision"]
     source = convert.SOURCES[packaged]
     other = convert.WeightSource(
         source.distribution, source.files[:1], source.document_start, source.end_ids
     )
     monkeypatch.setitem(convert.SOURCES, packaged, other)
-    assert convert.record_of(*convert.packaged(packaged)).revision != before
+    assert convert.record_of(*convert.packaged(packaged))["revision"] != before
     other = convert.WeightSource(source.distribution, source.files, "", source.end_ids)
     monkeypatch.setitem(convert.SOURCES, packaged, other)
-    assert convert.record_of(*convert.packaged(packaged)).revision != before
+    assert convert.record_of(*convert.packaged(packaged))["revision"] != before
 
 
 def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
@@ -116,7 +120,7 @@ def test_what_can_not_be_converted_is_one_line(
     monkeypatch.setitem(
         convert.SOURCES,
         "absent",
-        convert.WeightSource("absent-package", (("absent_x", "a"),), "", (1,)),
+        convert.WeightSource("absent-package", ("absent_x/a",), "", (1,)),
     )
     for package, words in (
         ("nonsense", "unknown package 'nonsense'; expected one of"),
@@ -130,7 +134,7 @@ def test_what_can_not_be_converted_is_one_line(
 
 def _but(
     source: convert.WeightSource, sha256: str
-) -> tuple[str, tuple[tuple[str, str], ...], str, tuple[int, ...], str]:
+) -> tuple[str, tuple[str, ...], str, tuple[int, ...], str]:
     return source.distribution, source.files, source.document_start, source.end_ids, sha256
 
 

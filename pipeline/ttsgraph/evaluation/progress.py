@@ -56,6 +56,16 @@ class Spent:
     tokens: int = 0
     wall_s: float = 0.0
 
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
+        )
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(
+            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CameTo:

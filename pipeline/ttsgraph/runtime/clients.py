@@ -23,7 +23,7 @@ from contextlib import (
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -288,44 +288,28 @@ def local_specs(
     assert engine.kind in ("vllm", "transformers")
     kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
-    gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
-    dtype = number_format(engine.dtype, engine.python, state) if device == "cpu" else None
-    placed = on_gpus(profile, state) if device == "gpu" else {}
+    on_cpu = device == "cpu"
     models = {}
     for name, model in profile.hosted.items():
-        ports = tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ()))
-        plain = hosted(name, model, state, engine.python)
+        needs = {} if on_cpu else needs_of(name, model, engine, state)
         models[name] = replace(
-            plain,
-            **placed.get(name, {}),
-            ports=ports or plain.ports,
-            replicas=len(ports) or plain.replicas,
+            hosted(name, model, state, engine.python),
+            ports=tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ())),
+            needs=needs if isinstance(needs, dict) else {},
+            # As if all were asked equally often: which a search prefers is not known before.
+            load=model.non_embedding or 0.0,
         )
     return server_specs(
         kind,
         models,
         log_dir=state / "logs",
         python=engine.python,
-        device=device,
-        gpus=tuple(gpu_gib),
+        gpus=None if on_cpu else gpu_memory_gib(),
         max_model_len=engine.max_model_len,
         extra=engine.extra_args,
         max_seqs=engine.concurrency,
-        gpu_gib=gpu_gib,
-        dtype=dtype,
+        dtype=number_format(engine.dtype, engine.python, state) if on_cpu else None,
     )
-
-
-def on_gpus(profile: Profile, state: Path = STATE) -> dict[str, dict[str, Any]]:
-    """By model, what its servers are placed on GPUs by: `needs`, where known, and `load`, as if all
-    models were asked equally often: which of them a search prefers is not known before.
-    """
-    found = {}
-    for name, model in profile.hosted.items():
-        needs = needs_of(name, model, profile.engine, state)
-        known = needs if isinstance(needs, dict) else {}
-        found[name] = {"needs": known, "load": model.non_embedding or 0.0}
-    return found
 
 
 def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
@@ -363,18 +347,11 @@ def hosted(
     """What a server of this model needs; its weights are made ready. Raises as
     `prepare_weights`.
     """
-    source = prepare_weights(name, model, state, python)
-    serve = model.serve
     from_hub = model.weights is not None and model.weights.hub is not None
     return Hosted(
-        source,
+        prepare_weights(name, model, state, python),
+        model.serve,
         model.revision if from_hub and model.revision != "unpinned" else None,
-        () if serve.port is None else tuple(range(serve.port, serve.port + (serve.replicas or 1))),
-        serve.replicas if serve.port is None else serve.replicas or 1,
-        serve.tensor_parallel,
-        serve.gpu_memory,
-        serve.max_model_len,
-        serve.extra_args,
         from_hub=from_hub,
     )
 

@@ -18,7 +18,6 @@ from typing import Any
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.runtime.clients import on_gpus
 from ttsgraph.runtime.reach import Finding as Finding
 from ttsgraph.runtime.reach import finding, reach
 from ttsgraph.serving.environment import number_format, vllm_build
@@ -125,65 +124,57 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
     )
 
 
-def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Finding]:
+def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
     """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of
     each.
     """
-    serve = {name: model.serve for name, model in profile.hosted.items()}
-    placed = on_gpus(profile, state)
-    needs: dict[str, Mapping[int, Need]] = {name: one["needs"] for name, one in placed.items()}
+    models = {}
     for name, model in profile.hosted.items():
-        if not isinstance(missing := needs_of(name, model, profile.engine, state), dict):
-            facts = ", ".join(missing)
+        needs = needs_of(name, model, profile.engine, state)
+        if not isinstance(needs, dict):
+            facts = ", ".join(needs)
             advice = (
                 f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
                 " shared evenly"
             )
             yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
-    least = {name: next(iter(known.items())) for name, known in needs.items() if known}
-    total = sum(
-        one.total * span * (serve[name].replicas or 1) for name, (span, one) in least.items()
-    )
+            needs = {}
+        load = model.non_embedding or 0.0
+        models[name] = Hosted(name, model.serve, needs=needs, load=load)
     if not gpus:
+        total = 0.0
+        for hosted in models.values():
+            span, least = next(iter(hosted.needs.items()), (0, None))
+            total += span * (hosted.replicas or 1) * (least.total if least else 0.0)
         advice = (
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
             " pool elsewhere (base_url)"
         )
         yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
         return
-    models = {
-        name: Hosted(
-            name,
-            replicas=one.replicas,
-            tensor_parallel=one.tensor_parallel,
-            gpu_memory=one.gpu_memory,
-            **placed[name],
-        )
-        for name, one in serve.items()
-    }
     try:
-        servers = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
+        servers = slots(models, gpus)
     except EndpointError as error:
-        yield Finding(
-            "GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs"
-        )
+        advice = "lower tensor_parallel, or use a machine with more GPUs"
+        yield Finding("GPU", False, str(error), advice)
         return
-    here = [(slot, needs[slot.name].get(len(slot.gpus))) for slot in servers]
-    for slot, wanted in here:
+    taken = dict.fromkeys(gpus, 0.0)
+    work = dict.fromkeys(gpus, 0.0)
+    for slot in servers:
+        wanted = slot.hosted.needs.get(len(slot.gpus))
+        for gpu in slot.gpus:
+            taken[gpu] += wanted.total if wanted else 0.0
+            work[gpu] += slot.load
         if wanted is not None:
-            context = serve[slot.name].max_model_len or profile.engine.max_model_len
-            size = min(gpus[gpu] for gpu in slot.gpus)
-            yield _server(slot, wanted, size, context)
-    on_each = [[(slot, n) for slot, n in here if gpu in slot.gpus] for gpu in range(len(gpus))]
-    work = [sum(slot.load for slot, _ in mine) for mine in on_each]
-    for gpu, (size, mine) in enumerate(zip(gpus, on_each, strict=True)):
-        taken = sum(wanted.total for _, wanted in mine if wanted is not None)
-        busiest = max(work) if len(gpus) > 1 else 0.0
+            context = slot.hosted.serve.max_model_len or profile.engine.max_model_len
+            yield _server(slot, wanted, min(gpus[gpu] for gpu in slot.gpus), context)
+    busiest = max(work.values()) if len(gpus) > 1 else 0.0
+    for gpu, size in gpus.items():
         done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
         yield finding(
             f"GPU {gpu}",
-            taken <= USABLE * size,
-            f"{size:.0f} GiB, its servers need about {taken:.0f}{done}",
+            taken[gpu] <= USABLE * size,
+            f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}",
             "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
             " (base_url)",
         )

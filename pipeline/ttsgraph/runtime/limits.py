@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -128,12 +128,10 @@ class Meter:
         self._before = before
         self._note = note
         self._tell = tell
-        self._dollars = before.dollars
-        self._tokens = before.tokens
+        self._paid = before  # but for the time, which passes by itself
         self._started = time.monotonic()
         self._noted = before
-        self._held_dollars = 0.0
-        self._held_tokens = 0
+        self._held = NO_SPENDING
         self._under_way = 0
         self._refused = False
         self._waiting: deque[tuple[Spent, asyncio.Future[None]]] = deque()
@@ -141,20 +139,12 @@ class Meter:
     @property
     def spent(self) -> Spent:
         """All that was spent until now."""
-        return Spent(
-            self._dollars, self._tokens, self._before.wall_s + time.monotonic() - self._started
-        )
+        return self._paid + Spent(wall_s=time.monotonic() - self._started)
 
     @property
     def now(self) -> Spent:
         """What was spent since this start."""
-        before = self._before
-        spent = self.spent
-        return Spent(
-            spent.dollars - before.dollars,
-            spent.tokens - before.tokens,
-            spent.wall_s - before.wall_s,
-        )
+        return self.spent - self._before
 
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call at this price, unless the cache answered it."""
@@ -163,8 +153,7 @@ class Meter:
 
     def add(self, spent: Spent) -> None:
         """Count dollars and tokens that were spent; seconds pass here by themselves."""
-        self._dollars += spent.dollars
-        self._tokens += spent.tokens
+        self._paid += replace(spent, wall_s=0.0)
         self._tell(self.spent)
         self._keep()
 
@@ -190,8 +179,7 @@ class Meter:
     def release(self, most: Spent) -> None:
         """The call is over, and paid for."""
         self._under_way -= 1
-        self._held_dollars = self._held_dollars - most.dollars if self._under_way else 0.0
-        self._held_tokens -= most.tokens
+        self._held = self._held - most if self._under_way else NO_SPENDING
         self._admit()
 
     def lost(self, most: Spent) -> None:
@@ -204,27 +192,20 @@ class Meter:
 
     def _fits(self, most: Spent) -> bool:
         limits = self.limits
-        dollars = self._dollars + self._held_dollars + most.dollars
-        tokens = self._tokens + self._held_tokens + most.tokens
-        return (limits.dollars is None or dollars <= limits.dollars * (1 + ROUNDING)) and (
-            limits.tokens is None or tokens <= limits.tokens
+        needed = self._paid + self._held + most
+        return (limits.dollars is None or needed.dollars <= limits.dollars * (1 + ROUNDING)) and (
+            limits.tokens is None or needed.tokens <= limits.tokens
         )
 
     def _may_start(self, most: Spent) -> bool:
         """Whether a call fits in what is left. Together they hold back half of that at most, which
         is what a process that is killed loses.
         """
-        return self._fits(most) and (
-            not self._under_way
-            or self._fits(
-                Spent(self._held_dollars + 2 * most.dollars, self._held_tokens + 2 * most.tokens)
-            )
-        )
+        return self._fits(most) and (not self._under_way or self._fits(self._held + most + most))
 
     def _take(self, most: Spent) -> None:
         self._under_way += 1
-        self._held_dollars += most.dollars
-        self._held_tokens += most.tokens
+        self._held += most
         self._keep()
 
     def _admit(self) -> None:
@@ -247,36 +228,35 @@ class Meter:
         """Note what may have been spent by now, a little more than that so as to write seldom."""
         noted = self._noted
         limits = self.limits
-        dollars = self._dollars + self._held_dollars
-        tokens = self._tokens + self._held_tokens
-        dollar_step = NOTED_SHARE * (limits.dollars or dollars)
-        token_step = NOTED_SHARE * (limits.tokens or tokens)
+        spent = self.spent + self._held
+        step = Spent(
+            NOTED_SHARE * (limits.dollars or spent.dollars),
+            math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens)),
+        )
+        too_much = noted - spent
         if (
-            dollars > noted.dollars
-            or tokens > noted.tokens
-            or (limits.dollars is not None and noted.dollars - dollars > 2 * dollar_step)
-            or (limits.tokens is not None and noted.tokens - tokens > 2 * token_step)
+            too_much.dollars < 0
+            or too_much.tokens < 0
+            or (limits.dollars is not None and too_much.dollars > 2 * step.dollars)
+            or (limits.tokens is not None and too_much.tokens > 2 * step.tokens)
         ):
-            most = dollars + dollar_step
+            most = spent + step
             if limits.dollars is not None:  # what is left may yet be spent
-                most = max(dollars, min(most, limits.dollars))
-            wall_s = self.spent.wall_s
-            self._noted = Spent(most, tokens + math.ceil(token_step), wall_s)
-            self._note(self._noted)
+                most = replace(most, dollars=max(spent.dollars, min(most.dollars, limits.dollars)))
+            self._noted = most
+            self._note(most)
 
     def note_now(self) -> None:
         """Have what was spent noted, with what is held back if calls are under way yet."""
-        spent = self.spent
-        dollars = spent.dollars + self._held_dollars
-        self._noted = Spent(dollars, spent.tokens + self._held_tokens, spent.wall_s)
+        self._noted = self.spent + self._held
         self._note(self._noted)
 
     @property
     def over(self) -> bool:
         """Whether dollars or tokens have reached their limit."""
         limits = self.limits
-        return (limits.dollars is not None and self._dollars >= limits.dollars) or (
-            limits.tokens is not None and self._tokens >= limits.tokens
+        return (limits.dollars is not None and self._paid.dollars >= limits.dollars) or (
+            limits.tokens is not None and self._paid.tokens >= limits.tokens
         )
 
     @property
@@ -285,8 +265,8 @@ class Meter:
         dollars = self.limits.dollars
         tokens = self.limits.tokens
         return LimitSettings(
-            dollars=None if dollars is None else dollars - self._dollars,
-            tokens=None if tokens is None else tokens - self._tokens,
+            dollars=None if dollars is None else dollars - self._paid.dollars,
+            tokens=None if tokens is None else tokens - self._paid.tokens,
         )
 
     def stop(self, most: Spent = NO_SPENDING) -> LimitReached:

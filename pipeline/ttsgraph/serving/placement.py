@@ -1,5 +1,5 @@
 """Which GPUs the servers of a pool take: so many servers of each model, and on such GPUs, that the
-busiest GPU has the least to do.
+busiest GPU has the least to do; and how those on one share its memory.
 
 A model's load may be split over its servers as one likes, as each call goes to the least busy one.
 So the least time T is a mixed-integer program over the groups of GPUs that a server may take, with
@@ -17,13 +17,16 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, Need
+
+NO_SETTINGS = ServeSettings()
 
 SPREAD = 1.2
 """What a call takes of several GPUs together, in what it takes of one: they wait for one another.
@@ -42,17 +45,40 @@ NODES = 300
 """Of the solver's tree at most: seconds for six models on sixteen GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoad:
-    """A model to place: what all of its calls take of one GPU (in any unit, the same for all
-    models), how many GPUs a server may span -> what it then needs of each, and its number of
-    servers and share of each GPU's memory where they are given.
+@dataclass(frozen=True)
+class Hosted:
+    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how it is
+    served.
+
+    Its servers stand at `ports`, one each, where they are given. On GPUs they are placed by `needs`
+    (GPUs that a server may span -> what it takes of each, as far as that is known) and `load`: what
+    all of the model's calls take of one GPU, in any unit, the same for all models.
     """
 
-    load: float
-    needs: Mapping[int, Need]
-    replicas: int | None = None
-    share: float | None = None
+    source: str
+    serve: ServeSettings = NO_SETTINGS
+    revision: str | None = None
+    ports: tuple[int, ...] = ()
+    needs: Mapping[int, Need] = field(default_factory=dict)
+    load: float = 1.0
+    from_hub: bool = False
+
+    @property
+    def replicas(self) -> int | None:
+        """How many servers it has; None: as many as its load asks for."""
+        fixed = len(self.ports) or self.serve.replicas
+        return 1 if fixed is None and self.serve.port is not None else fixed
+
+    @property
+    def source_at_revision(self) -> str:
+        """What a server of transformers is started with, and goes by."""
+        return self.source + (f"@{self.revision}" if self.revision is not None else "")
+
+    def port(self, replica: int) -> int | None:
+        """That of one of its servers; None: a free one."""
+        if self.ports:
+            return self.ports[replica]
+        return None if self.serve.port is None else self.serve.port + replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +90,7 @@ class Placed:
     load: float = 0.0
 
 
-def place(models: Mapping[str, ModelLoad], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
+def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
     """The servers of these models (at least one), in their order, on GPUs of so many GiB; None
     where they don't fit.
     """
@@ -137,7 +163,7 @@ def _without_output() -> Iterator[None]:
         os.close(kept)
 
 
-def _groups(wanted: ModelLoad, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
+def _groups(wanted: Hosted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
     """Groups of GPUs next to each other that hold a server."""
     gpus = list(gpu_gib)
     return [
@@ -148,11 +174,50 @@ def _groups(wanted: ModelLoad, gpu_gib: Mapping[int, float]) -> list[tuple[int, 
     ]
 
 
-def _gib(wanted: ModelLoad, group: tuple[int, ...], size: float) -> float:
+def _gib(wanted: Hosted, group: tuple[int, ...], size: float) -> float:
     """What a server on this group takes of a GPU of this size."""
-    return wanted.needs[len(group)].total if wanted.share is None else wanted.share * size
+    share = wanted.serve.gpu_memory
+    return wanted.needs[len(group)].total if share is None else share * size
 
 
 def _each(group: tuple[int, ...]) -> float:
     """What a load of 1 takes of each GPU of a group."""
     return 1.0 if len(group) == 1 else SPREAD / len(group)
+
+
+def shares(
+    models: Mapping[str, Hosted], placed: Sequence[Placed], gpu_gib: Mapping[int, float]
+) -> list[float]:
+    """Each server's share of its GPUs' memory, as `gpu_memory_utilization`.
+
+    Each gets what it needs; what is left goes to the caches, so that all hold equally many
+    requests. Where it is not known what all on a GPU need, they share evenly; where they need more
+    than there is, in proportion.
+    """
+    given = [models[one.model].serve.gpu_memory for one in placed]
+    found: list[float] = [share or math.inf for share in given]
+    for gpu, size in gpu_gib.items():
+        here = [k for k, one in enumerate(placed) if gpu in one.gpus]
+        free = USABLE - sum(given[k] or 0.0 for k in here)
+        here = [k for k in here if given[k] is None]
+        needs = [models[placed[k].model].needs.get(len(placed[k].gpus)) for k in here]
+        for k, share in zip(here, _divided(free, needs, size), strict=True):
+            found[k] = min(found[k], share)
+    # A hair more than nothing, so that flooring does not take a thousandth of an even share.
+    return [
+        share if fixed else math.floor(1000 * share + 1e-6) / 1000
+        for share, fixed in zip(found, given, strict=True)
+    ]
+
+
+def _divided(free: float, needs: Sequence[Need | None], size: float) -> list[float]:
+    """A free share of one GPU, divided among servers with these needs."""
+    known = [need for need in needs if need is not None]
+    if len(known) < len(needs):
+        return [free / len(needs)] * len(needs)
+    least = [need.total / size for need in known]
+    spare = free - sum(least)
+    if spare < 0:
+        return [free * each / sum(least) for each in least]
+    caches = sum(need.cache for need in known)
+    return [each + spare * need.cache / caches for each, need in zip(least, known, strict=True)]

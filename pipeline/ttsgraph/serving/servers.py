@@ -15,7 +15,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
@@ -24,14 +24,12 @@ from urllib.request import ProxyHandler, build_opener
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, NumberFormat, number_format
-from ttsgraph.serving.memory import Need, Tenant, shares
-from ttsgraph.serving.placement import ModelLoad, Placed, place
+from ttsgraph.serving.placement import Hosted as Hosted
+from ttsgraph.serving.placement import Placed, place, shares
 
-Device = Literal["cpu", "gpu"]
 ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
-NO_SIZES: Mapping[int, float] = {}
 # A proxy set for the outside world must not be asked for this machine's own servers.
 LOCAL = build_opener(ProxyHandler({}))
 # vLLM closes an idle connection after 5 s, at times just as a client is about to use it again: a
@@ -96,50 +94,6 @@ def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Hosted:
-    """One model to serve: where its weights are (a folder or a hub id), and what differs from the
-    other models' servers.
-
-    `replicas` servers share its load, each at one of `ports`, or at free ones if there are none.
-    On GPUs alone matter `tensor_parallel`, `gpu_memory` (the share of each GPU's memory), `needs`
-    (GPUs that a server may span -> what it takes of each, as far as that is known) and `load` (what
-    all of its calls take of one GPU, as `ModelLoad` has it); there servers are placed by load where
-    replicas and tensor_parallel are None. `from_hub` says that `source` is a hub id.
-    """
-
-    source: str
-    revision: str | None = None
-    ports: tuple[int, ...] = ()
-    replicas: int | None = None
-    tensor_parallel: int | None = None
-    gpu_memory: float | None = None
-    max_model_len: int | None = None
-    extra: tuple[str, ...] = ()
-    needs: Mapping[int, Need] = field(default_factory=dict)
-    load: float = 1.0
-    from_hub: bool = False
-
-    @property
-    def source_at_revision(self) -> str:
-        """What a server of transformers is started with, and goes by."""
-        return self.source + (f"@{self.revision}" if self.revision is not None else "")
-
-
-def gpus_of(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """Which GPUs each server gets, given how many each needs: they take GPUs in turn.
-
-    Raises EndpointError when a server needs more GPUs than there are.
-    """
-    if needs and max(needs) > len(gpus):
-        raise EndpointError(
-            f"expected at least {max(needs)} GPUs for a model with tensor_parallel {max(needs)},"
-            f" found {len(gpus)}"
-        )
-    turn = itertools.cycle(gpus)
-    return [tuple(next(turn) for _ in range(need)) for need in needs]
-
-
-@dataclass(frozen=True)
 class ServerSlot:
     """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, its
     share of their memory, and what it has to do on each, where servers are placed by that.
@@ -152,68 +106,66 @@ class ServerSlot:
     cores: str
     gpus: tuple[int, ...]
     gpu_memory: float
-    load: float = 0.0
+    load: float
 
 
 def slots(
-    models: Mapping[str, Hosted],
-    device: Device,
-    gpus: Sequence[int],
-    gpu_gib: Mapping[int, float] = NO_SIZES,
+    models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
 ) -> list[ServerSlot]:
     """One slot per replica of each model (served name -> what to serve); free ports where none is
     given.
 
-    `gpu_gib` are the sizes of the GPUs' memories, as far as they are known.
+    `gpus` are those to take, with GiB of memory; None: servers run on the CPU. Raises EndpointError
+    when a model needs more GPUs than there are.
     """
-    placed = _placed(models, gpus, gpu_gib) if device == "gpu" else _alone(models)
+    placed = _replicas(models) if gpus is None else _placed(models, gpus)
     cores = (
         sorted(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else list(range(os.cpu_count() or 1))
     )
-    tenants = [
-        Tenant(one.gpus, models[one.model].needs.get(len(one.gpus)), models[one.model].gpu_memory)
-        for one in placed
-    ]
-    given = shares(tenants, gpu_gib) if device == "gpu" else [0.0] * len(placed)
     many = Counter(one.model for one in placed)
     number: Counter[str] = Counter()
     found = []
     for one, spare, cores_of, share in zip(
-        placed, free_ports(len(placed)), core_shares(len(placed), cores), given, strict=True
+        placed,
+        free_ports(len(placed)),
+        core_shares(len(placed), cores),
+        [0.0] * len(placed) if gpus is None else shares(models, placed, gpus),
+        strict=True,
     ):
         name = one.model
-        k = number[name]
-        number[name] += 1
         hosted = models[name]
-        title = name if many[name] == 1 else f"{name}-{k + 1}"
-        port = hosted.ports[k] if k < len(hosted.ports) else spare
+        port = hosted.port(number[name]) or spare
+        number[name] += 1
+        title = name if many[name] == 1 else f"{name}-{number[name]}"
         found.append(ServerSlot(title, name, hosted, port, cores_of, one.gpus, share, one.load))
     return found
 
 
-def _alone(models: Mapping[str, Hosted]) -> list[Placed]:
+def _replicas(models: Mapping[str, Hosted]) -> list[Placed]:
     """A server a replica, without GPUs."""
     return [Placed(name, ()) for name, each in models.items() for _ in range(each.replicas or 1)]
 
 
-def _placed(
-    models: Mapping[str, Hosted], gpus: Sequence[int], gpu_gib: Mapping[int, float]
-) -> list[Placed]:
-    """Each server's model and GPUs: by load and memory where these are known and all fit, else in
-    turn.
+def _placed(models: Mapping[str, Hosted], gpus: Mapping[int, float]) -> list[Placed]:
+    """Each server's model and GPUs: by load and memory where these are known and all fit, else they
+    take GPUs in turn.
     """
-    if models and gpu_gib and all(hosted.needs for hosted in models.values()):
-        wanted = {
-            name: ModelLoad(hosted.load, hosted.needs, hosted.replicas, hosted.gpu_memory)
-            for name, hosted in models.items()
-        }
-        if (found := place(wanted, {gpu: gpu_gib[gpu] for gpu in gpus})) is not None:
-            return found
-    names = [server.model for server in _alone(models)]
-    spans = [models[name].tensor_parallel or 1 for name in names]
-    return list(map(Placed, names, gpus_of(spans, gpus)))
+    known = models and all(hosted.needs for hosted in models.values())
+    if known and (by_load := place(models, gpus)) is not None:
+        return by_load
+    turn = itertools.cycle(gpus)
+    found = []
+    for server in _replicas(models):
+        span = models[server.model].serve.tensor_parallel or 1
+        if span > len(gpus):
+            raise EndpointError(
+                f"expected at least {span} GPUs for a model with tensor_parallel {span}, found"
+                f" {len(gpus)}"
+            )
+        found.append(Placed(server.model, tuple(next(turn) for _ in range(span))))
+    return found
 
 
 def server_specs(
@@ -222,49 +174,44 @@ def server_specs(
     *,
     log_dir: Path,
     python: str = SERVE_PYTHON,
-    device: Device = "cpu",
-    gpus: Sequence[int] = (0,),
+    gpus: Mapping[int, float] | None = None,
     max_model_len: int = 2048,
     extra: Sequence[str] = (),
     max_seqs: int | None = None,
-    gpu_gib: Mapping[int, float] = NO_SIZES,
     dtype: ChosenFormat | None = None,
 ) -> tuple[ServerSpec, ...]:
     """The servers of a pool (served name -> what to serve), one per replica; `extra` is appended to
     every command.
 
     Those of hub ids may go online, and get the hub's token. `max_seqs` is the most requests that
-    one is sent at once, `gpu_gib` as for `slots`, and `dtype` the number format on the CPU (the
-    faster one there if not given). Raises EndpointError when a model needs more GPUs than `gpus`
-    has.
+    one is sent at once, `gpus` as for `slots`, and `dtype` the number format on the CPU (the faster
+    one there if not given). Raises as `slots`.
     """
     specs = []
-    if device == "cpu":
+    if gpus is None:
         dtype = dtype or number_format("auto", python)
-    for slot in slots(models, device, gpus, gpu_gib):
-        context = slot.hosted.max_model_len or max_model_len
+    for slot in slots(models, gpus):
+        hosted = slot.hosted
+        context = hosted.serve.max_model_len or max_model_len
         name = dtype.name if dtype else None
         if engine == "vllm":
             command, env = _vllm(slot, python, name, context, max_seqs)
         else:
             command, env = _transformers(slot, python, name, context)
-        env |= _ALWAYS | ({} if slot.hosted.from_hub else _OFFLINE)
-        if device == "gpu":
+        env |= _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
+        if gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
-        log = log_dir / f"{slot.title.replace('/', '--')}.log"
-        words = (*command, *slot.hosted.extra, *extra)
-        secrets = HUB_TOKEN if slot.hosted.from_hub else ()
         specs.append(
             ServerSpec(
                 slot.title,
                 (slot.name,),
-                words,
+                (*command, *hosted.serve.extra_args, *extra),
                 env,
                 slot.port,
-                log,
+                log_dir / f"{slot.title.replace('/', '--')}.log",
                 engine == "vllm",
                 slot.gpus,
-                secrets,
+                HUB_TOKEN if hosted.from_hub else (),
                 f"number format {dtype.name}: {dtype.why}" if dtype else "",
             )
         )
@@ -336,11 +283,11 @@ def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | No
         return None
 
 
-def gpu_memory_gib() -> list[float]:
+def gpu_memory_gib() -> dict[int, float]:
     """Memory of each GPU that NVIDIA's driver shows, in GiB; empty without one."""
     try:
         command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return []
-    return [float(line) / 1024 for line in done.stdout.split()]
+        return {}
+    return {gpu: float(line) / 1024 for gpu, line in enumerate(done.stdout.split())}

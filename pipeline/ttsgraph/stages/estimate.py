@@ -79,8 +79,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     stages = rehearse(profile, task)
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
     if profile.init.contest.enabled:
-        for stage, (kinds, more) in _contest(profile, task, budget).items():
-            used[stage] = _used(profile, budget.cost, kinds, more)
+        used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     total = _sum(used.values())
     run = _sum(one for stage, one in used.items() if stage in OF_RUN)
@@ -109,12 +108,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "note": "for one method; calls that the cache answers are not counted"
         + (of_means if profile.budget.limits == "mean" else ""),
     }
-
-
-def _flops(cost: CostModel, name: str, reads: int) -> float:
-    """What a call takes that reads so many answers."""
-    terms = flops_coefficients(cost.pool[name], cost.lengths[name])
-    return float(np.dot(terms, (reads**2, reads, 1)))
 
 
 def _judging(kind: Task, run: Mapping[str, float]) -> float:
@@ -157,19 +150,16 @@ def _used(
         found["generated_tokens"] += times * written
         found["dollars"] += times * spec.dollars(prompt, written)
         if tflops is not None:
-            found["seconds"] += times * _flops(cost, name, reads) / (tflops * 1e12)
+            flops = np.dot(flops_coefficients(spec, known), (reads**2, reads, 1))
+            found["seconds"] += times * float(flops) / (tflops * 1e12)
         elif by_speed and spec.speed is not None:
             each = spec.speed[0] * prompt + spec.speed[1] * written
             found["seconds"] += times * each / profile.engine.concurrency
     return found
 
 
-def _contest(
-    profile: Profile, task: str, budget: Budget
-) -> dict[str, tuple[dict[Kind, float], float]]:
-    """The calls of a contest, of the search that goes on from it, and of the test, and what one
-    takes, in calls that read no answers.
-    """
+def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
+    """What a contest takes by stage, with the search that goes on from it and the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -189,7 +179,9 @@ def _contest(
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
     return {
-        stage: (
+        stage: _used(
+            profile,
+            cost,
             {(name, 0): calls / len(pool) for name in pool},
             READS if stage.startswith("init") else 1.0,
         )
