@@ -40,7 +40,7 @@ BENCHMARKS = (
     "traces",
     "startup",
 )
-NAMED = ("vllm", "faulty", "trouble", "injection", "mutated")
+NAMED = ("vllm", "trouble", "injection", "mutated")
 STORED = Path("reports/bench.json")
 
 

@@ -336,9 +336,6 @@ def serve(
         int | None,
         typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="processes (default: service.workers of params.yaml)", min=1)
-    ] = None,
     no_key: Annotated[
         bool, typer.Option("--no-key", help="let everybody ask who can reach the address")
     ] = False,
@@ -348,11 +345,8 @@ def serve(
     Example: ttsgraph serve math@champion
     """
     settings = _params().service
-    given = {
-        name: value
-        for name, value in (("host", host), ("port", port), ("workers", workers))
-        if value is not None
-    }
+    chosen = {"host": host, "port": port}
+    given = {name: value for name, value in chosen.items() if value is not None}
     from ttsgraph.service import server
 
     loader, names = _loader(models)

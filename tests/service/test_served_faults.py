@@ -62,15 +62,6 @@ def test_a_vote_goes_on_without_the_voice(kind, sound):
 
 
 @BY_KIND
-def test_another_model_stands_in_and_the_answer_says_so(kind, sound):
-    with asking(FUSED, sound, kind, steady={"stand_ins": {"large": "small"}}) as ask:
-        text, told = ask()
-    assert text == "7"
-    assert told["degraded"]
-    assert told["stand_ins"] == [{"node": 1, "model": "large", "answered_by": "small"}]
-
-
-@BY_KIND
 def test_the_text_that_the_last_node_was_to_read_is_passed_on(kind, sound):
     with asking(FUSED, sound, kind, fallback=True) as ask:
         text, told = ask()
@@ -84,4 +75,3 @@ def test_another_attempt_mends_it(kind, sound):
         text, told = ask()
     assert text
     assert not told["degraded"]
-    assert "stand_ins" not in told

@@ -5,6 +5,7 @@ deadlines are kept.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import selectors
 
 import pytest
@@ -14,15 +15,18 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
+from tests.support.stub_server import StubServer
+from tests.support.stub_server import serve as serving_stub
+from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints.endpoints import RetryBudget
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.executor import GraphRunner, run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.service.run import ServedRun, Tolerance
-from ttsgraph.service.steady import Steady
-from ttsgraph.settings.service import SteadySettings
+from ttsgraph.service.upstream import Upstream
 
 
 class _Waits(selectors.DefaultSelector):
@@ -113,6 +117,35 @@ def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
     )
 
 
+def test_a_lost_voice_that_could_change_nothing_does_not_degrade_the_answer():
+    client = Timed(lambda r: "7", lambda r: 0.5 if r.model == "n" else 1.0)
+    client.fails = lambda r: r.model == "n"
+    answer, _ = serve(topologies.parallel(["m"] * 4 + ["n"], "m", "voter"), client)
+    assert (answer.text, set(answer.lost), answer.degraded) == ("7", {4}, False)
+
+
+def test_a_dead_server_is_not_asked_three_times_as_much():
+    stub = StubServer(("m",))
+    stub.misbehave = lambda count, body: (500, {}, "{}") if count % 2 else None
+
+    async def ask(url):
+        budget = RetryBudget(0.1)
+        retries = Retries(most=2, first_wait_s=0.001, budget=budget)
+        client = OpenAIClient({"m": Endpoint((url,), "m")}, retries)
+        request = Request("m", "r", (Message("user", "Q: 1 + 1"),), Sampling())
+        try:
+            for _ in range(60):
+                budget.called()
+                with contextlib.suppress(CallFailed):
+                    await client.complete(request)
+        finally:
+            await client.aclose()
+
+    with serving_stub(stub) as url:
+        asyncio.run(ask(url))
+    assert 60 < len(stub.requests) <= 60 + 10 + 6
+
+
 def test_below_its_quorum_a_vote_fails():
     client = Timed(
         lambda r: ["7", "8", "9", "7", "7"][r.replica], fails=lambda r: r.replica in (0, 3, 4)
@@ -171,7 +204,7 @@ def test_a_model_that_hangs_is_soon_not_waited_for_until_it_is_back():
     graph = topologies.parallel(["m", "m", "n"], "m", "fuser")
     hanging = [True]
     client = Timed(lambda r: "7", lambda r: 1e9 if r.model == "n" and hanging[0] else 1.0)
-    steady = Steady(SteadySettings(), RetryBudget(0.2), client.complete)
+    upstream = Upstream(RetryBudget(0.2))
 
     async def ask(times):
         found = []
@@ -179,7 +212,7 @@ def test_a_model_that_hangs_is_soon_not_waited_for_until_it_is_back():
         for _ in range(times):
             began = loop.time()
             runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-            run = ServedRun(runner, QUESTION, None, Tolerance(), steady)
+            run = ServedRun(runner, QUESTION, None, Tolerance(), upstream)
             answer = await run.answer(20.0)
             found.append((answer.text, round(loop.time() - began, 6), sorted(answer.lost)))
         return found

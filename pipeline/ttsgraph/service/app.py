@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,8 +67,7 @@ _log = logging.getLogger(__name__)
 class App:
     """The server for these names; all but /healthz wants one of the keys, where there are any.
 
-    It can be sent to another process until it is opened, by ASGI's lifespan, which calls `at_start`
-    first; `problem` is what kept it from that.
+    ASGI's lifespan opens it; `problem` is what kept it from that.
     """
 
     def __init__(
@@ -77,13 +76,11 @@ class App:
         names: Sequence[str],
         settings: ServiceSettings,
         keys: Keys,
-        at_start: Callable[[], None] = lambda: None,
     ) -> None:
         self._loader = loader
         self._names = tuple(names)
         self._settings = settings
         self._keys = keys
-        self._at_start = at_start
         self.problem: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +92,6 @@ class App:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._at_start()
         async with AsyncExitStack() as stack:
             try:
                 self.metrics = Metrics()
@@ -111,7 +107,7 @@ class App:
                     _log.exception("the server can't start")
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
-            self._gate = Admission(self._settings.concurrency, self._settings.tiers)
+            self._gate = Admission(self._settings.concurrency)
             self._started = int(time.time())
             self._inner = self._routes()
             await send({"type": "lifespan.startup.complete"})
@@ -253,9 +249,9 @@ class App:
             asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
         state.model = live.name
         try:
-            self._gate.check(asked.tier)
+            self._gate.check()
         except ApiError:
-            self.metrics.shed.labels(live.name, asked.tier).inc()
+            self.metrics.shed.labels(live.name).inc()
             raise
         tolerance = Tolerance(settings.quorum, settings.fallback)
         answering = Answering(

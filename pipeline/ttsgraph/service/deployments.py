@@ -28,7 +28,7 @@ from ttsgraph.runtime.clients import connect, open_cache, running_servers
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Notices, Outcomes
-from ttsgraph.service.steady import Steady, standing_in
+from ttsgraph.service.upstream import Upstream
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.service import ServiceSettings
 
@@ -44,12 +44,12 @@ class Live:
         deployed: Deployed,
         client: Client,
         connection: AsyncExitStack,
-        steady: Steady | None = None,
+        upstream: Upstream | None = None,
         foot: Live | None = None,
     ) -> None:
         self._foot = foot  # the version whose rung this is, and whose connections it uses
         self.name = name
-        self.steady = steady
+        self.upstream = upstream
         self.deployed = deployed
         self.client = client
         self.task = deployed.grader
@@ -179,13 +179,10 @@ class Deployments:
         before = self._live.get(name)
         if before is not None and _same(before.deployed, deployed):
             return
-        steady = self._settings.steady
         rungs = deployed.rungs
-        models = set[str]()
-        for one in (deployed, *rungs.values()):
-            models |= {*one.used_models, *standing_in(one, steady)}
-        profile = deployed.profile_with(*models)
-        budget = RetryBudget(steady.retry_share)
+        used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
+        profile = deployed.profile_with(*used)
+        budget = RetryBudget(self._settings.retry_share)
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
@@ -194,7 +191,6 @@ class Deployments:
             client = await connection.enter_async_context(
                 connect(profile, local, *_policy(self._settings, profile, budget))
             )
-            calls = Steady(steady, budget, client.complete)
             if self._settings.cache:
                 client = CachedClient(
                     client, connection.enter_context(contextlib.closing(open_cache(profile)))
@@ -202,9 +198,10 @@ class Deployments:
         except BaseException:
             await connection.aclose()
             raise
-        live = Live(name, deployed, client, connection, calls)
+        upstream = Upstream(budget)
+        live = Live(name, deployed, client, connection, upstream)
         live.rungs = {
-            effort: Live(f"{one.task}@{effort}", one, client, AsyncExitStack(), calls, live)
+            effort: Live(f"{one.task}@{effort}", one, client, AsyncExitStack(), upstream, live)
             for effort, one in rungs.items()
         }
         await self._replace(name, live)

@@ -17,12 +17,10 @@ from starlette.requests import Request
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.service.errors import ApiError
-from ttsgraph.settings.service import Tier, TierSettings
 
 BODY_S = 30
 """Seconds that a client has to send its request's body."""
 
-RETRY_AFTER_S = 1
 _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
 
@@ -120,21 +118,17 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 class Admission:
-    """How many requests are answered at once, each tier's up to its share of the places: when
-    they run out, what can wait is turned away first.
-    """
+    """How many requests are answered at once."""
 
-    def __init__(self, places: int, tiers: TierSettings) -> None:
-        shares = tiers.model_dump().items()
-        self._places = {tier: max(1, round(share * places)) for tier, share in shares}
+    def __init__(self, places: int) -> None:
+        self._places = places
         self.taken = 0
 
-    def check(self, tier: Tier = "default") -> None:
-        """Raises ApiError 429 when there is no room for a request of this tier."""
-        places = self._places[tier]
-        if self.taken >= places:
-            said = f"all {places} places for the service tier {tier} are taken; try again soon"
-            raise ApiError(429, said, headers={"retry-after": str(RETRY_AFTER_S)})
+    def check(self) -> None:
+        """Raises ApiError 429 when there is no room for a request."""
+        if self.taken >= self._places:
+            said = f"all {self._places} places are taken; try again soon"
+            raise ApiError(429, said, headers={"retry-after": "1"})
 
     def hold(self, task: asyncio.Task[Any]) -> None:
         """Take a place until the task ends."""

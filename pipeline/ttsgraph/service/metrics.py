@@ -4,26 +4,21 @@ what a client sent.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
     from ttsgraph.service.deployments import Live
     from ttsgraph.service.run import Served, ServedRun
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Where prometheus-client keeps the figures of several processes, to add them up."""
-
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """One process's figures, in a registry of its own. `model` is the served name, `upstream` a
+    """The server's figures, in a registry of its own. `model` is the served name, `upstream` a
     model of its pool.
     """
 
@@ -39,9 +34,7 @@ class Metrics:
         )
         self.seconds = time("request_seconds", "Time to the end of an answer.", model)
         self.first_text = time("first_text_seconds", "Time to a stream's first text.", model)
-        self.under_way = gauge(
-            "requests_under_way", "Chat requests being answered.", multiprocess_mode="livesum"
-        )
+        self.under_way = gauge("requests_under_way", "Chat requests being answered.")
         self.tokens = count("tokens", "Tokens of all calls.", (*call, "kind"))
         self.dollars = count("dollars", "Price of all calls.", call)
         self.calls = count(
@@ -60,33 +53,22 @@ class Metrics:
         self.degraded = count(
             "degraded", "Answers that for want of a call may differ from the graph's own.", model
         )
-        self.hedged = count("hedged", "Calls made a second time, being slow.", model)
-        self.stood_in = count(
-            "stood_in", "Calls that another model answered, as the node's own failed.", model
-        )
         self.feedback = count("feedback", "Answers that were judged.", model)
         self.figure = gauge(
             "figure",
             "Accuracy, cost and agreement of the last answers.",
             ("model", "figure"),
-            multiprocess_mode="livemax",
         )
         self.drifted = gauge(
             "drifted",
             "1 where a figure is no longer what it was in the test.",
             ("model", "figure"),
-            multiprocess_mode="livemax",
         )
-        self.shed = count(
-            "shed",
-            "Requests turned away for want of a place, by service tier.",
-            ("model", "tier"),
-        )
+        self.shed = count("shed", "Requests turned away for want of a place.", model)
         self.deployed = gauge(
             "deployed",
             "1 for what a name stands for now.",
             ("model", "version", "graph_hash"),
-            multiprocess_mode="livemax",
         )
         self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
 
@@ -112,8 +94,6 @@ class Metrics:
     def served(self, live: Live, answer: Served) -> None:
         """Count what an answer did without."""
         self.degraded.labels(live.name).inc(answer.degraded)
-        self.hedged.labels(live.name).inc(len(answer.hedged))
-        self.stood_in.labels(live.name).inc(len(answer.stand_ins))
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
         for node in live.deployed.graph.nodes:
@@ -124,28 +104,10 @@ class Metrics:
     def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
         """A name stands for another version now."""
         if before is not None:
-            labels = model, before.version, before.graph.content_hash
-            if _shared():  # what several processes share can't be removed
-                self.deployed.labels(*labels).set(0)
-            else:
-                self.deployed.remove(*labels)
+            self.deployed.remove(model, before.version, before.graph.content_hash)
         if now is not None:
             self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
 
     def text(self) -> bytes:
-        """All figures in Prometheus' text format, those of all processes together."""
-        return generate_latest(together(os.environ[FOLDER]) if _shared() else self.registry)
-
-
-def together(folder: str) -> CollectorRegistry:
-    """The figures of all processes that keep theirs in this folder."""
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-    return registry
-
-
-def _shared() -> bool:
-    """Whether this process's figures are kept where several add up; decided when prometheus-client
-    is imported.
-    """
-    return values.ValueClass is not values.MutexValue and FOLDER in os.environ
+        """All figures in Prometheus' text format."""
+        return generate_latest(self.registry)

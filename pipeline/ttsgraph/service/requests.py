@@ -36,14 +36,13 @@ from ttsgraph.deployment.ladder import Effort
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, FormedTask, FormParameters
-from ttsgraph.settings.service import Tier
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
     *("prediction", "user", "metadata", "store", "safety_identifier", "prompt_cache_key"),
-    "prompt_cache_retention",
+    *("prompt_cache_retention", "service_tier"),
 }
 """Parameters without effect: sampling is the version's, and nothing is stored."""
 
@@ -110,7 +109,6 @@ class _Body(FormParameters):
     ttsgraph_trace: bool | None = False
     timeout_s: PositiveFloat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    service_tier: Literal["auto", "default", "scale", "flex", "priority"] | None = None
 
 
 _EFFORTS: dict[str | None, Effort] = {
@@ -140,7 +138,6 @@ class ChatRequest:
     turns: tuple[Message, ...] = ()
     form: Form | None = None
     echo: Mapping[str, Any] | None = None
-    tier: Tier = "default"
     effort: Effort | None = None
 
     def task(self, task: Task) -> Task:
@@ -214,7 +211,6 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         body.timeout_s,
         tuple(message for message in messages[last + 1 :] if message.role != "system"),
         form,
-        tier=body.service_tier if body.service_tier in ("flex", "priority") else "default",
         effort=_EFFORTS.get(body.reasoning_effort),
     )
 

@@ -132,8 +132,6 @@ class Reply:
             "cancelled": list(answer.cancelled),
             "lost": [node(i) for i in answer.lost],
             "fallbacks": [node(i, answered_by=list(graph.reads[i])) for i in answer.fallbacks],
-            "stand_ins": [node(i, answered_by=other) for i, other in answer.stand_ins.items()],
-            "hedged": list(answer.hedged),
             "deadline_passed": answer.late,
             "trace": self.answering.trace(answer) if self.answering.asked.trace else [],
         }

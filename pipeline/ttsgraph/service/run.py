@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run
 from ttsgraph.graphs.roles import Role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import OUTGOING, Completion, Message, Outgoing, Request, Usage
 from ttsgraph.service.forms import Form, actors, with_advice, with_turns
-from ttsgraph.service.steady import Steady
+from ttsgraph.service.upstream import Upstream
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ class Tolerance:
 class Served(NodeAnswer):
     """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
     `left_out` calls, and nodes that passed on another's answer because their own call failed
-    (`fallbacks`). `late`: a deadline ended it before all had answered. `stand_ins` are models that
-    answered for a node whose own failed, `hedged` nodes whose call was made a second time.
+    (`fallbacks`). `late`: a deadline ended it before all had answered.
 
     `degraded` says that for want of a call it may be another answer than the graph's own: not where
     a vote was lost that could not have changed it. `begun` requests were sent to endpoints, and
@@ -64,8 +64,6 @@ class Served(NodeAnswer):
     left_out: tuple[int, ...] = ()
     fallbacks: tuple[int, ...] = ()
     late: bool = False
-    stand_ins: Mapping[int, str] = field(default_factory=dict)
-    hedged: tuple[int, ...] = ()
     degraded: bool = False
     begun: int = 0
     billed: int = 0
@@ -73,9 +71,8 @@ class Served(NodeAnswer):
 
 class ServedRun(Run):
     """One question, for somebody who waits, asked in its form; `turns` are those after it: calls of
-    tools and their results. `told` says whether some of the answer is with the client already, so
-    that no other can take its place. `trace` has a span of each node, where the request is traced;
-    else its models are told of the caller's trace as it came, which `context` are the headers of.
+    tools and their results. `trace` has a span of each node, where the request is traced; else its
+    models are told of the caller's trace as it came, which `context` are the headers of.
     """
 
     def __init__(
@@ -84,8 +81,7 @@ class ServedRun(Run):
         question: Question,
         finish: Finish | None,
         tolerance: Tolerance,
-        steady: Steady | None = None,
-        told: Callable[[], bool] = lambda: False,
+        upstream: Upstream | None = None,
         form: Form | None = None,
         turns: tuple[Message, ...] = (),
         trace: RequestTrace | None = None,
@@ -99,12 +95,8 @@ class ServedRun(Run):
         self._headers: dict[int, Mapping[str, str]] = {}
         self.acting, self._choosing = actors(runner.graph)
         self.tolerance = tolerance
-        self._steady = steady
-        self._told = told
-        self._finishes = finish is not None
+        self._upstream = upstream or Upstream(RetryBudget(0.0))
         self.requests: dict[int, Request] = {}
-        self.stand_ins: dict[int, str] = {}
-        self.hedged: list[int] = []
         self.lost: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
@@ -182,8 +174,8 @@ class ServedRun(Run):
                 continue
             self._under_way.pop(i).cancel()
             self.cut.add(i)
-            if self._steady is not None and i not in self._hanging:
-                self._steady.gave_up(self.model_of(i), asyncio.get_running_loop().time())
+            if i not in self._hanging:
+                self._upstream.gave_up(self.model_of(i), asyncio.get_running_loop().time())
             late = CallFailed(f"{self.model_of(i)} took more than its share of the request's time")
             self._begin(self.advance(self._missing(i, late)))
         self._drop()
@@ -219,49 +211,22 @@ class ServedRun(Run):
         now = asyncio.get_running_loop().time()
         for i, call in calls:
             self._share_ends[i] = self._share_end(i)
-            if self._steady is not None and self._steady.hangs(self.model_of(i), now):
+            if self._upstream.hangs(self.model_of(i), now):
                 self._hanging.add(i)
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
     async def _called(
         self, i: int, call: Awaitable[Completion | str | None]
     ) -> Completion | str | None:
-        """What a node's call answers, or that of the model that stands in where it fails."""
+        """What a node's call answers."""
         self.outgoing[i] = Outgoing(self._headers.get(i, self._context))
         OUTGOING.set(self.outgoing[i])  # in this call's task alone
-        if self._steady is None or i in self.runner.slow:
-            return await call
-        return await self._steadily(i, cast("Awaitable[Completion]", call), self._steady)
-
-    async def _steadily(self, i: int, call: Awaitable[Completion], steady: Steady) -> Completion:
-        once = self._finishes and i == self.runner.sink  # its text goes to the client as it comes
-        model = self._model(i)
-        request = None if once else self.requests[i]
-        try:
-            return await steady.answer(model, call, request, lambda: self.hedged.append(i))
-        except CallFailed:
-            other = steady.stand_in(model)
-            if other is None or (once and self._told()):
-                raise
-        self.stand_ins[i] = other
-        try:
-            heard = self._heard(self.runner.graph.reads[i])
-            request = self._request(i, self.runner.roles[i], heard)
-            begin = self.begin_last if once else self.runner.begin
-            found = begin(request)
-            if isinstance(found, Completion):
-                return found
-            return await steady.answer(other, found, None, lambda: None)
-        except CallFailed:
-            del self.stand_ins[i]
-            raise
+        self._upstream.budget.called()
+        return await call
 
     def model_of(self, i: int) -> str:
-        """The model that a node asks, or that stands in."""
-        return self.stand_ins.get(i) or super()._model(i)
-
-    def _model(self, i: int) -> str:
-        return self.model_of(i)
+        """The model that a node asks."""
+        return self._model(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         request = self._formed(i, super()._request(i, role, answers))
@@ -315,8 +280,8 @@ class ServedRun(Run):
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
         if self.trace is not None:
             self.trace.end(i)
-        if self._steady is not None and isinstance(completion, Completion) and i in self.requests:
-            self._steady.learn(self.model_of(i), self.requests[i], completion)
+        if isinstance(completion, Completion) and i in self.requests:
+            self._upstream.learn(self.model_of(i), self.requests[i], completion)
         return super()._arrived(i, completion)
 
     def _drop(self) -> None:
@@ -458,8 +423,6 @@ class ServedRun(Run):
             left_out=tuple(i for i in calls if i not in begun),
             fallbacks=tuple(sorted(self.fallbacks)),
             late=self.late,
-            stand_ins={i: model for i, model in self.stand_ins.items() if i in self.completions},
-            hedged=tuple(sorted(set(self.hedged))),
             degraded=self._is_degraded(),
             begun=sum(out.begun for out in self.outgoing.values()),
             billed=sum(not made.cached for made in self.completions.values())
@@ -481,15 +444,15 @@ class ServedRun(Run):
             usd = price.of(made)
             spent = 0.0 if made.cached else usd
             used = Usage(made.prompt_tokens, made.completion_tokens, usd, spent, 1, made.cached)
-        if (out := self.outgoing.get(i)) is not None and self._steady is not None:
-            lost = self._steady.expected(model, self.requests[i])
+        if (out := self.outgoing.get(i)) is not None and i in self.requests:
+            lost = self._upstream.expected(model, self.requests[i])
             usd = price.of(lost)
             once = Usage(lost.prompt_tokens, lost.completion_tokens, usd, usd)
             used = sum([once] * (out.begun - out.ended), used)
         return used
 
     def _is_degraded(self) -> bool:
-        if self.late or self.fallbacks or any(i in self.completions for i in self.stand_ins):
+        if self.late or self.fallbacks:
             return True
         return any(self._mattered(i) for i in self.lost)
 

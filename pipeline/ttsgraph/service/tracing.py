@@ -5,36 +5,34 @@ Where spans go, sampling, batches and resources are the usual OTEL_* variables. 
 OpenTelemetry's conventions for generative models, the rest begins with `ttsgraph.`. It needs the
 extra `traces`, which only this imports.
 
-While a request is answered, only the ids are drawn that its models are told. Spans are made once
-it has ended, where it is sampled, of several requests at once: one after the other that takes a
-third of the time that it takes between other work.
+While a request is answered, only the ids are drawn that its models are told; its spans are made
+whole once it has ended, where it is sampled.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import Context
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
-    Span,
+    SpanContext,
     SpanKind,
+    Status,
     StatusCode,
+    TraceFlags,
     get_current_span,
-    set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -47,26 +45,9 @@ if TYPE_CHECKING:
     from ttsgraph.service.run import ServedRun
 
 HIDDEN = "[redacted]"
-TOGETHER = 64
-SOON_S = 1.0
-"""Spans are made of so many requests that ended, or so long after the first of them."""
+SCOPE = InstrumentationScope("ttsgraph")
 
 Attributes = dict[str, Any]
-
-
-class GivenIds(RandomIdGenerator):
-    """The ids that were told before the spans were made that have them."""
-
-    trace_id = 0
-    span_id = 0
-
-    def generate_trace_id(self) -> int:
-        """That of the request whose span is made."""
-        return self.trace_id
-
-    def generate_span_id(self) -> int:
-        """That which was told, or a new one."""
-        return self.span_id or super().generate_span_id()
 
 
 class Tracing:
@@ -74,47 +55,23 @@ class Tracing:
 
     def __init__(self, settings: TraceSettings) -> None:
         self.texts = settings.texts
-        self._ids = GivenIds()
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
-        resource = Resource(named).merge(OTELResourceDetector().detect())
-        self._provider = TracerProvider(
-            resource=resource, id_generator=self._ids, shutdown_on_exit=False
-        )
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.endpoint)))
-        self._tracer = self._provider.get_tracer("ttsgraph")
+        self.resource = Resource(named).merge(OTELResourceDetector().detect())
+        self.sampler = TracerProvider(shutdown_on_exit=False).sampler
+        self.processor = BatchSpanProcessor(OTLPSpanExporter(settings.endpoint))
+        self._limits = SpanLimits()
         self._secrets = environment_secrets()
         self._hide = [re.compile(pattern) for pattern in settings.redact]
-        self._ended: list[Callable[[], None]] = []
 
     def begin(self, request_id: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
-        """The trace of a request that begins now: the caller's, or by the request's id."""
-        within = TraceContextTextMapPropagator().extract(headers)
-        caller = get_current_span(within).get_span_context()
-        trace_id = caller.trace_id if caller.is_valid else int(request_id, 16)
-        found = self._provider.sampler.should_sample(within, trace_id, f"POST {path}")
-        sampled = found.decision is Decision.RECORD_AND_SAMPLE
-        return RequestTrace(self, request_id, path, (within, headers), trace_id, sampled)
+        """The trace of a request that begins now."""
+        return RequestTrace(self, request_id, path, headers)
 
-    def span(
-        self, name: str, within: Context, kind: SpanKind, ids: tuple[int, int], at: int
-    ) -> Span:
-        """A span of these ids (0 for a new one of its own) that began then (nanoseconds)."""
-        self._ids.trace_id, self._ids.span_id = ids
-        return self._tracer.start_span(name, within, kind, start_time=at)
-
-    def add(self, make: Callable[[], None]) -> None:
-        """A request has ended: its spans are made soon."""
-        self._ended.append(make)
-        if len(self._ended) >= TOGETHER:
-            self.make()
-        elif len(self._ended) == 1:
-            asyncio.get_running_loop().call_later(SOON_S, self.make)
-
-    def make(self) -> None:
-        """Make the spans of what ended."""
-        ended, self._ended = self._ended, []
-        for make in ended:
-            make()
+    def bounded(self, attributes: Attributes) -> BoundedAttributes:
+        """Attributes within the limits of the usual variables."""
+        limits = self._limits
+        most = limits.max_span_attributes
+        return BoundedAttributes(most, attributes, True, limits.max_span_attribute_length)
 
     def messages(self, said: Sequence[tuple[str, str]]) -> str:
         """(whose, which) words as the conventions write them."""
@@ -133,41 +90,37 @@ class Tracing:
 
     def close(self) -> None:
         """Send what is left."""
-        self.make()
-        self._provider.shutdown()
+        self.processor.shutdown()
 
 
 class RequestTrace:
-    """The spans of one request; all end with it, with all that is known then."""
+    """The spans of one request that begins now, in the caller's trace, else in one of the request's
+    id; all end with it, with all that is known then.
+    """
 
     def __init__(
-        self,
-        tracing: Tracing,
-        request_id: str,
-        path: str,
-        caller: tuple[Context, Mapping[str, str]],
-        trace_id: int,
-        sampled: bool,
+        self, tracing: Tracing, request_id: str, path: str, headers: Mapping[str, str]
     ) -> None:
-        self._within, self._headers = caller
+        within = TraceContextTextMapPropagator().extract(headers)
+        caller = get_current_span(within).get_span_context()
+        self._caller = caller if caller.is_valid else None
+        trace_id = caller.trace_id if caller.is_valid else int(request_id, 16)
+        found = tracing.sampler.should_sample(within, trace_id, f"POST {path}")
+        self._flags = TraceFlags(int(found.decision is Decision.RECORD_AND_SAMPLE))
+        self._own = SpanContext(trace_id, _span_id(), False, self._flags, found.trace_state)
         self._tracing = tracing
+        self._headers = headers
         self._request_id = request_id
         self._path = path
-        self._trace_id = trace_id
-        self._sampled = sampled
-        self._own_id = random.getrandbits(64) or 1
         self._began = time.time_ns()
         self._nodes: dict[int, tuple[int, int]] = {}  # their spans' ids, and when they asked
         self._ended: dict[int, int] = {}
 
     def begin(self, node: int) -> Mapping[str, str]:
-        """A node asks its model, perhaps another one after the first; returns the headers that its
-        requests carry.
-        """
-        if node not in self._nodes:
-            self._nodes[node] = random.getrandbits(64) or 1, time.time_ns()
+        """A node asks its model; returns the headers that its requests carry."""
+        self._nodes[node] = _span_id(), time.time_ns()
         own = self._nodes[node][0]
-        context = f"00-{self._trace_id:032x}-{own:016x}-{int(self._sampled):02x}"
+        context = f"00-{self._own.trace_id:032x}-{own:016x}-{self._flags:02x}"
         return {**self._headers, "traceparent": context}
 
     def end(self, node: int) -> None:
@@ -176,10 +129,9 @@ class RequestTrace:
 
     def finish(self, status: int, answering: Answering | None) -> None:
         """The request has ended with this HTTP status."""
-        if self._sampled:
-            self._tracing.add(partial(self._make, status, answering, time.time_ns()))
-
-    def _make(self, status: int, answering: Answering | None, now: int) -> None:
+        if not self._flags.sampled:
+            return
+        now = time.time_ns()
         found: Attributes = {
             "http.route": self._path,
             "http.response.status_code": status,
@@ -191,17 +143,32 @@ class RequestTrace:
         if answering is not None:
             name = f"invoke_agent {answering.live.name}"
             found |= self._of_answer(answering)
-        ids = self._trace_id, self._own_id
-        span = self._tracing.span(name, self._within, SpanKind.SERVER, ids, self._began)
-        if status >= 500:
-            found["error.type"] = str(status)
-            span.set_status(StatusCode.ERROR, f"HTTP {status}")
-        span.set_attributes(found)
-        if answering is not None:
-            within = set_span_in_context(span)
             for i in answering.run.runner.graph.order:
-                self._add_node(answering.run, i, within, now)
-        span.end(now)
+                self._add_node(answering.run, i, now)
+        failed = f"HTTP {status}" if status >= 500 else ""
+        if failed:
+            found["error.type"] = str(status)
+        self._add(name, found, self._own.span_id, (self._began, now), failed)
+
+    def _add(
+        self, name: str, attributes: Attributes, own: int, time_ns: tuple[int, int], failed: str
+    ) -> None:
+        """One span: of the request where it has the request's id, else of a node."""
+        whole = own == self._own.span_id
+        context = SpanContext(self._own.trace_id, own, False, self._flags, self._own.trace_state)
+        span = ReadableSpan(
+            name,
+            context,
+            self._caller if whole else self._own,
+            self._tracing.resource,
+            self._tracing.bounded(attributes),
+            kind=SpanKind.SERVER if whole else SpanKind.CLIENT,
+            status=Status(StatusCode.ERROR, failed) if failed else Status(),
+            start_time=time_ns[0],
+            end_time=time_ns[1],
+            instrumentation_scope=SCOPE,
+        )
+        self._tracing.processor.on_end(span)
 
     def _of_answer(self, answering: Answering) -> Attributes:
         deployed = answering.live.deployed
@@ -224,15 +191,16 @@ class RequestTrace:
             found |= self._said([("user", answering.asked.question)], [("assistant", said)])
         return found
 
-    def _add_node(self, run: ServedRun, i: int, within: Any, now: int) -> None:
+    def _add_node(self, run: ServedRun, i: int, now: int) -> None:
         """The span of a node; one that was not asked says why."""
         role = run.runner.nodes[i].role
         model = run.model_of(i)
         calls = run.runner.roles[i].calls_model
         how, why = outcome(run, i)
+        why = self._tracing.shown(why)
         found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": role, "ttsgraph.outcome": how}
         if why:
-            found["ttsgraph.why"] = self._tracing.shown(why)
+            found["ttsgraph.why"] = why
         if calls:
             found |= self._of_call(run, i, model)
         else:
@@ -243,15 +211,12 @@ class RequestTrace:
                 found["ttsgraph.votes"] = heard
                 found["ttsgraph.voters"] = len(reads)
                 found["ttsgraph.stopped_early"] = heard < len(reads)
-        own_id, began = self._nodes.get(i, (0, now))
-        name = f"chat {model}" if calls else f"{role} {i}"
-        ids = self._trace_id, own_id
-        span = self._tracing.span(name, within, SpanKind.CLIENT, ids, began)
-        span.set_attributes(found)
         if how == "failed":
-            span.set_attribute("error.type", "call_failed")
-            span.set_status(StatusCode.ERROR, self._tracing.shown(why))
-        span.end(self._ended.get(i, now))
+            found["error.type"] = "call_failed"
+        own, began = self._nodes.get(i) or (_span_id(), now)
+        name = f"chat {model}" if calls else f"{role} {i}"
+        span = began, self._ended.get(i, now)
+        self._add(name, found, own, span, why if how == "failed" else "")
 
     def _of_call(self, run: ServedRun, i: int, model: str) -> Attributes:
         """What is known of the call that a node made."""
@@ -289,6 +254,10 @@ class RequestTrace:
             "gen_ai.input.messages": self._tracing.messages(asked),
             "gen_ai.output.messages": self._tracing.messages(said),
         }
+
+
+def _span_id() -> int:
+    return random.getrandbits(64) or 1
 
 
 def outcome(run: ServedRun, i: int) -> tuple[str, str]:

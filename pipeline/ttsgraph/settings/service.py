@@ -41,28 +41,6 @@ class TraceSettings(Closed):
         return patterns
 
 
-class SteadySettings(Closed):
-    """What a call of a served graph's node is given before it counts as failed, and who answers
-    in its place (ttsgraph/service/steady.py).
-    """
-
-    deadline_s: PositiveFloat | None = None
-    """for a node's call, all its attempts together; none: no limit"""
-    deadlines_s: dict[str, PositiveFloat] = Field(default_factory=dict)
-    """the same for single models of the pool, by name"""
-    retry_share: Annotated[
-        float,
-        Field(ge=0, le=1),
-    ] = 0.3
-    """further attempts, of all kinds together, as a share of a version's calls; a few are
-    always saved up"""
-    hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = None
-    """a call that takes longer than this share of its model's last ones is made a second time,
-    and the first answer counts; none: never"""
-    stand_ins: dict[str, str] = Field(default_factory=dict)
-    """model of the pool -> the one that answers for its nodes where it fails"""
-
-
 class DriftSettings(Closed):
     """How far what is served may be from what was tested before it is an alert: over the last
     answers of a version, beyond what chance explains.
@@ -121,22 +99,6 @@ class FeedbackSettings(Closed):
         return self
 
 
-Tier = Literal["flex", "default", "priority"]
-
-
-class TierSettings(Closed):
-    """Which share of the `concurrency` places each `service_tier` may fill: beyond it, requests
-    of that tier are told to come back, and those above still have room.
-    """
-
-    flex: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """for work that can wait"""
-    default: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """where a request says nothing"""
-    priority: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """for what should go first"""
-
-
 class ServiceSettings(Closed):
     """Settings of `ttsgraph serve`."""
 
@@ -146,8 +108,6 @@ class ServiceSettings(Closed):
     """address to listen at"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """0 for a free one"""
-    workers: PositiveInt = 1
-    """processes that share the port; limits on requests and connections are those of each"""
     api_key_env: str = "TTSGRAPH_API_KEY"
     """environment variable that holds a key that clients may send"""
     keys_file: Path | None = None
@@ -164,14 +124,17 @@ class ServiceSettings(Closed):
     concurrency: PositiveInt = 256
     """requests answered at once; more are told to come back"""
     max_connections: PositiveInt = 1024
-    """open at once; beyond it, the one without a request for longest is closed"""
-    header_s: PositiveFloat = 10
-    """for a request's headers to arrive"""
+    """open at once; those beyond are told to come back (503)"""
     timeout_s: PositiveFloat = 300
     """for one answer"""
     max_retries: int = Field(default=6, ge=0)
     """attempts of a call after the first, for what may go better then, each after about twice the
-    wait; as long as the call has time, and `steady.retry_share` allows it"""
+    wait; as long as the call has time, and `retry_share` allows it"""
+    retry_share: Annotated[
+        float,
+        Field(ge=0, le=1),
+    ] = 0.3
+    """further attempts as a share of a version's calls; a few are always saved up"""
     drain_s: PositiveInt = 30
     """for requests under way when the server is told to stop"""
     refresh_s: PositiveFloat = 10
@@ -186,9 +149,5 @@ class ServiceSettings(Closed):
     fallback: bool = False
     """whether a node whose model fails passes on what it was to read, instead of failing the
     request"""
-    steady: SteadySettings = SteadySettings()
-    """single calls: deadlines, second requests, stand-ins"""
-    tiers: TierSettings = TierSettings()
-    """who is turned away first when places run out"""
     feedback: FeedbackSettings = FeedbackSettings()
     """what is kept of answers, and learnt from them"""

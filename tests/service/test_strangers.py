@@ -4,15 +4,12 @@ to its own.
 
 import json
 import logging
-import resource
 import socket
-from contextlib import ExitStack
 
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
-from ttsgraph.service.doors import Sparing, possible_connections
+from tests.support.service import ALONE, ask, chat, deployed, post
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.responses import finite
 
@@ -32,84 +29,7 @@ def sent(url, raw):
         return said
 
 
-def is_closed(connection):
-    connection.setblocking(False)
-    try:
-        return connection.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
-    finally:
-        connection.setblocking(True)
-
-
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-
-
-@pytest.mark.parametrize("half", [b"", b"GET /healthz HTTP/1.1\r\nX-Slow: ", b"POST"])
-def test_headers_that_do_not_arrive_end_the_connection(pool, half):
-    with deployed(pool, header_s=0.2) as url:
-        assert sent(url, half) == b""
-
-
-def test_a_second_request_on_a_connection_has_the_same_time_for_its_headers(pool):
-    with deployed(pool, header_s=0.2) as url:
-        first = HEALTH.replace(b"close", b"keep-alive")
-        with connect(url) as connection:
-            connection.sendall(first)
-            assert b"200 OK" in connection.recv(65536)
-            connection.sendall(b"GET /hea")
-            while said := connection.recv(65536):
-                assert b"HTTP" not in said
-
-
-def test_connections_that_only_wait_keep_nobody_out(pool):
-    with deployed(pool, header_s=60, max_connections=8) as url, ExitStack() as stack:
-        idle = [stack.enter_context(connect(url)) for _ in range(20)]
-        for connection in idle:
-            connection.sendall(b"GET /healthz HT")
-        assert b"200 OK" in sent(url, HEALTH)
-        wait_for(lambda: sum(map(is_closed, idle)) >= 12)
-        assert sum(map(is_closed, idle)) <= 13
-
-
-def test_an_answer_under_way_is_not_closed_for_those_who_come(pool):
-    with deployed(pool, ALONE, header_s=60, max_connections=4) as url, ExitStack() as stack:
-        pool.holds = lambda body: True
-        body = json.dumps(chat()).encode()
-        head = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type:"
-            b" application/json\r\nConnection: close\r\n"
-        )
-        asking = stack.enter_context(connect(url))
-        asking.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        wait_for(lambda: pool.holding == 1)
-        for _ in range(10):
-            stack.enter_context(connect(url))
-        pool.release()
-        assert b"200 OK" in asking.recv(65536)
-
-
-def test_there_is_room_for_no_more_connections_than_files():
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(600, before[1]), before[1]))
-        assert possible_connections(100) == 100
-        assert 1 <= possible_connections(10**9) <= before[1] // 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_the_same_trouble_is_logged_once_in_a_while():
-    now = 0.0
-    sparing = Sparing(60, lambda: now)
-    same, other = (
-        logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), None) for text in "ab"
-    )
-    assert [sparing.filter(record) for record in (same, same, other)] == [True, False, True]
-    now = 61.0
-    assert sparing.filter(same)
 
 
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
