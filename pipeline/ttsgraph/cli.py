@@ -423,15 +423,21 @@ def capacity(
 
     Example: ttsgraph capacity --users 1000 --questions 6 --calls 5 --seconds 8 --tokens 2000
     """
-    from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
+    from ttsgraph.service.capacity import plan
 
-    replica = (
-        None
-        if replica_tokens is None
-        else Replica(replica_tokens, replica_dollars, replica_prompt_tokens)
+    found = plan(
+        users,
+        questions,
+        calls,
+        seconds,
+        tokens,
+        prompt_tokens=prompt_tokens,
+        dollars=dollars,
+        peak=peak,
+        replica_tokens=replica_tokens,
+        replica_prompt_tokens=replica_prompt_tokens,
+        replica_dollars=replica_dollars,
     )
-    answer = PerAnswer(calls, seconds, tokens, prompt_tokens, dollars)
-    found = plan(Load(users, questions, peak), answer, replica)
     typer.echo(
         f"{found.per_s:.3g} questions a second in the busiest hour,"
         f" {found.under_way} answers under way\n"

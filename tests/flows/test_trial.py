@@ -16,7 +16,7 @@ from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph.service.book import Book, Entry, Judgement
+from ttsgraph.service.book import Book, Entry
 from ttsgraph.service.outcomes import Notices
 from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage
@@ -136,7 +136,7 @@ def test_served_questions_are_written_for_their_owner_alone(tmp_path):
         write_served(tmp_path / "nowhere.db", 100, "math", path)
     for k in range(3):
         book.add(Entry(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
-        book.judge(Judgement(f"{k:032x}", float(k == 0), str(k + 1) if k else None), 1)
+        book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, "", 1)
     assert write_served(tmp_path / "served.db", 100, "math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(row["question"], row["answer"]) for row in rows] == [

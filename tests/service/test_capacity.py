@@ -5,13 +5,12 @@ from typer.testing import CliRunner
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
-from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
+from ttsgraph.service.capacity import plan
 
 
 def test_a_load_by_hand():
-    load = Load(users=1200, questions_per_hour=6, peak=3)  # 6 a second
-    answer = PerAnswer(calls=6, seconds=10, completion_tokens=3000, dollars=0.001)
-    found = plan(load, answer, Replica(2000, dollars_per_hour=2))
+    paid = {"dollars": 0.001, "replica_tokens": 2000, "replica_dollars": 2}
+    found = plan(1200, 6, 6, 10, 3000, peak=3, **paid)  # 6 questions a second
     assert found.per_s == pytest.approx(6)
     assert found.under_way == 60
     assert found.processes == 1  # 77 a second, of 110 that one gives
@@ -21,19 +20,18 @@ def test_a_load_by_hand():
 
 
 def test_what_is_read_can_be_what_a_server_is_short_of():
-    load = Load(1200, 6)
-    answer = PerAnswer(6, 10, 3000, prompt_tokens=60_000)
-    assert plan(load, answer, Replica(2000, prompt_tokens_per_s=20_000)).replicas == 26
+    read = {"prompt_tokens": 60_000, "replica_prompt_tokens": 20_000}
+    assert plan(1200, 6, 6, 10, 3000, replica_tokens=2000, **read).replicas == 26
 
 
 def test_rented_models_take_no_servers():
-    found = plan(Load(100, 5), PerAnswer(3, 2, 500, dollars=0.002), None)
+    found = plan(100, 5, 3, 2, 500, dollars=0.002)
     assert (found.replicas, found.server_dollars) == (0, 0.0)
 
 
 def test_a_figure_that_cannot_be_is_named():
     with pytest.raises(InputError, match="expected users above 0, found 0"):
-        plan(Load(0, 5), PerAnswer(3, 2, 500), None)
+        plan(0, 5, 3, 2, 500)
 
 
 def test_the_command_says_what_it_takes():

@@ -27,7 +27,7 @@ from tests.support.service import (
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
-from ttsgraph.service.book import Book, Entry, Judgement
+from ttsgraph.service.book import Book, Entry
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings, ServiceSettings
 
@@ -69,7 +69,7 @@ def kept(path, keep="texts", **more):
 
 
 def judge(book, trace, score, client="", clients=1):
-    return book.judge(Judgement(trace, score, None, client), clients)
+    return book.judge(trace, score, None, client, clients)
 
 
 def say(url, **body):

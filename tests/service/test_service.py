@@ -219,8 +219,8 @@ BAD = {
     "lone surrogate": (
         b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}',
         400,
-        "messages",
-        "Unicode",
+        None,
+        "not JSON",
     ),
     "no choices": (chat(n=0), 400, "n", "greater than or equal to 1"),
     "nameless tools": (chat(tools=[{"type": "function"}]), 400, "tools", "Field required"),

@@ -18,6 +18,7 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import actors, as_choice, check_place
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, ServedRun, Tolerance
+from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
@@ -29,8 +30,12 @@ yet.
 """
 
 ALIVE: Piece = {}
+HEAD_S = 0.05
+"""Until a stream's first sign of life: an error before it, and before any text, has its own status.
+"""
+
 ALIVE_S = 10.0
-"""Between two signs of life of a stream."""
+"""Between two signs of life."""
 
 
 class Answering:
@@ -45,8 +50,7 @@ class Answering:
         self,
         live: Live,
         asked: ChatRequest,
-        timeout_s: float,
-        tolerance: Tolerance = Tolerance(),  # noqa: B008
+        settings: ServiceSettings,
         trace: RequestTrace | None = None,
         context: Mapping[str, str] | None = None,
     ) -> None:
@@ -60,17 +64,18 @@ class Answering:
         runner = live.runner
         if prompt is not live.prompt or task is not live.task:
             runner = live.deployed.runner(live.client, task, prompt)
-        self._limit_s = min(timeout_s, asked.timeout_s or timeout_s)
+        self._limit_s = min(settings.timeout_s, asked.timeout_s or settings.timeout_s)
         self.choices: list[dict[str, Any]] = []  # of an answer in another form than one text
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._handed_over = False
+        self.begun = asyncio.Event()  # there is a piece, or the end
         self.first_at: float | None = None  # the event loop's time of the first piece
         self._alive: asyncio.TimerHandle | None = None
         self.run = ServedRun(
             runner,
             Question("asked", asked.question, ""),
             self._finish if asked.stream or asked.max_tokens is not None else None,
-            tolerance,
+            Tolerance(settings.quorum, settings.fallback),
             live.upstream,
             asked.form,
             asked.turns,
@@ -90,7 +95,8 @@ class Answering:
 
     async def _work(self) -> Served:
         if self.asked.stream:
-            self._sign_of_life()
+            loop = asyncio.get_running_loop()
+            self._alive = loop.call_later(HEAD_S, self._sign_of_life)
         try:
             answer = await self.run.answer(self._limit_s)
             self._check(answer)
@@ -107,7 +113,11 @@ class Answering:
         finally:
             if self._alive is not None:
                 self._alive.cancel()
-            self._pieces.put_nowait(None)
+            self._put(None)
+
+    def _put(self, piece: Piece | None) -> None:
+        self._pieces.put_nowait(piece)
+        self.begun.set()
 
     def _check(self, answer: Served) -> None:
         """Raises ApiError for an answer that is none. Where models run is not the client's
@@ -158,10 +168,8 @@ class Answering:
         return list(as_choice(answer.text or ""))
 
     def _sign_of_life(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._alive is not None:
-            self._pieces.put_nowait(ALIVE)
-        self._alive = loop.call_later(ALIVE_S, self._sign_of_life)
+        self._put(ALIVE)
+        self._alive = asyncio.get_running_loop().call_later(ALIVE_S, self._sign_of_life)
 
     async def _finish(self, request: Request) -> Completion:
         """The last node's call, shorter if the client wants it so, its text handed over while it is
@@ -184,7 +192,7 @@ class Answering:
         if not self._handed_over:
             self.first_at = asyncio.get_running_loop().time()
         self._handed_over = True
-        self._pieces.put_nowait(piece)
+        self._put(piece)
 
     @property
     def formed(self) -> bool:

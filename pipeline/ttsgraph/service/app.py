@@ -26,15 +26,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.deployment.bundle import Loader
-from ttsgraph.service.answering import ALIVE, Answering, Piece
+from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.limits import Admission, Keys, check_framing, read_body
+from ttsgraph.service.limits import Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.response_api import ResponseReply, parse_response
 from ttsgraph.service.responses import Reply, model_of
-from ttsgraph.service.run import Tolerance
 from ttsgraph.settings.service import ServiceSettings, TraceSettings
 
 if TYPE_CHECKING:
@@ -55,11 +54,6 @@ COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
 """Characters of a path and of a method that are logged: a client may send any."""
-
-HEAD_S = 0.05
-"""For a stream's first text, or the error in its place, to come before the stream begins: an error
-has its own status until then.
-"""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +101,7 @@ class App:
                     _log.exception("the server can't start")
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
-            self._gate = Admission(self._settings.concurrency)
+            self._places = asyncio.Semaphore(self._settings.concurrency)
             self._started = int(time.time())
             self._inner = self._routes()
             await send({"type": "lifespan.startup.complete"})
@@ -210,8 +204,8 @@ class App:
                 self.metrics.seconds.labels(model).observe(seconds)
 
     async def _answer(self, request: Request) -> Response:
-        """The whole answer, or a stream; what fails before its first text, or HEAD_S, still has its
-        own status.
+        """The whole answer, or a stream; what fails before its first piece still has its own
+        status.
         """
         state = request.state
         answering = await self._begin(request)
@@ -222,15 +216,13 @@ class App:
             if not answering.asked.stream:
                 answer = await unless_gone(request, task)
                 return JSONResponse(reply.whole(answer), headers=reply.headers())
-            pieces = answering.pieces()
-            first = asyncio.ensure_future(anext(pieces, ALIVE))
-            await unless_gone(request, asyncio.wait([first], timeout=HEAD_S))
-            if first.done():
-                first.result()
+            await unless_gone(request, answering.begun.wait())
+            if task.done():
+                task.result()
         except BaseException:
             task.cancel()
             raise
-        return _Stream(reply.events(_chain(first, pieces)), task, request, reply.headers())
+        return _Stream(reply.events(), task, request, reply.headers())
 
     async def _begin(self, request: Request) -> Answering:
         """Begin to answer a request, which is counted and kept once that has ended."""
@@ -248,20 +240,16 @@ class App:
         elif asked.effort:
             asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
         state.model = live.name
-        try:
-            self._gate.check()
-        except ApiError:
+        if self._places.locked():
             self.metrics.shed.labels(live.name).inc()
-            raise
-        tolerance = Tolerance(settings.quorum, settings.fallback)
-        answering = Answering(
-            live, asked, settings.timeout_s, tolerance, state.trace, state.context
-        )
-        state.answering = answering
-        self._gate.hold(answering.task)
+            said = f"all {settings.concurrency} places are taken; try again soon"
+            raise ApiError(429, said, headers={"retry-after": "1"})
+        answering = state.answering = Answering(live, asked, settings, state.trace, state.context)
+        await self._places.acquire()  # at once, as there is one
         self.metrics.under_way.inc()
 
         def ended(task: asyncio.Task[Any]) -> None:
+            self._places.release()
             self.metrics.under_way.dec()
             self.metrics.called(live, answering.run)
             if asked.stream and answering.first_at is not None:
@@ -339,15 +327,6 @@ async def _disconnected(request: Request) -> None:
     with contextlib.suppress(OSError):
         while (await request.receive())["type"] != "http.disconnect":
             pass
-
-
-async def _chain(first: asyncio.Future[Piece], rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
-    """The pieces of a stream; where the first is not there yet, a sign of life before it."""
-    if not first.done():
-        yield ALIVE
-    yield await first
-    async for piece in rest:
-        yield piece
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

@@ -67,16 +67,6 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a client says of an answer, which is known by its trace id or its response's."""
-
-    reference: str
-    score: float
-    right_answer: str | None = None
-    client: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Settled:
     """A trial that was decided."""
 
@@ -145,13 +135,17 @@ class Book:
         found = self._rows_of("select * from served where trace = ?", (trace_of(reference),))
         return dict(found[0]) if found else None
 
-    def judge(self, said: Judgement, clients: int) -> bool:
-        """Keep what an answer was worth; the last word counts. False where it had a score.
+    def judge(
+        self, reference: str, score: float, right: str | None, client: str, clients: int
+    ) -> bool:
+        """Keep what an answer was worth, known by its trace id or its response's; the last word
+        counts. False where it had a score.
 
         Of a client whose scores would be more than one in `clients` of those that count, at most
         one more than its share beside those of the others, a score is kept and does not count.
         """
-        values = {**asdict(said), "trace": trace_of(said.reference), "clients": clients}
+        values = {"trace": trace_of(reference), "score": score, "right": right}
+        values |= {"client": client, "clients": clients}
         with self._open() as table:
             first = table.execute(
                 "update served set client = :client, counts = ("
@@ -162,8 +156,7 @@ class Book:
                 values,
             ).rowcount
             table.execute(
-                "update served set score = :score, right_answer = :right_answer"
-                " where trace = :trace",
+                "update served set score = :score, right_answer = :right where trace = :trace",
                 values,
             )
         return bool(first)

@@ -23,37 +23,6 @@ HOURS = 730.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What users ask: each so many questions an hour, `peak` times as many in the busiest one."""
-
-    users: float
-    questions_per_hour: float
-    peak: float = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class PerAnswer:
-    """What one answer uses; dollars where calls are paid for by the token."""
-
-    calls: float
-    seconds: float
-    completion_tokens: float
-    prompt_tokens: float = 0.0
-    dollars: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A model server, as measured under load: tokens that it writes a second, and dollars an hour;
-    tokens that it reads a second where that is what it is short of.
-    """
-
-    completion_tokens_per_s: float
-    dollars_per_hour: float = 0.0
-    prompt_tokens_per_s: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class CapacityPlan:
     """What a load takes: questions a second and answers under way in the busiest hour, processes of
     `ttsgraph serve`, model servers, and dollars a month of servers and of calls.
@@ -67,38 +36,48 @@ class CapacityPlan:
     call_dollars: float
 
 
-def plan(load: Load, answer: PerAnswer, replica: Replica | None) -> CapacityPlan:
-    """The servers for a load. Without a replica, models are rented, and paid for by the call.
+def plan(
+    users: float,
+    questions: float,
+    calls: float,
+    seconds: float,
+    tokens: float,
+    *,
+    prompt_tokens: float = 0.0,
+    dollars: float = 0.0,
+    peak: float = 3.0,
+    replica_tokens: float | None = None,
+    replica_prompt_tokens: float = math.inf,
+    replica_dollars: float = 0.0,
+) -> CapacityPlan:
+    """The servers for users who ask so many questions an hour, `peak` times as many in the busiest
+    one, of answers that take so many calls, seconds, and tokens written and read, and dollars where
+    calls are paid for.
 
-    Raises InputError for a figure that is not above zero.
+    A model server (`replica`) writes and reads so many tokens a second, and costs dollars an hour;
+    without one, models are rented. Raises InputError for a figure that is not above zero.
     """
     given = {
-        "users": load.users,
-        "questions per hour": load.questions_per_hour,
-        "peak": load.peak,
-        "calls": answer.calls,
-        "seconds": answer.seconds,
-        "tokens a second of a replica": replica.completion_tokens_per_s if replica else 1.0,
+        "users": users,
+        "questions per hour": questions,
+        "peak": peak,
+        "calls": calls,
+        "seconds": seconds,
+        "tokens a second of a replica": 1.0 if replica_tokens is None else replica_tokens,
     }
     for name, value in given.items():
         if not value > 0:
             raise InputError(f"expected {name} above 0, found {value:g}")
-    questions = load.users * load.questions_per_hour
-    per_s = questions * load.peak / 3600
+    per_s = users * questions * peak / 3600
     replicas = 0
-    server_dollars = 0.0
-    if replica is not None:
-        wanted = max(
-            answer.completion_tokens / replica.completion_tokens_per_s,
-            answer.prompt_tokens / replica.prompt_tokens_per_s,
-        )
-        replicas = max(1, math.ceil(per_s * wanted / BUSY))
-        server_dollars = replicas * replica.dollars_per_hour * HOURS
+    if replica_tokens is not None:
+        busy_s = max(tokens / replica_tokens, prompt_tokens / replica_prompt_tokens)
+        replicas = max(1, math.ceil(per_s * busy_s / BUSY))
     return CapacityPlan(
         per_s,
-        math.ceil(per_s * answer.seconds),  # Little's law
-        max(1, math.ceil(per_s * answer.calls / (REQUESTS_PER_S * CALLS * BUSY))),
+        math.ceil(per_s * seconds),  # Little's law
+        max(1, math.ceil(per_s * calls / (REQUESTS_PER_S * CALLS * BUSY))),
         replicas,
-        server_dollars,
-        questions * HOURS * answer.dollars,
+        replicas * replica_dollars * HOURS,
+        users * questions * HOURS * dollars,
     )

@@ -133,10 +133,7 @@ class FormParameters(BaseModel):
 
 
 def _dumped(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (ValueError, RecursionError):
-        raise ApiError(400, "expected JSON that is less deep") from None
+    return json.dumps(value, ensure_ascii=False)
 
 
 class FormedTask:

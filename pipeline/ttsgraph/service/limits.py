@@ -1,15 +1,11 @@
-"""What is checked before a request costs anything: its key, the size of its body, and whether there
-is room for it.
-"""
+"""What is checked before a request costs anything: its key, and the size of its body."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -17,9 +13,6 @@ from starlette.requests import Request
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.service.errors import ApiError
-
-BODY_S = 30
-"""Seconds that a client has to send its request's body."""
 
 _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
@@ -97,7 +90,7 @@ def check_framing(headers: Headers) -> None:
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The request's body, read no further than allowed. Raises ApiError 413, 408 or 415."""
+    """The request's body, read no further than allowed. Raises ApiError 413 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
@@ -106,34 +99,8 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     if declared.isdigit() and int(declared) > max_bytes:
         raise too_large
     body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > max_bytes:
-                    raise too_large
-    except TimeoutError:
-        raise ApiError(408, f"expected the whole body within {BODY_S} seconds") from None
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise too_large
     return bytes(body)
-
-
-class Admission:
-    """How many requests are answered at once."""
-
-    def __init__(self, places: int) -> None:
-        self._places = places
-        self.taken = 0
-
-    def check(self) -> None:
-        """Raises ApiError 429 when there is no room for a request."""
-        if self.taken >= self._places:
-            said = f"all {self._places} places are taken; try again soon"
-            raise ApiError(429, said, headers={"retry-after": "1"})
-
-    def hold(self, task: asyncio.Task[Any]) -> None:
-        """Take a place until the task ends."""
-        self.taken += 1
-        task.add_done_callback(self._leave)
-
-    def _leave(self, task: asyncio.Task[Any]) -> None:
-        self.taken -= 1

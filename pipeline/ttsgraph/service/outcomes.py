@@ -18,7 +18,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.duel import Arm
 from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.promotion import Decision
-from ttsgraph.service.book import Book, Entry, Judgement, TrialKey
+from ttsgraph.service.book import Book, Entry, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import ChatRequest, read_object, said_of
@@ -148,8 +148,8 @@ class Outcomes:
         if score is None:
             assert said.answer is not None
             score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept["task"]))
-        judgement = Judgement(reference, score, said.answer, client)
-        judging = book.later(book.judge, judgement, self._settings.clients)
+        worth = reference, score, said.answer, client, self._settings.clients
+        judging = book.later(book.judge, *worth)
         first = await asyncio.wrap_future(judging)
         self._metrics.feedback.labels(kept["model"]).inc(first)
         return {"object": "feedback", "model": kept["model"], "score": score}

@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from ttsgraph.models.actions import CALLS
-from ttsgraph.service.answering import ALIVE, Piece
+from ttsgraph.service.answering import ALIVE
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.requests import ChatRequest, chat_request, read_object, refuse
+from ttsgraph.service.requests import ChatRequest, chat_request, read_object, refuse, said_of
 from ttsgraph.service.responses import COMMENT, Reply, dumped, finite
 from ttsgraph.service.run import Served
 
@@ -31,12 +33,7 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
 }
 """Parameters that are refused, and the values that ask for nothing. None is always one."""
 
-_READ = {
-    *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens"),
-    *("include", "top_logprobs", "stream_options", "max_tool_calls", "prompt_cache_options"),
-}
-"""Parameters that are read or without effect here, and are not those of a chat request."""
-
+_WITHOUT_EFFECT = ("stream_options", "max_tool_calls", "prompt_cache_options")
 _CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
 _PARAMS = {
@@ -56,6 +53,25 @@ _ECHOED = {
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
+_Object = dict[str, Any]
+
+
+class _Body(BaseModel):
+    """What a chat request says in other words, or not at all; all else is as there."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    input: str | list[_Object]
+    instructions: str = ""
+    tools: list[_Object] = []
+    tool_choice: str | _Object | None = None
+    max_output_tokens: Any = None
+    reasoning: _Object = {}
+    text: _Object = {}
+    include: list[str] = []
+    top_logprobs: Any = None
+
+
 def parse_response(raw: bytes, max_input_tokens: int) -> ChatRequest:
     """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
     data = {name: value for name, value in read_object(raw).items() if value is not None}
@@ -64,24 +80,22 @@ def parse_response(raw: bytes, max_input_tokens: int) -> ChatRequest:
     for name in _CHAT_ALONE:
         if name in data:
             raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
-    chat = {
-        name: value for name, value in data.items() if name not in _READ and name not in _REFUSED
-    }
-    system = _expect(data.get("instructions", ""), str, "instructions", "a text")
-    items = _expect(data.get("input"), str | list, "input", "a text or a list of items")
-    chat["messages"] = [{"role": "system", "content": system}] if system else []
-    chat["messages"] += _messages(items)
-    if tools := _expect(data.get("tools", []), list, "tools", "a list"):
-        chat["tools"] = [_tool(tool) for tool in tools]
-    if (choice := data.get("tool_choice")) is not None:
-        chat["tool_choice"] = _choice(choice) if isinstance(choice, Mapping) else choice
-    if (limit := data.get("max_output_tokens")) is not None:
-        chat["max_tokens"] = limit
-    chat["reasoning_effort"] = _object(data.get("reasoning", {}), "reasoning").get("effort")
-    if (output := _object(data.get("text", {}), "text").get("format")) is not None:
-        chat["response_format"] = _format(_object(output, "text"))
-    if _LOGPROBS in data.get("include", []):
-        chat |= {"logprobs": True, "top_logprobs": data.get("top_logprobs")}
+    try:
+        body = _Body.model_validate(data)
+    except ValidationError as error:
+        raise said_of(error) from None
+    left_out = {*_REFUSED, *_WITHOUT_EFFECT}
+    chat = {name: value for name, value in (body.model_extra or {}).items() if name not in left_out}
+    system = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    chat["messages"] = [*system, *_messages(body.input)]
+    chat["tools"] = [_tool(tool) for tool in body.tools] or None
+    chat["tool_choice"] = _choice(body.tool_choice)
+    chat["max_tokens"] = body.max_output_tokens
+    chat["reasoning_effort"] = body.reasoning.get("effort")
+    if (output := body.text.get("format")) is not None:
+        chat["response_format"] = _format(output)
+    if _LOGPROBS in body.include:
+        chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
     echo = {name: data[name] for name in _ECHOED if name in data}
     try:
         return replace(chat_request(chat, max_input_tokens), echo=echo)
@@ -90,24 +104,13 @@ def parse_response(raw: bytes, max_input_tokens: int) -> ChatRequest:
         raise
 
 
-def _expect(value: Any, kind: Any, name: str, words: str) -> Any:
-    if not isinstance(value, kind):
-        raise ApiError(400, f"{name}: expected {words}", name)
-    return value
-
-
-def _object(value: Any, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _expect(value, Mapping, name, "an object")
-    return found
-
-
-def _messages(items: Any) -> list[dict[str, Any]]:
+def _messages(items: str | list[_Object]) -> list[_Object]:
     """Items as the messages of a chat: calls stand in the assistant's message that made them."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
-    found: list[dict[str, Any]] = []
+    found: list[_Object] = []
     for item in items:
-        kind = _object(item, "input").get("type") or "message"
+        kind = item.get("type") or "message"
         if kind == "message":
             found.append({"role": item.get("role"), "content": _text(item.get("content"))})
         elif kind == "function_call":
@@ -129,35 +132,37 @@ def _text(content: Any) -> Any:
     if not isinstance(content, list):
         return content
     for part in content:
-        kind = _object(part, "input").get("type")
+        kind = part.get("type") if isinstance(part, dict) else part
         known = kind in ("input_text", "output_text", "text")
         if not known or not isinstance(part.get("text"), str):
             raise ApiError(400, f"input: parts of type {str(kind)[:40]!r} are not taken", "input")
     return "".join(part["text"] for part in content)
 
 
-def _some(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _some(data: _Object, *names: str) -> _Object:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    if _object(tool, "tools").get("type") != "function":
+def _tool(tool: _Object) -> _Object:
+    if tool.get("type") != "function":
         said = "tools: expected tools of type function, which the client runs itself"
         raise ApiError(400, said, "tools", "unsupported_parameter")
     function = _some(tool, "name", "description", "parameters", "strict")
     return {"type": "function", "function": function}
 
 
-def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _choice(choice: str | _Object | None) -> Any:
+    if not isinstance(choice, dict):
+        return choice
     if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
         said = "tool_choice: expected none, auto, required or a function by its name"
         raise ApiError(400, said, "tool_choice", "unsupported_parameter")
     return {"type": "function", "function": {"name": choice["name"]}}
 
 
-def _format(output: Mapping[str, Any]) -> dict[str, Any]:
-    if output.get("type") != "json_schema":
-        return dict(output)
+def _format(output: Any) -> Any:
+    if not isinstance(output, dict) or output.get("type") != "json_schema":
+        return output
     schema = _some(output, "name", "description", "schema", "strict")
     return {"type": "json_schema", "json_schema": schema}
 
@@ -176,7 +181,7 @@ class ResponseReply(Reply):
         items.close()
         return finite(self._response(items, answer))
 
-    async def events(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes]:
         """The answer's events; one that fails on the way ends with an error."""
         items = _Items(self.trace_id)
         number = 0
@@ -191,7 +196,7 @@ class ResponseReply(Reply):
         yield event("response.created", begun)
         yield event("response.in_progress", begun)
         try:
-            async for piece in pieces:
+            async for piece in self.answering.pieces():
                 if piece == ALIVE:
                     yield COMMENT
                     continue
@@ -251,105 +256,97 @@ class ResponseReply(Reply):
 
 Events = list[tuple[str, dict[str, Any]]]
 
-_FIELDS = {"output_text": "text", "refusal": "refusal"}
-"""Where a part of a message has its words."""
+_FIELDS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
+"""Where a part of a message, or a call, has its words."""
+
+_SAID_AS = {"function_call": "function_call_arguments"}
+"""What events call it, where that is another name."""
+
+_TOLD = {
+    "output_text": ("text", "logprobs"),
+    "refusal": ("refusal",),
+    "function_call": ("arguments", "name"),
+}
+"""What is told again when it ends."""
 
 
 @dataclass
 class _Items:
     """The items of a response as they grow, each of which says what begins, grows and ends.
 
-    One is open at a time: a message, or a call of a function.
+    One is open at a time: a message of one part, or a call of a function, known by its kind and its
+    place among the calls.
     """
 
     trace_id: str
     done: list[dict[str, Any]] = field(default_factory=list)
-    _open: dict[str, Any] = field(default_factory=dict)  # empty: none is
-    _call: Any = None
+    _item: dict[str, Any] = field(default_factory=dict)
+    _grows: dict[str, Any] = field(default_factory=dict)  # the item's part, or the call itself
+    _known_by: tuple[str, Any] | None = None  # None: none is open
 
     def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
         """Take in what a choice grows by."""
         found: Events = []
-        for name, kind in (("content", "output_text"), ("refusal", "refusal")):
-            if text := delta.get(name):
-                found += self._said(kind, text, (logprobs or {}).get("content") or [])
+        if text := delta.get("content"):
+            found += self._begin("output_text")
+            more = (logprobs or {}).get("content") or []
+            self._grows["logprobs"] = self._grows["logprobs"] + more
+            found += self._grow(text, logprobs=more)
+        if text := delta.get("refusal"):
+            found += self._begin("refusal") + self._grow(text)
         for place, call in enumerate(delta.get(CALLS) or ()):
-            found += self._called(call.get("index", place), call)
+            function = call.get("function") or {}
+            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
+            found += self._begin("function_call", call.get("index", place), **named)
+            if arguments := function.get("arguments"):
+                found += self._grow(arguments)
         return found
 
     def close(self) -> Events:
         """Nothing more comes; what said nothing is an empty message."""
-        found = [] if self.done or self._open else self._begin_part("output_text")
+        found = [] if self.done or self._known_by else self._begin("output_text")
         return found + self._end()
 
-    def _where(self, **more: Any) -> dict[str, Any]:
-        return {"item_id": self._open["id"], "output_index": len(self.done), **more}
-
-    def _begin(self, kind: str, prefix: str, **more: Any) -> Events:
+    def _begin(self, kind: str, place: Any = None, **named: str) -> Events:
+        """Open an item, unless it is open."""
+        if self._known_by == (kind, place):
+            return []
         found = self._end()
-        number = len(self.done)
-        name = f"{prefix}_{self.trace_id}_{number}"
-        self._open = {"id": name, "type": kind, "status": "in_progress", **more}
-        added = {"output_index": number, "item": dict(self._open)}
-        return [*found, ("response.output_item.added", added)]
-
-    def _begin_part(self, kind: str) -> Events:
-        found: Events = []
-        if self._open.get("type") != "message":
-            found = self._begin("message", "msg", role="assistant", content=[])
-        elif self._open["content"]:
-            found = self._end_part()
-        part: dict[str, Any] = {"type": kind, _FIELDS[kind]: ""}
-        part |= {"annotations": [], "logprobs": []} if kind == "output_text" else {}
-        place = self._where(content_index=len(self._open["content"]), part=dict(part))
-        self._open["content"] = [*self._open["content"], part]
-        return [*found, ("response.content_part.added", place)]
-
-    def _said(self, kind: str, text: str, logprobs: list[Any]) -> Events:
-        found: Events = []
-        if self._open.get("type") != "message" or self._open["content"][-1]["type"] != kind:
-            found = self._begin_part(kind)
-        part = self._open["content"][-1]
-        part[_FIELDS[kind]] += text
-        told: dict[str, Any] = {"delta": text}
-        if kind == "output_text":
-            part["logprobs"] = part["logprobs"] + logprobs
-            told["logprobs"] = logprobs
-        place = self._where(content_index=len(self._open["content"]) - 1, **told)
-        return [*found, (f"response.{kind}.delta", place)]
-
-    def _called(self, index: Any, call: Mapping[str, Any]) -> Events:
-        found: Events = []
-        function = call.get("function") or {}
-        if self._open.get("type") != "function_call" or self._call != index:
-            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
-            found = self._begin("function_call", "fc", **named, arguments="")
-            self._call = index
-        if arguments := function.get("arguments"):
-            self._open["arguments"] += arguments
-            delta = self._where(delta=arguments)
-            found.append(("response.function_call_arguments.delta", delta))
+        self._known_by = kind, place
+        is_call = kind == "function_call"
+        name = f"{'fc' if is_call else 'msg'}_{self.trace_id}_{len(self.done)}"
+        item = {"id": name, "type": kind if is_call else "message", "status": "in_progress"}
+        more = named | {"arguments": ""} if is_call else {"role": "assistant", "content": []}
+        added = {"output_index": len(self.done), "item": item | more}
+        found.append(("response.output_item.added", added))
+        self._item = self._grows = item | more
+        if not is_call:
+            self._grows = {"type": kind, _FIELDS[kind]: ""}
+            self._grows |= {"annotations": [], "logprobs": []} if kind == "output_text" else {}
+            place_of = self._where(part=dict(self._grows))
+            found.append(("response.content_part.added", place_of))
+            self._item = self._item | {"content": [self._grows]}
         return found
 
-    def _end_part(self) -> Events:
-        part = self._open["content"][-1]
-        told = {name: part[name] for name in (_FIELDS[part["type"]], "logprobs") if name in part}
-        place = self._where(content_index=len(self._open["content"]) - 1)
-        return [
-            (f"response.{part['type']}.done", place | told),
-            ("response.content_part.done", place | {"part": dict(part)}),
-        ]
+    def _grow(self, text: str, **more: Any) -> Events:
+        kind = self._grows["type"]
+        self._grows[_FIELDS[kind]] += text
+        return [(f"response.{_SAID_AS.get(kind, kind)}.delta", self._where(delta=text, **more))]
+
+    def _where(self, **more: Any) -> dict[str, Any]:
+        found = {"item_id": self._item["id"], "output_index": len(self.done)}
+        return found | ({} if self._grows is self._item else {"content_index": 0}) | more
 
     def _end(self) -> Events:
-        if not self._open:
+        if self._known_by is None:
             return []
-        if self._open["type"] == "message":
-            found = self._end_part()
-        else:
-            done = self._where(arguments=self._open["arguments"], name=self._open["name"])
-            found = [("response.function_call_arguments.done", done)]
-        item = self._open | {"status": "completed"}
+        kind = self._grows["type"]
+        told = {name: self._grows[name] for name in _TOLD[kind]}
+        found = [(f"response.{_SAID_AS.get(kind, kind)}.done", self._where(**told))]
+        if kind != "function_call":
+            found.append(("response.content_part.done", self._where(part=dict(self._grows))))
+        item = self._item | {"status": "completed"}
         found.append(("response.output_item.done", {"output_index": len(self.done), "item": item}))
         self.done.append(item)
-        self._open = {}
+        self._known_by = None
         return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ttsgraph.service.answering import ALIVE, Answering, Piece
+from ttsgraph.service.answering import ALIVE, Answering
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.run import Served
@@ -49,7 +49,7 @@ class Reply:
         }
         return finite(self._frame | more)
 
-    async def events(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes]:
         """The answer's events; one that fails on the way ends with an error in place of the
         finish.
         """
@@ -57,7 +57,7 @@ class Reply:
         try:
             if not self.answering.formed:
                 yield self._chunk(usage, delta={"role": "assistant", "content": ""})
-            async for piece in pieces:
+            async for piece in self.answering.pieces():
                 if piece == ALIVE:
                     yield COMMENT
                 else:

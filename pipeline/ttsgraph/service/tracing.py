@@ -57,8 +57,10 @@ class Tracing:
         self.texts = settings.texts
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         self.resource = Resource(named).merge(OTELResourceDetector().detect())
-        self.sampler = TracerProvider(shutdown_on_exit=False).sampler
         self.processor = BatchSpanProcessor(OTLPSpanExporter(settings.endpoint))
+        self._provider = TracerProvider(shutdown_on_exit=False)
+        self._provider.add_span_processor(self.processor)
+        self.sampler = self._provider.sampler
         self._limits = SpanLimits()
         self._secrets = environment_secrets()
         self._hide = [re.compile(pattern) for pattern in settings.redact]
@@ -90,7 +92,7 @@ class Tracing:
 
     def close(self) -> None:
         """Send what is left."""
-        self.processor.shutdown()
+        self._provider.shutdown()
 
 
 class RequestTrace:
