@@ -101,13 +101,13 @@ def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
         connection = AsyncExitStack()
         connection.callback(closed.append, True)
         live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
-        work = asyncio.create_task(asyncio.sleep(0))
-        live.hold(work)
-        await live.retire()
+        ends = asyncio.Event()
+        live.hold(asyncio.create_task(ends.wait()))
+        retiring = asyncio.create_task(live.retire())
+        await asyncio.sleep(0)
         before = list(closed)
-        await work
-        for _ in range(5):
-            await asyncio.sleep(0)
+        ends.set()
+        await retiring
         return before, closed
 
     assert asyncio.run(run()) == ([], [True])

@@ -14,7 +14,7 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.deployments import Live
-from ttsgraph.service.errors import ApiError
+from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import actors, as_choice, check_place
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, ServedRun, Tolerance
@@ -92,6 +92,16 @@ class Answering:
         while (piece := await self._pieces.get()) is not None:
             yield piece
         await self.task
+
+    def leave(self, status: int) -> int:
+        """Nobody waits any more: what is left of the work is cancelled. Returns the request's HTTP
+        status, which is this one unless the answer failed, or the client left before its end.
+        """
+        if not self.task.done():
+            self.task.cancel()
+            return CLIENT_GONE
+        failed = None if self.task.cancelled() else self.task.exception()
+        return failed.status if isinstance(failed, ApiError) else status
 
     async def _work(self) -> Served:
         if self.asked.stream:

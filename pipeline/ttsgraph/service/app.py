@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,9 +92,10 @@ class App:
                 self.tracing = _tracing(self._settings.traces)
                 if self.tracing is not None:
                     stack.push_async_callback(asyncio.to_thread, self.tracing.close)
-                self.deployments = await stack.enter_async_context(
-                    Deployments(self._loader, self._names, self.metrics, self._settings)
+                self.deployments = Deployments(
+                    self._loader, self._names, self.metrics, self._settings
                 )
+                await stack.enter_async_context(self.deployments.running())
             except Exception as error:
                 self.problem = error
                 if not isinstance(error, TTSGraphError):
@@ -153,8 +154,8 @@ class App:
         return JSONResponse(await deployments.outcomes.judge(raw, deployments.by_task(), client))
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request sets `state.model` once it is known to be served, and `state.status` where it
-        is not the response's own: a client that leaves a stream has been sent 200.
+        """A request sets `state.model` once it is known to be served, and `state.answering` once it
+        is answered; the work behind it ends with it, however it ends.
         """
         state = scope.setdefault("state", {})
         state["trace_id"] = uuid.uuid4().hex
@@ -184,10 +185,12 @@ class App:
         else:
             await self._inner(scope, receive, send_traced)
         finally:
-            status = state.get("status", sent)
+            answering = state.get("answering")
+            # A client that leaves a stream has been sent 200.
+            status = sent if answering is None else answering.leave(sent)
             self._ended(scope, status, time.perf_counter() - started)
             if trace is not None:
-                trace.finish(status, state.get("answering"))
+                trace.finish(status, answering)
 
     def _ended(self, scope: Scope, status: int, seconds: float) -> None:
         state = scope["state"]
@@ -209,20 +212,16 @@ class App:
         """
         state = request.state
         answering = await self._begin(request)
-        task = answering.task
         write = ANSWERING[request.url.path][1]
         reply = write(state.trace_id, int(time.time()), answering)
-        try:
-            if not answering.asked.stream:
-                answer = await unless_gone(request, task)
-                return JSONResponse(reply.whole(answer), headers=reply.headers())
-            await unless_gone(request, answering.begun.wait())
-            if task.done():
-                task.result()
-        except BaseException:
-            task.cancel()
-            raise
-        return _Stream(reply.events(), task, request, reply.headers())
+        if not answering.asked.stream:
+            answer = await unless_gone(request, answering.task)
+            return JSONResponse(reply.whole(answer), headers=reply.headers())
+        await unless_gone(request, answering.begun.wait())
+        if answering.task.done():
+            answering.task.result()
+        headers = reply.headers() | {"cache-control": "no-cache"}
+        return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
 
     async def _begin(self, request: Request) -> Answering:
         """Begin to answer a request, which is counted and kept once that has ended."""
@@ -276,35 +275,6 @@ def _tracing(settings: TraceSettings) -> Tracing | None:
             " 'ttsgraph[traces]'"
         ) from None
     return Tracing(settings)
-
-
-class _Stream(StreamingResponse):
-    """Server-sent events; the work behind them ends with them, however they end."""
-
-    def __init__(
-        self,
-        events: AsyncIterator[bytes],
-        task: asyncio.Task[Any],
-        request: Request,
-        headers: dict[str, str],
-    ) -> None:
-        super().__init__(
-            events, headers=headers | {"cache-control": "no-cache"}, media_type="text/event-stream"
-        )
-        self._task = task
-        self._state = request.state
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            if self._task.done():
-                failed = None if self._task.cancelled() else self._task.exception()
-                self._state.status = failed.status if isinstance(failed, ApiError) else 200
-            else:
-                self._task.cancel()
-                self._state.status = CLIENT_GONE
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

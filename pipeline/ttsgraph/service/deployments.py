@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -29,7 +29,6 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Notices, Outcomes
 from ttsgraph.service.upstream import Upstream
-from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.service import ServiceSettings
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,6 @@ class Live:
         upstream: Upstream | None = None,
         foot: Live | None = None,
     ) -> None:
-        self._foot = foot  # the version whose rung this is, and whose connections it uses
         self.name = name
         self.upstream = upstream
         self.deployed = deployed
@@ -63,38 +61,25 @@ class Live:
         self.rungs: dict[Effort, Live] = {}
         self.takes_conversations = styles <= {"chat"}  # few-shot prompts have no place for them
         self._connection = connection
-        self._users = 0
-        self._retired = False
+        # A rung uses the connections of its version.
+        self._work: set[asyncio.Task[Any]] = set() if foot is None else foot._work
 
     def hold(self, work: asyncio.Task[Any]) -> None:
         """Keep the connections open until this request's work ends, from now on: a task that has
         not begun yet counts too.
         """
-        self._users += 1
-        if self._foot is not None:
-            self._foot.hold(work)
-        work.add_done_callback(self._release)
-
-    def _release(self, _work: asyncio.Task[Any]) -> None:
-        self._users -= 1
-        self._closing = asyncio.ensure_future(self._close_if_done())
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
 
     async def retire(self) -> None:
         """No new requests come: close once the last one has ended."""
-        self._retired = True
-        await self._close_if_done()
-
-    async def _close_if_done(self) -> None:
-        if self._retired and self._users == 0:
-            await self._connection.aclose()
+        if self._work:
+            await asyncio.wait(self._work)
+        await self._connection.aclose()
 
 
 class Deployments:
-    """The served names. An asynchronous context manager: entering resolves all names, leaving
-    closes everything.
-
-    Entering raises InputError when a name can't be resolved or its endpoints fail their check.
-    """
+    """The served names, while it is `running`."""
 
     def __init__(
         self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
@@ -104,6 +89,7 @@ class Deployments:
         self._metrics = metrics
         self._settings = settings
         self._live: dict[str, Live] = {}
+        self._retiring = set[asyncio.Task[None]]()
         self._servers = contextlib.ExitStack()
         notices = loader if isinstance(loader, Notices) else None
         self.outcomes = Outcomes(settings.feedback, metrics, notices)
@@ -183,14 +169,18 @@ class Deployments:
         used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
         profile = deployed.profile_with(*used)
         budget = RetryBudget(self._settings.retry_share)
+        # A search waits for a server that is down and stops in the end; a service says so at once,
+        # and never stops.
+        engine = profile.engine
+        most = self._settings.max_retries
+        retries = Retries(most, engine.backoff_s, engine.timeout_s, budget)
+        policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1.0, waits=False)
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         connection = AsyncExitStack()
         try:
-            client = await connection.enter_async_context(
-                connect(profile, local, *_policy(self._settings, profile, budget))
-            )
+            client = await connection.enter_async_context(connect(profile, local, retries, policy))
             if self._settings.cache:
                 client = CachedClient(
                     client, connection.enter_context(contextlib.closing(open_cache(profile)))
@@ -217,47 +207,37 @@ class Deployments:
         versions = (each.deployed if each else None for each in (before, live))
         self._metrics.stands_for(name, *versions)
         if before is not None:
-            await before.retire()
+            retiring = asyncio.create_task(before.retire())
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._settings.refresh_s)
             await self.refresh()
 
-    async def __aenter__(self) -> Deployments:
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Resolve all names, and follow them until the end, which closes everything. Raises
+        InputError when a name can't be resolved or its endpoints fail their check.
+        """
         try:
             self.outcomes.open()
             for name in self._names:
                 await self._update(name)
             await self._look()
-        except BaseException:
-            await self._close()
-            raise
-        self._watcher = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._watcher.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watcher
-        await self._close()
-
-    async def _close(self) -> None:
-        for name in [*self._live]:
-            await self._replace(name, None)
-        await asyncio.to_thread(self.outcomes.close)
-        await asyncio.to_thread(self._servers.close)
-
-
-def _policy(
-    settings: ServiceSettings, profile: Profile, budget: RetryBudget
-) -> tuple[Retries, FailurePolicy]:
-    """A search waits for a server that is down and stops in the end; a service says so at once, and
-    never stops.
-    """
-    engine = profile.engine
-    retries = Retries(settings.max_retries, engine.backoff_s, engine.timeout_s, budget)
-    return retries, FailurePolicy(engine.concurrency, math.inf, max_failed=1.0, waits=False)
+            watcher = asyncio.create_task(self._watch())
+            try:
+                yield
+            finally:
+                watcher.cancel()
+                await asyncio.wait([watcher])
+        finally:
+            for name in [*self._live]:
+                await self._replace(name, None)
+            await asyncio.gather(*self._retiring)
+            await asyncio.to_thread(self.outcomes.close)
+            await asyncio.to_thread(self._servers.close)
 
 
 def _rival_of(name: str) -> str | None:
