@@ -15,7 +15,7 @@ from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.forms import actors, as_choice, check_place
+from ttsgraph.service.forms import actors, check_place
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, ServedRun, Tolerance
 from ttsgraph.settings.service import ServiceSettings
@@ -24,10 +24,8 @@ from ttsgraph.tasks.base import Question
 if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
-Piece = str | dict[str, Any]
-"""Some of an answer: text, or of a request with a form what a choice grows by; or ALIVE, nothing
-yet.
-"""
+Piece = dict[str, Any]
+"""What a choice of an answer grows by; or ALIVE, nothing yet."""
 
 ALIVE: Piece = {}
 HEAD_S = 0.05
@@ -65,7 +63,7 @@ class Answering:
         if prompt is not live.prompt or task is not live.task:
             runner = live.deployed.runner(live.client, task, prompt)
         self._limit_s = min(settings.timeout_s, asked.timeout_s or settings.timeout_s)
-        self.choices: list[dict[str, Any]] = []  # of an answer in another form than one text
+        self.choices: Sequence[dict[str, Any]] = ()  # once it has ended
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._handed_over = False
         self.begun = asyncio.Event()  # there is a piece, or the end
@@ -110,12 +108,15 @@ class Answering:
         try:
             answer = await self.run.answer(self._limit_s)
             self._check(answer)
-            if self.formed:
-                self.choices = self._choices(answer)
-            if not self._handed_over:
-                pieces: Sequence[Piece] = pieces_of(self.choices)
-                for piece in pieces or (answer.text or "",):
-                    self._hand_over(piece)
+            self.choices = self._choices(answer)
+            for choice in self.choices:
+                choice["finish_reason"] = choice.get("finish_reason") or self._reason(answer)
+            if self._handed_over:
+                return answer
+            if not self.formed:
+                self._hand_text(answer.text or "")
+            for piece in pieces_of(self.choices) if self.formed else ():
+                self._hand_over(piece)
             return answer
         except RunStopped as stopped:
             said = "the service can't work at present"
@@ -155,12 +156,16 @@ class Answering:
             raise ApiError(400, said, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: Served) -> list[dict[str, Any]]:
-        """The choices of an answer in a form with parameters, as the node gave them whose answer it
-        is. Raises ApiError where its endpoint gave none, or what there is is no JSON as asked for.
+        """One choice that is a text; of an answer in a form with parameters, those of the node
+        whose answer it is. Raises ApiError where its endpoint gave none, or what there is is no
+        JSON as asked for.
         """
         form = self.asked.form
         run = self.run
-        assert form is not None
+        message = {"role": "assistant", "content": answer.text or "", "refusal": None}
+        plain = {"index": 0, "message": message, "logprobs": None}
+        if form is None or form.parameters is None:
+            return [plain]
         sink = run.runner.sink
         said = [i for i in run.runner.graph.order if answer.node_texts.get(i) == answer.text]
         if sink in run.acting and sink in answer.completions:
@@ -175,7 +180,7 @@ class Answering:
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
         if form.as_json and not form.tools:
             raise ApiError(502, "no model that answers in JSON did", code="pool_model_failed")
-        return list(as_choice(answer.text or ""))
+        return [plain | {"finish_reason": "stop"}]
 
     def _sign_of_life(self) -> None:
         self._put(ALIVE)
@@ -191,12 +196,16 @@ class Answering:
         client = self.live.client
         formed = request.form is not None
         if self.asked.stream:
-            stream = client.stream_choices if formed else client.stream
-            return await stream(request, self._hand_over)
+            if formed:
+                return await client.stream_choices(request, self._hand_over)
+            return await client.stream(request, self._hand_text)
         completion = await client.complete(request)
         if not formed:
-            self._hand_over(completion.text)
+            self._hand_text(completion.text)
         return completion
+
+    def _hand_text(self, text: str) -> None:
+        self._hand_over({"delta": {"content": text}})
 
     def _hand_over(self, piece: Piece) -> None:
         if not self._handed_over:
@@ -220,7 +229,7 @@ class Answering:
         cut = self.asked.max_tokens is not None and not own_words
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
-    def finish_reason(self, answer: Served) -> str:
+    def _reason(self, answer: Served) -> str:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
         graph = self.live.deployed.graph
         sink = graph.branches[graph.route.taken(answer.stages)].sink if graph.route else graph.sink

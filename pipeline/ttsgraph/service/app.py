@@ -150,8 +150,8 @@ class App:
         client = str(request.state.key)
         if client == "-":  # no keys are needed
             client = f"address {request.client.host if request.client else ''}"
-        deployments = self.deployments
-        return JSONResponse(await deployments.outcomes.judge(raw, deployments.by_task(), client))
+        tasks = {live.deployed.task: live for live in self.deployments.all()}
+        return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client))
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request sets `state.model` once it is known to be served, and `state.answering` once it

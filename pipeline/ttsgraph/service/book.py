@@ -66,16 +66,6 @@ class Entry:
     champion: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A trial that was decided."""
-
-    task: str
-    champion: str
-    challenger: str
-    decision: Decision
-
-
 class Book:
     """The table. Its methods block; `later` runs one in the background, after those before it."""
 
@@ -180,20 +170,19 @@ class Book:
                 )
         return decision is None
 
-    def settled(self) -> list[Settled]:
+    def settled(self) -> list[tuple[TrialKey, Decision]]:
         """Trials that were decided and that nobody was told of; each is given to one asker."""
         rows = self._rows_of(
             "update trials set told = 1 where promote is not null and told = 0"
             " returning task, champion, challenger, promote, reason"
         )
         return [
-            Settled(task, old, new, Decision(bool(promote), reason))
+            ((task, old, new), Decision(bool(promote), reason))
             for task, old, new, promote, reason in rows
         ]
 
-    def not_told(self, one: Settled) -> None:
+    def not_told(self, trial: TrialKey) -> None:
         """Telling failed: it is given out again."""
-        trial = (one.task, one.champion, one.challenger)
         self._rows_of(f"update trials set told = 0 where {_IT}", trial)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:

@@ -123,10 +123,6 @@ class Deployments:
         """The challenger of what a name stands for."""
         return self._live.get(self._rivals.get(live.name, ""))
 
-    def by_task(self) -> dict[str, Live]:
-        """One version of each task that is served."""
-        return {live.deployed.task: live for live in self.all()}
-
     async def refresh(self) -> None:
         """Look at what every name stands for; a failure is logged and counted, and changes
         nothing.

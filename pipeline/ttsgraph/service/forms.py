@@ -261,9 +261,3 @@ def check_place(form: Form, few_shot: bool, sink_acts: bool) -> None:
     if form.choices > 1 and not sink_acts:
         said = "n: expected 1, as the last node of this graph chooses among the others' answers"
         raise ApiError(400, said, "n", "unsupported_parameter")
-
-
-def as_choice(text: str) -> Sequence[dict[str, Any]]:
-    """One choice that is a text."""
-    message = {"role": "assistant", "content": text, "refusal": None}
-    return [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}]

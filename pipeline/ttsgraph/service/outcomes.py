@@ -169,14 +169,15 @@ class Outcomes:
             if challenger is not None and challenger.deployed.version != champion.deployed.version
             for key in [_trial(champion, challenger)]
         }
-        for one in book.settled() if self._notices is not None else ():
+        for key, decision in book.settled() if self._notices is not None else ():
             assert self._notices is not None
-            _log.info("%s/%s: %s", one.task, one.challenger, one.decision.reason)
+            task, _, challenger = key
+            _log.info("%s/%s: %s", task, challenger, decision.reason)
             try:
-                self._notices.settled(one.task, one.challenger, one.decision)
+                self._notices.settled(task, challenger, decision)
             except TTSGraphError as error:
-                book.not_told(one)
-                _log.warning("%s/%s stays challenger: %s", one.task, one.challenger, error)
+                book.not_told(key)
+                _log.warning("%s/%s stays challenger: %s", task, challenger, error)
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)

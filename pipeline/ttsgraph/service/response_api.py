@@ -174,10 +174,8 @@ class ResponseReply(Reply):
     def whole(self, answer: Served) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         items = _Items(self.trace_id)
-        for choice in self.answering.choices[:1]:
-            items.add(choice["message"], choice.get("logprobs"))
-        if not self.answering.choices:
-            items.add({"content": answer.text or ""}, None)
+        choice = self.answering.choices[0]
+        items.add(choice["message"], choice.get("logprobs"))
         items.close()
         return finite(self._response(items, answer))
 
@@ -200,8 +198,7 @@ class ResponseReply(Reply):
                 if piece == ALIVE:
                     yield COMMENT
                     continue
-                grown = {"delta": {"content": piece}} if isinstance(piece, str) else piece
-                for kind, data in items.add(grown["delta"], grown.get("logprobs")):
+                for kind, data in items.add(piece["delta"], piece.get("logprobs")):
                     yield event(kind, data)
             answer = await self.answering.task
         except Exception as error:  # a stream that has begun has no other place to say so
@@ -235,10 +232,8 @@ class ResponseReply(Reply):
         del response["created"]  # which only a chat's answer has
         if answer is None:
             return response
-        choices = self.answering.choices
-        reason = choices[0]["finish_reason"] if choices else self.answering.finish_reason(answer)
         response["status"] = "completed"
-        if (cut := _INCOMPLETE.get(reason)) is not None:
+        if cut := _INCOMPLETE.get(self.answering.choices[0]["finish_reason"]):
             response |= {"status": "incomplete", "incomplete_details": {"reason": cut}}
         return response | {"usage": self._usage(answer), "ttsgraph": self._origin(answer)}
 

@@ -38,12 +38,9 @@ class Reply:
 
     def whole(self, answer: Served) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
-        message = {"role": "assistant", "content": answer.text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None}
-        choice["finish_reason"] = self.answering.finish_reason(answer)
         more = {
             "object": "chat.completion",
-            "choices": self.answering.choices or [choice],
+            "choices": self.answering.choices,
             "usage": self._usage(answer),
             "ttsgraph": self._origin(answer),
         }
@@ -61,19 +58,15 @@ class Reply:
                 if piece == ALIVE:
                     yield COMMENT
                 else:
-                    grown = {"delta": {"content": piece}} if isinstance(piece, str) else piece
-                    yield self._chunk(usage, **grown)
+                    yield self._chunk(usage, **piece)
             answer = await self.answering.task
         except Exception as error:  # a stream that has begun has no other place to say so
             yield _event((error if isinstance(error, ApiError) else ApiError(500)).body())
             return
-        *others, last = self.answering.choices or [{"index": 0}]
-        for choice in others:
+        for choice in self.answering.choices:
             named = {name: choice[name] for name in ("index", "finish_reason")}
-            yield self._chunk(usage, **named)
-        reason = last.get("finish_reason") or self.answering.finish_reason(answer)
-        origin = usage | {"ttsgraph": self._origin(answer)}
-        yield self._chunk(origin, finish_reason=reason, index=last["index"])
+            last = choice is self.answering.choices[-1]
+            yield self._chunk(usage | ({"ttsgraph": self._origin(answer)} if last else {}), **named)
         if usage:
             more = {"choices": [], "usage": self._usage(answer)}
             yield _event(self._frame | {"object": "chat.completion.chunk"} | more)

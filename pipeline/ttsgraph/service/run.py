@@ -16,7 +16,7 @@ import math
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.endpoints.endpoints import RetryBudget
@@ -32,19 +32,21 @@ if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
 
+PATIENCE = 1.5
+"""A lossless vote begins its next wave early once a wave takes so many times as long as its first
+half, so that one slow voice holds up no answer.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """What an answer may do without: a vote, the voices beyond this share of those that it asked;
     with `fallback`, any node what it can't read, and its own model: it then passes on the most
     frequent answer that it was to read.
-
-    A lossless vote begins its next wave early once a wave takes `patience` times as long as its
-    first half, so that one slow voice holds up no answer; None: never.
     """
 
     quorum: float = 0.5
     fallback: bool = False
-    patience: float | None = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +186,8 @@ class ServedRun(Run):
         """When the next wave begins that does not wait for the one before; infinity where none
         does.
         """
-        patience = self.tolerance.patience
         found = math.inf
-        for i in self.runner.adaptive if patience is not None else ():
+        for i in self.runner.adaptive:
             node = self.runner.nodes[i]
             place = self.demand.stage.get(i)
             if place is None or node.stop != LOSSLESS or (node.gate and not place):
@@ -196,7 +197,7 @@ class ServedRun(Run):
             began = self._began.setdefault((i, place), now)
             members = self.demand.graph.stages[i][place]
             if 2 * sum(map(self._ended, members)) >= len(members):
-                at = began + cast("float", patience) * (now - began)
+                at = began + PATIENCE * (now - began)
                 found = min(found, self._hurry_at.setdefault((i, place), at))
         return found
 
@@ -221,7 +222,8 @@ class ServedRun(Run):
         """What a node's call answers."""
         self.outgoing[i] = Outgoing(self._headers.get(i, self._context))
         OUTGOING.set(self.outgoing[i])  # in this call's task alone
-        self._upstream.budget.called()
+        if i in self.requests:
+            self._upstream.budget.called()
         return await call
 
     def model_of(self, i: int) -> str:
@@ -452,9 +454,7 @@ class ServedRun(Run):
         return used
 
     def _is_degraded(self) -> bool:
-        if self.late or self.fallbacks:
-            return True
-        return any(self._mattered(i) for i in self.lost)
+        return self.late or bool(self.fallbacks) or any(map(self._mattered, self.lost))
 
     def _mattered(self, i: int) -> bool:
         """Whether a call that failed could have changed what reads it."""
