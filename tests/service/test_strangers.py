@@ -9,7 +9,7 @@ import socket
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.support.service import ALONE, ask, chat, deployed, post
+from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.responses import finite
 
@@ -30,6 +30,13 @@ def sent(url, raw):
 
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def test_more_connections_than_there_may_be_are_told_to_come_back(pool):
+    with deployed(pool, max_connections=2) as url, connect(url):
+        assert b" 200 OK" in sent(url, HEALTH)
+        with connect(url):
+            wait_for(lambda: b" 503 " in sent(url, HEALTH))
 
 
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):

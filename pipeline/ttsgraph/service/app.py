@@ -65,11 +65,7 @@ class App:
     """
 
     def __init__(
-        self,
-        loader: Loader,
-        names: Sequence[str],
-        settings: ServiceSettings,
-        keys: Keys,
+        self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: Keys
     ) -> None:
         self._loader = loader
         self._names = tuple(names)

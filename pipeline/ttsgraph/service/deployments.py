@@ -159,7 +159,8 @@ class Deployments:
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)
         before = self._live.get(name)
-        if before is not None and _same(before.deployed, deployed):
+        version = deployed.version, deployed.bundle_hash
+        if before and version == (before.deployed.version, before.deployed.bundle_hash):
             return
         rungs = deployed.rungs
         used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
@@ -240,7 +241,3 @@ def _rival_of(name: str) -> str | None:
     """The name of the challenger beside a champion's."""
     task, _, alias = name.partition("@")
     return f"{task}@challenger" if "/" not in task and alias in ("", "champion") else None
-
-
-def _same(one: Deployed, other: Deployed) -> bool:
-    return one is other or (one.version, one.bundle_hash) == (other.version, other.bundle_hash)

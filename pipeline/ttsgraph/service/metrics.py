@@ -54,22 +54,12 @@ class Metrics:
             "degraded", "Answers that for want of a call may differ from the graph's own.", model
         )
         self.feedback = count("feedback", "Answers that were judged.", model)
-        self.figure = gauge(
-            "figure",
-            "Accuracy, cost and agreement of the last answers.",
-            ("model", "figure"),
-        )
-        self.drifted = gauge(
-            "drifted",
-            "1 where a figure is no longer what it was in the test.",
-            ("model", "figure"),
-        )
+        figure = ("model", "figure")
+        self.figure = gauge("figure", "Accuracy, cost and agreement of the last answers.", figure)
+        self.drifted = gauge("drifted", "1 where a figure is no longer that of the test.", figure)
         self.shed = count("shed", "Requests turned away for want of a place.", model)
-        self.deployed = gauge(
-            "deployed",
-            "1 for what a name stands for now.",
-            ("model", "version", "graph_hash"),
-        )
+        version = ("model", "version", "graph_hash")
+        self.deployed = gauge("deployed", "1 for what a name stands for now.", version)
         self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
 
     def called(self, live: Live, run: ServedRun) -> None:

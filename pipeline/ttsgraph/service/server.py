@@ -161,7 +161,7 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=settings.max_connections + 1,  # which it doesn't allow
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.drain_s,
     )

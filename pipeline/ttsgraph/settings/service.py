@@ -130,10 +130,7 @@ class ServiceSettings(Closed):
     max_retries: int = Field(default=6, ge=0)
     """attempts of a call after the first, for what may go better then, each after about twice the
     wait; as long as the call has time, and `retry_share` allows it"""
-    retry_share: Annotated[
-        float,
-        Field(ge=0, le=1),
-    ] = 0.3
+    retry_share: Annotated[float, Field(ge=0, le=1)] = 0.3
     """further attempts as a share of a version's calls; a few are always saved up"""
     drain_s: PositiveInt = 30
     """for requests under way when the server is told to stop"""
