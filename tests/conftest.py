@@ -87,6 +87,19 @@ def ttsgraph(
 
 
 @pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """All that was written to standard error until now, by whichever thread."""
+    monkeypatch.setenv("COLUMNS", "300")
+    parts: list[str] = []
+
+    def until_now() -> str:
+        parts.append(capsys.readouterr().err)
+        return "".join(parts)
+
+    return until_now
+
+
+@pytest.fixture
 def pids(tmp_path: Path) -> Path:
     """Where tiny servers write what they started."""
     return tmp_path / "pids"

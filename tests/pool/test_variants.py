@@ -376,7 +376,7 @@ class TestServing:
             for name, model in data["pool"].items()
         }
         specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
-        assert [spec.served_models for spec in specs] == [("small",), ("large",)]
+        assert [spec.model for spec in specs] == ["small", "large"]
 
     def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(
         self, tmp_path

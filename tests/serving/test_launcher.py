@@ -4,7 +4,6 @@ nothing behind.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -12,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
@@ -43,12 +42,11 @@ def test_start_serves_records_and_stop_leaves_no_process(
     make_spec: MakeSpec, pids: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state" / "pool.json"
-    specs = [make_spec("tiny"), make_spec("small,other")]
+    specs = [make_spec("tiny"), make_spec("small")]
     with Launcher(specs, state=state, grace_s=0.3) as launcher:
         assert launcher.endpoints == {
             "tiny": (specs[0].base_url,),
             "small": (specs[1].base_url,),
-            "other": (specs[1].base_url,),
         }
         assert read_pool(state) == launcher.endpoints
         assert len(processes(pids)) == 4
@@ -159,7 +157,7 @@ from ttsgraph.serving.servers import ServerSpec
 # The signal is ignored where the tests run in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 name, command, env, port, log, ending, timeout_s = json.loads(sys.argv[1])
-spec = ServerSpec(name, (name,), tuple(command), env, port, Path(log))
+spec = ServerSpec(name, name, tuple(command), env, port, Path(log))
 launcher = Launcher([spec], timeout_s=timeout_s, grace_s=0.3)
 if ending == "thread":  # the starting thread ends long before the process: the server must stay
     thread = threading.Thread(target=launcher.start)
@@ -221,7 +219,7 @@ def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
     state.write_text("{")
     assert read_pool(state) is None
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
-    servers = [{"name": "a", "base_url": url, "models": ["a"], "lists_models": True}]
+    servers = [{"name": "a", "base_url": url, "model": "a", "lists_models": True}]
     state.write_text(json.dumps({"pid": os.getpid(), "servers": servers, "given_up": {}}))
     assert read_pool(state, wait_s=60) is None  # nobody holds it: there is nothing to wait for
 
@@ -273,7 +271,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     }
     big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
-    assert [spec.served_models for spec in small] == [("small",), ("small",)]
+    assert [spec.model for spec in small] == ["small", "small"]
     assert [spec.port for spec in small] == [5000, 5001]
     assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
     assert big.command[-1] == "--x"
@@ -297,7 +295,9 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
         slots(spread, {0: 24.0})
 
 
-def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_servers_on_one_gpu_start_one_after_another(
+    make_spec: MakeSpec, tmp_path: Path, said: Callable[[], str]
+) -> None:
     started = tmp_path / "started"
     slow = (
         "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + '"
@@ -315,11 +315,10 @@ def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_pat
         )
         return replace(spec, command=command, gpus=(gpu,))
 
-    said = io.StringIO()
     specs = [on(0, "first"), on(0, "second"), on(1, "elsewhere")]
-    with Launcher(specs, grace_s=0.3, console=Console(file=said, width=200)) as launcher:
+    with Launcher(specs, grace_s=0.3) as launcher:
         assert set(launcher.endpoints) == {"first", "second", "elsewhere"}
-    lines = said.getvalue().splitlines()
+    lines = said().splitlines()
     up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
     assert up["first"] < up["second"]
     ports = started.read_text().split()
@@ -327,7 +326,7 @@ def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_pat
         str(specs[1].port)
     )  # which waits for the first one's end
     # A server that waits for its turn has all of the time limit from then on.
-    with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3, console=Console(file=said)):
+    with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3):
         pass
 
 
@@ -345,13 +344,10 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
 
 
 def test_a_server_that_dies_is_started_again_at_its_address(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
+    make_spec: MakeSpec, pids: Path, tmp_path: Path, said: Callable[[], str]
 ) -> None:
     spec = make_spec("tiny")
-    said = io.StringIO()
-    with Launcher(
-        [spec], grace_s=0.3, max_restarts=1, console=Console(file=said, width=200)
-    ) as launcher:
+    with Launcher([spec], grace_s=0.3, max_restarts=1) as launcher:
         before = processes(pids)
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: len(processes(pids)) == 4)
@@ -359,48 +355,40 @@ def test_a_server_that_dies_is_started_again_at_its_address(
         assert launcher.endpoints == {"tiny": (spec.base_url,)}
         assert not any(map(alive, before))
         os.kill(processes(pids)[2], signal.SIGKILL)
-        wait_until(lambda: "not started again after 1 times" in said.getvalue())
-    assert "model server tiny ended with status 137; starting it again" in said.getvalue()
+        wait_until(lambda: "not started again after 1 times" in said())
+    assert "model server tiny ended with status 137; starting it again" in said()
     assert not any(map(alive, processes(pids)))
 
 
 def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is_given_up(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
+    make_spec: MakeSpec, pids: Path, tmp_path: Path, said: Callable[[], str]
 ) -> None:
     spec = make_spec("tiny")
     state = tmp_path / "pool.json"
-    said = io.StringIO()
-    with Launcher(
-        [spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())
-    ) as launcher:
+    with Launcher([spec], state=state, grace_s=0.3, max_restarts=1) as launcher:
         os.kill(processes(pids)[0], signal.SIGKILL)
         wait_until(lambda: served_models(spec.base_url) is None)
         assert read_pool(state) is None
-        assert read_pool(state, 30, Console(file=said)) == launcher.endpoints
-        assert (
-            said.getvalue().count("waiting for model servers that are being started again: tiny")
-            == 1
-        )
+        assert read_pool(state, 30) == launcher.endpoints
+        assert said().count("waiting for model servers that are being started again: tiny") == 1
         os.kill(processes(pids)[2], signal.SIGKILL)
         wait_until(lambda: served_models(spec.base_url) is None)
         with pytest.raises(
             EndpointError,
             match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)",
         ):
-            read_pool(state, 30, Console(file=said))
+            read_pool(state, 30)
     assert not state.exists()
 
 
 def test_where_there_is_no_terminal_lines_say_now_and_then_what_is_waited_for(
-    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
 ) -> None:
     monkeypatch.setattr(launcher_module, "TELL_S", 0.5)
-    said = io.StringIO()
     with pytest.raises(EndpointError, match="was not up after 2 s"):
         Launcher(
             [make_spec("wanted", serves="tiny")],
             timeout_s=2,
             grace_s=0.3,
-            console=Console(file=said, width=200),
         ).start()
-    assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said.getvalue())
+    assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said())

@@ -4,7 +4,6 @@ server processes.
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from lab import python_path
 from tests.support.processes import alive, children_of, wait_until
@@ -46,9 +44,7 @@ def launch(
     def launcher(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         port = int(at[models][0].split(":")[2].split("/")[0]) if at else None
         spec = tiny_spec(folder, models, port, serves)
-        return Launcher(
-            [spec], state=folder / "servers.json", grace_s=0.3, console=Console(file=io.StringIO())
-        )
+        return Launcher([spec], state=folder / "servers.json", grace_s=0.3)
 
     return launcher
 
@@ -68,15 +64,12 @@ def first_line(stage: subprocess.Popen[str]) -> str:
 
 
 def test_who_uses_servers_goes_on_with_them_when_their_starter_ends(
-    tmp_path: Path, pids: Path
+    tmp_path: Path, pids: Path, said: Callable[[], str]
 ) -> None:
     record = tmp_path / "servers.json"
-    said = io.StringIO()
     starter = start_stage(tmp_path)
     url = first_line(starter)
-    with shared_servers(
-        record, {"tiny"}, launch(tmp_path), 30, Console(file=said, width=200)
-    ) as urls:
+    with shared_servers(record, {"tiny"}, launch(tmp_path), 30) as urls:
         assert urls == {"tiny": (url,)}
         before = processes(pids)
         assert len(before) == 2
@@ -89,7 +82,7 @@ def test_who_uses_servers_goes_on_with_them_when_their_starter_ends(
         assert first_line(later) == url
         later.communicate(timeout=30)
         assert len(processes(pids)) == 4
-    assert said.getvalue().count("starting them here") == 1
+    assert said().count("starting them here") == 1
     assert not any(map(alive, processes(pids)))
     assert not record.exists()
 
@@ -118,32 +111,26 @@ def test_a_stage_that_ends_while_servers_are_being_started_again_leaves_none(
     starter = start_stage(tmp_path)
     first_line(starter)
     never_up = launch(tmp_path, serves="other")
-    with shared_servers(
-        tmp_path / "servers.json", {"tiny"}, never_up, 30, Console(file=io.StringIO())
-    ):
+    with shared_servers(tmp_path / "servers.json", {"tiny"}, never_up, 30):
         starter.communicate(timeout=30)
         wait_until(lambda: len(processes(pids)) == 4)
     assert not any(map(alive, processes(pids)))
 
 
-def test_servers_that_can_not_be_started_again_are_told_of(tmp_path: Path, pids: Path) -> None:
+def test_servers_that_can_not_be_started_again_are_told_of(
+    tmp_path: Path, pids: Path, said: Callable[[], str]
+) -> None:
     starter = start_stage(tmp_path)
-    said = io.StringIO()
     first_line(starter)
 
     def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
-        return Launcher([spec], console=Console(file=io.StringIO()))
+        return Launcher([spec])
 
-    with shared_servers(
-        tmp_path / "servers.json", {"tiny"}, broken, 30, Console(file=said, width=300)
-    ):
+    with shared_servers(tmp_path / "servers.json", {"tiny"}, broken, 30):
         starter.communicate(timeout=30)
         wait_until(
-            lambda: (
-                "could not be started again: model server tiny ended with status 5"
-                in said.getvalue()
-            )
+            lambda: "could not be started again: model server tiny ended with status 5" in said()
         )
 
 
@@ -177,7 +164,7 @@ def test_a_keeper_starts_servers_once_they_are_wanted_and_for_all_who_want_them(
 def test_why_a_keeper_could_not_start_servers_is_told_to_who_wants_them(tmp_path: Path) -> None:
     def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
-        return Launcher([spec], console=Console(file=io.StringIO()))
+        return Launcher([spec])
 
     record = tmp_path / "servers.json"
     with (

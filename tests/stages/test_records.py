@@ -219,14 +219,14 @@ def test_a_damaged_record_of_servers_names_servers_or_none(
     server = {
         "name": "m",
         "base_url": "http://127.0.0.1:9/v1",
-        "models": ["m"],
+        "model": "m",
         "lists_models": True,
     }
     content = json.dumps({"pid": 1, "servers": [server], "given_up": {}}).encode()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
     found = read_servers(path)
     assert found is None or all(
-        isinstance(s.base_url, str) and isinstance(s.models, list) for s in found.servers
+        isinstance(s.base_url, str) and isinstance(s.model, str) for s in found.servers
     )
 
 

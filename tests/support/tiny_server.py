@@ -36,9 +36,9 @@ MakeSpec = Callable[..., ServerSpec]
 
 
 def tiny_spec(
-    folder: Path, models: str = "tiny", port: int | None = None, serves: str | None = None
+    folder: Path, model: str = "tiny", port: int | None = None, serves: str | None = None
 ) -> ServerSpec:
-    """A server that should serve these models; what it starts is in the folder's `pids`."""
+    """A server that should serve this model; what it starts is in the folder's `pids`."""
     script = folder / "server.py"
     script.write_text(SERVER)
     port = port if port is not None else free_ports(1)[0]
@@ -46,12 +46,10 @@ def tiny_spec(
         sys.executable,
         str(script),
         str(port),
-        serves if serves is not None else models,
+        serves if serves is not None else model,
         str(folder / "pids"),
     )
-    return ServerSpec(
-        models, tuple(models.split(",")), command, {"ADDED": "1"}, port, folder / f"{models}.log"
-    )
+    return ServerSpec(model, model, command, {"ADDED": "1"}, port, folder / f"{model}.log")
 
 
 def processes(pids: Path) -> list[int]:

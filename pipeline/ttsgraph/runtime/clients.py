@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from rich.console import Console
-
 from ttsgraph.agent.base import Chat
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.state import STATE
@@ -47,7 +45,7 @@ from ttsgraph.serving.environment import CONVERT, number_format, vllm_build
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.offline import OfflineClient
-from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.running import read_pool, say
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
 from ttsgraph.settings.profile import Profile
@@ -433,9 +431,7 @@ def prepare_weights(
         return str(weights.hub or weights.path)
     folder = state / "models" / name
     if not (folder / "config.json").exists():
-        Console(stderr=True).print(
-            f"preparing the weights of {name} (once; up to a minute)", highlight=False
-        )
+        say(f"preparing the weights of {name} (once; up to a minute)")
     command = [python, "-P", str(CONVERT), "--out", str(folder)]
     if weights.gguf is None:
         command += ["--package", str(weights.package)]

@@ -31,7 +31,7 @@ from rich.console import Console
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import SECRET_NAME, redact
 from ttsgraph.serving.guard import GRACE_S, end, start
-from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, serves
+from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, say, serves
 from ttsgraph.serving.servers import HOST, ServerSpec, served_models
 
 START_TIMEOUT_S = 300.0
@@ -73,14 +73,12 @@ class Launcher:
         timeout_s: float = START_TIMEOUT_S,
         grace_s: float = GRACE_S,
         max_restarts: int = 3,
-        console: Console | None = None,
     ) -> None:
         self._specs = tuple(specs)
         self._state = state
         self._timeout_s = timeout_s
         self._grace_s = grace_s
         self._max_restarts = max_restarts
-        self._console = console or Console(stderr=True)
         self._running: list[_Running] = []
         self._record: PoolRecord | None = None
         self._stopping = threading.Event()
@@ -89,9 +87,7 @@ class Launcher:
     @property
     def endpoints(self) -> dict[str, tuple[str, ...]]:
         """Model name -> base URLs, one a replica."""
-        return by_model(
-            (model, spec.base_url) for spec in self._specs for model in spec.served_models
-        )
+        return by_model(self._specs)
 
     def start(self) -> Launcher:
         """Start what is missing, and wait until every server answers for its models.
@@ -141,17 +137,15 @@ class Launcher:
     def __exit__(self, *_exception: object) -> None:
         self.stop()
 
-    def _tell(self, line: str) -> None:
-        self._console.print(line, highlight=False)
-
     def _start_all(self) -> None:
         """Start all servers and wait for them, with a progress line."""
         names = ", ".join(server.spec.name for server in self._running)
-        self._tell(f"starting model servers: {names}")
+        say(f"starting model servers: {names}")
         for note in dict.fromkeys(server.spec.note for server in self._running):
             if note:
-                self._tell(f"  {note}")
-        spinner = self._console.status("") if self._console.is_terminal else None
+                say(f"  {note}")
+        console = Console(stderr=True)
+        spinner = console.status("") if console.is_terminal else None
         told = time.monotonic()
         with spinner or contextlib.nullcontext():
             while waiting := [server for server in self._running if not server.up]:
@@ -171,7 +165,7 @@ class Launcher:
                     spinner.update(line)
                 elif time.monotonic() - told > TELL_S:
                     told = time.monotonic()
-                    self._tell(f"  {line}")
+                    say(f"  {line}")
                 time.sleep(0.2)
 
     def _restart_dead(self) -> None:
@@ -198,7 +192,7 @@ class Launcher:
             what = f"not started again after {self._max_restarts} times; see {server.spec.log}"
             if self._record is not None:
                 self._record.give_up(server.spec)
-        self._tell(f"model server {server.spec.name} ended with status {code}; {what}")
+        say(f"model server {server.spec.name} ended with status {code}; {what}")
 
     def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
         server.since = time.monotonic()
@@ -220,9 +214,9 @@ class Launcher:
     def _look(self, server: _Running) -> bool:
         """Whether it answers for its models; said once."""
         spec = server.spec
-        server.up = answers(spec.base_url, spec.served_models, spec.lists_models)
+        server.up = answers(spec)
         if server.up:
-            self._tell(f"  {spec.name} is up after {time.monotonic() - server.since:.0f} s")
+            say(f"  {spec.name} is up after {time.monotonic() - server.since:.0f} s")
         return server.up
 
     def _require_up(self, server: _Running) -> None:
@@ -253,7 +247,7 @@ def _already_up(spec: ServerSpec) -> bool:
     """True when the port already serves the expected models; EndpointError when something else is
     there.
     """
-    if spec.lists_models and serves(spec.base_url, spec.served_models):
+    if spec.lists_models and serves(spec):
         return True
     with socket.socket() as probe:
         probe.settimeout(2.0)
@@ -266,7 +260,7 @@ def _already_up(spec: ServerSpec) -> bool:
         else "does not answer as an OpenAI API"
     )
     raise EndpointError(
-        f"port {spec.port} is taken: expected {', '.join(spec.served_models)} or nothing there, "
+        f"port {spec.port} is taken: expected {spec.model} or nothing there, "
         f"but what listens {there}; stop it or choose another port"
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -34,9 +34,7 @@ class OfflineClient(Client):
     """
 
     def __init__(self, specs: Sequence[ServerSpec], at_once: int) -> None:
-        self._specs: Mapping[str, ServerSpec] = {
-            model: spec for spec in specs for model in spec.served_models
-        }
+        self._specs = {spec.model: spec for spec in specs}
         self._at_once = at_once
         self._waiting: list[Waiting] = []
         self._batch: asyncio.Task[None] | None = None

@@ -47,7 +47,7 @@ class ServerSpec:
     """
 
     name: str
-    served_models: tuple[str, ...]
+    model: str
     command: tuple[str, ...]
     env: Mapping[str, str]
     port: int
@@ -204,7 +204,7 @@ def server_specs(
         specs.append(
             ServerSpec(
                 slot.title,
-                (slot.name,),
+                slot.name,
                 (*command, *hosted.serve.extra_args, *extra),
                 env,
                 slot.port,

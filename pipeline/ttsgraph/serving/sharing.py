@@ -8,7 +8,6 @@ and one of those goes on with them when whoever started them ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import socket
 import threading
 import time
@@ -17,11 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rich.console import Console
-
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.running import LOOK_S, is_kept_up, read_pool
+from ttsgraph.serving.running import LOOK_S, is_kept_up, read_pool, say, take
 
 Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""
@@ -38,7 +35,6 @@ def shared_servers(
     models: Collection[str],
     launch: Launch,
     wait_s: float = 0.0,
-    console: Console | None = None,
 ) -> Iterator[Urls]:
     """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper`
     if there is one, or else here.
@@ -47,10 +43,9 @@ def shared_servers(
     the same addresses: calls wait for them. `wait_s` is as for `read_pool`. Raises EndpointError
     when servers can't be had.
     """
-    console = console or Console(stderr=True)
     ended = threading.Event()
-    with _starting(record, ended, console):
-        up: Urls | None = read_pool(record, wait_s, console) or _from_keeper(record)
+    with _starting(record, ended):
+        up: Urls | None = read_pool(record, wait_s) or _from_keeper(record)
         if up is None or not set(models) <= set(up):
             up = None
             started = launch({}).start()
@@ -61,7 +56,7 @@ def shared_servers(
             started.stop()
         return
     needed = {model: urls for model, urls in up.items() if model in models}
-    successor = _Successor(record, needed, launch, ended, console)
+    successor = _Successor(record, needed, launch, ended)
     successor.start()
     try:
         yield up
@@ -105,8 +100,7 @@ class Keeper(_Starter):
     def __enter__(self) -> Keeper:
         self._place.parent.mkdir(parents=True, exist_ok=True)
         self._held = self._place.open("a", encoding="utf-8")
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if take(self._held):
             self._held.truncate(0)
             self._wanted.unlink(missing_ok=True)
             self.start()
@@ -146,47 +140,34 @@ def _from_keeper(record: Path) -> Urls | None:
 
 def _is_held(place: Path) -> bool:
     """Whether a process holds the lock on a file, which ends with it."""
-    try:
-        with place.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+    with contextlib.suppress(FileNotFoundError), place.open() as file:
+        return not take(file, shared=True)
     return False
 
 
 class _Successor(_Starter):
     """Starts the servers that are used here, should whoever started them end first."""
 
-    def __init__(
-        self, record: Path, urls: Urls, launch: Launch, ended: threading.Event, console: Console
-    ) -> None:
+    def __init__(self, record: Path, urls: Urls, launch: Launch, ended: threading.Event) -> None:
         super().__init__(launch, ended)
         self._record = record
         self._urls = urls
-        self._console = console
 
     def run(self) -> None:
         """Look until the end, or until the servers are started here."""
         while not self._ended.wait(LOOK_S):
             if self._looked_after():
                 continue
-            with _starting(self._record, self._ended, self._console):
+            with _starting(self._record, self._ended):
                 if self._ended.is_set() or self._looked_after():
                     continue
-                self._console.print(
-                    "whoever started the model servers has ended; starting them here",
-                    highlight=False,
-                )
+                say("whoever started the model servers has ended; starting them here")
                 try:
                     self._launcher = self._launch(self._urls)
                     self._launcher.start()
                 except InputError as error:
                     if not self._ended.is_set():
-                        self._console.print(
-                            f"model servers could not be started again: {error}", highlight=False
-                        )
+                        say(f"model servers could not be started again: {error}")
                 return
 
     def _looked_after(self) -> bool:
@@ -197,24 +178,15 @@ class _Successor(_Starter):
 
 
 @contextmanager
-def _starting(record: Path, ended: threading.Event, console: Console) -> Iterator[None]:
-    """Hold the lock under which servers are looked for and started, so that two processes don't
-    both; not once `ended` is set.
-    """
+def _starting(record: Path, ended: threading.Event) -> Iterator[None]:
+    """Hold the lock under which servers are looked for and started; not once `ended` is set."""
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.with_suffix(".lock").open("w") as lock:
         told = False
-        while not ended.is_set():
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    console.print(
-                        "waiting for model servers that another process is starting",
-                        highlight=False,
-                    )
-                told = True
+        while not ended.is_set() and not take(lock):
+            if not told:
+                say("waiting for model servers that another process is starting")
+            told = True
             ended.wait(LOOK_S)
         yield
 
