@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,14 +28,11 @@ from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 
 REFUSED_KEY = (401, 403)
-UNKNOWN_MODEL = (404,)
 REFUSED_REQUEST = (400, 413, 422)
 REFUSED_FORM = (400, 422)
 FIRST_WAIT_S = 0.5
 FORMS = ("schema", "object", "text")
-"""Ways to ask for an answer's form, from strict to none: a JSON schema, any JSON object, the prompt
-alone.
-"""
+"""Ways to ask for an answer's form: a JSON schema, any JSON object, the prompt alone."""
 
 
 class AgentClient(Client):
@@ -58,9 +56,7 @@ class AgentClient(Client):
         )
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises CallFailed, and EndpointError for what the user has to
-        mend.
-        """
+        """Answer one request. Raises CallFailed, or EndpointError for what the user has to mend."""
         where = f"agent {request.model} at {self._url}"
         while True:
             try:
@@ -80,9 +76,7 @@ class AgentClient(Client):
                     raise CallFailed(f"agent {failure}") from None
 
     def _sent(self, request: Request) -> Request:
-        """The request with the form that its answer is to have, and without what few agents
-        take.
-        """
+        """The request with the form that its answer is to have, without what few agents take."""
         form: dict[str, Any] | None = None
         if request.schema is not None and FORMS[self._form] == "object":
             form = {"type": "json_object"}
@@ -103,7 +97,7 @@ class AgentClient(Client):
                 f"refuses a request without a key (HTTP {status}); agent.api_key_env names its"
                 " variable"
             )
-        if status in UNKNOWN_MODEL:
+        if status == 404:
             return f"has no such model or no /chat/completions (HTTP {status})"
         if status in REFUSED_REQUEST:
             return (
@@ -126,14 +120,11 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     good.
     """
     loop = asyncio.get_running_loop()
+    loops_thread = threading.get_ident()
     sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
 
     def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
+        if threading.get_ident() == loops_thread:
             raise TTSGraphError(
                 "expected the agent in a worker thread (asyncio.to_thread), found it on the event"
                 " loop"

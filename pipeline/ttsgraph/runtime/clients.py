@@ -11,15 +11,8 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +34,7 @@ from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, 
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.environment import CONVERT, number_format, vllm_build
+from ttsgraph.serving.environment import number_format, run_serving, vllm_build
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.offline import OfflineClient
@@ -63,7 +56,9 @@ class LazyClient(Client):
     call, and closed with this one. A failure to open it is that of every call.
     """
 
-    def __init__(self, open_inner: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
+    def __init__(
+        self, open_inner: Callable[[], contextlib.AbstractAsyncContextManager[Client]]
+    ) -> None:
         self._open = open_inner
         self._held = AsyncExitStack()
         self._opening: asyncio.Task[Client] | None = None
@@ -135,23 +130,15 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
-        async with connect(
-            profile,
-            urls,
-            retries,
-            FailurePolicy(engine.concurrency, down_s, engine.max_failed),
-            state,
-        ) as client:
+        policy = FailurePolicy(engine.concurrency, down_s, engine.max_failed)
+        async with connect(profile, urls, retries, policy, state) as client:
             yield DrawingClient(client, engine.draws) if engine.draws > 1 else client
 
 
-@asynccontextmanager
-async def _offline(profile: Profile, state: Path) -> AsyncIterator[Client]:
+def _offline(profile: Profile, state: Path) -> contextlib.AbstractAsyncContextManager[Client]:
     """A client without servers."""
-    async with contextlib.aclosing(
-        OfflineClient(local_specs(profile, state), profile.engine.concurrency)
-    ) as client:
-        yield client
+    client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
+    return contextlib.aclosing(client)
 
 
 @asynccontextmanager
@@ -180,9 +167,7 @@ async def connect(
 
 
 def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
-    """The call cache that all runs of this project share, bounded as the profile says; a folder
-    where it names one.
-    """
+    """The call cache of this project, or of the folder that the profile names; bounded."""
     most = int(profile.engine.cache_gib * GIB)
     folder = profile.workers.store
     return CallCache(state / "calls", most) if folder is None else SharedCallCache(folder, most)
@@ -231,18 +216,15 @@ async def open_agent(
 def running_servers(
     profile: Profile, state: Path = STATE
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not
-    up, and stops it.
-    """
+    """Model -> base URLs of local servers, if any. Starts what is not up, and stops it."""
     if profile.elsewhere:
         yield from _of_plugin(profile, state)
         return
     if not profile.hosted:
         yield {}
         return
-    with shared_servers(
-        state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s
-    ) as urls:
+    launch = partial(_launcher, profile, state)
+    with shared_servers(state / RECORD, profile.hosted, launch, profile.engine.startup_s) as urls:
         yield {name: urls[name] for name in profile.hosted}
 
 
@@ -257,20 +239,21 @@ def _of_plugin(profile: Profile, state: Path) -> Iterator[Mapping[str, tuple[str
         yield {name: tuple(urls[name]) for name in models}
 
 
-def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
-    """Local servers for other processes, started once one of them makes a call that is not in the
-    cache, and stopped at the end.
-    """
+def servers_on_demand(
+    profile: Profile, state: Path = STATE
+) -> contextlib.AbstractContextManager[object]:
+    """Local servers for other processes, started once one asks what is not in the cache."""
     if not profile.hosted:
         return contextlib.nullcontext()
     return Keeper(state / RECORD, partial(_launcher, profile, state))
 
 
 def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
-    engine = profile.engine
-    specs = local_specs(profile, state, at)
     return Launcher(
-        specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts
+        local_specs(profile, state, at),
+        state=state / RECORD,
+        timeout_s=profile.engine.startup_s,
+        max_restarts=profile.engine.max_restarts,
     )
 
 
@@ -311,9 +294,7 @@ def local_specs(
 
 
 def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
-    """`serving_facts` of the machine on which calls that are replayed here were made; None where
-    none are replayed.
-    """
+    """`serving_facts` where the calls that are replayed here were made; None without any."""
     if not (state / REPLAY).exists():
         return None
     return read_engine(state / ENGINE)
@@ -342,9 +323,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> Hosted:
-    """What a server of this model needs; its weights are made ready. Raises as
-    `prepare_weights`.
-    """
+    """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     return Hosted(
         prepare_weights(name, model, state, python),
@@ -357,46 +336,35 @@ def hosted(
 def endpoints(
     profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
 ) -> dict[str, Endpoint]:
-    """Where each model of the pool is served. Raises SettingsError for a model that is neither
-    local nor has a base_url.
-    """
+    """Where each model is served. Raises SettingsError for one without a server or base_url."""
     found = {}
     engine = profile.engine
     vllm = engine.kind == "vllm"
     seeds = vllm and bool(local) and vllm_build(engine.python).seeds
     for name, model in profile.pool.items():
-        if name in local and engine.kind in ENGINES:
-            found[name] = replace(
-                endpoint_of(name, model, engine.seeds), base_urls=local[name], local=True
-            )
-        elif name in local:
-            # A server of transformers goes by what it was started with, and by no other name.
-            served_as = (
-                name if vllm else hosted(name, model, state, engine.python).source_at_revision
-            )
-            found[name] = replace(
-                endpoint_of(name, model, seeds),
-                base_urls=local[name],
-                served_as=served_as,
-                lists_models=vllm,
-                local=True,
-            )
+        found[name] = endpoint_of(name, model, engine.seeds)
+        if name in local:
+            found[name] = replace(found[name], base_urls=local[name], local=True)
+            if vllm:
+                found[name] = replace(found[name], served_as=name, seeds=seeds, lists_models=True)
+            elif engine.kind not in ENGINES:
+                # A server of transformers goes by what it was started with, by no other name.
+                source = hosted(name, model, state, engine.python).source_at_revision
+                found[name] = replace(
+                    found[name], served_as=source, seeds=False, lists_models=False
+                )
         elif not model.base_urls:
             raise SettingsError(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"
                 " (vllm); found neither"
             )
-        else:
-            found[name] = endpoint_of(name, model, engine.seeds)
     for name, model in profile.judges.items():
         found[name] = endpoint_of(name.removeprefix(JUDGE), model, engine.seeds)
     return found
 
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
-    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile
-    says.
-    """
+    """Where a model with a base_url is reached, and how it is asked as far as its profile says."""
     from ttsgraph.endpoints.openai_client import Endpoint
 
     return Endpoint(
@@ -432,23 +400,15 @@ def prepare_weights(
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         say(f"preparing the weights of {name} (once; up to a minute)")
-    command = [python, "-P", str(CONVERT), "--out", str(folder)]
+    command = ["convert.py", "--out", str(folder)]
     if weights.gguf is None:
         command += ["--package", str(weights.package)]
     else:
         given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
         command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
         command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise EndpointError(
-            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
-        ) from None
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")
-    revision = json.loads(done.stdout.strip().splitlines()[-1])["revision"]
+    found = run_serving(python, command, f"weights of {name}: ")
+    revision = json.loads(found[-1])["revision"]
     if model.revision != revision:
         raise EndpointError(
             f"weights of {name}: expected revision {model.revision} (the profile's), found"
@@ -464,22 +424,14 @@ async def ask_graph(
     task: str,
     shots: Sequence[Question] = (),
 ) -> NodeAnswer:
-    """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped
-    when a call failed for good.
-    """
+    """The graph's answer, with these examples. Raises RunStopped when a call failed for good."""
     settings = profile.task(task)
     prompt = settings.prompt.prompt(settings.task, shots)
+    sampling = settings.sampling.sampling()
+    asked = Question("asked", question, "")
+    pool = profile.model_pool(task)
     async with open_client(profile) as client:
-        asked = Question("asked", question, "")
-        answer = await run_graph(
-            graph,
-            asked,
-            settings.task,
-            prompt,
-            settings.sampling.sampling(),
-            profile.model_pool(task),
-            client,
-        )
+        answer = await run_graph(graph, asked, settings.task, prompt, sampling, pool, client)
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")
     return answer

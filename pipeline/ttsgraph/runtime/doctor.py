@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,14 @@ from ttsgraph.base.state import STATE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.reach import Finding as Finding
 from ttsgraph.runtime.reach import finding, reach
-from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import USABLE, Need, hub_home, needs_of, weights_folder
+from ttsgraph.serving.environment import number_format, run_serving, vllm_build
+from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import CodeTask
 from ttsgraph.tasks.programs import missing_layers
-from ttsgraph.tasks.sources import SourcePart
 
-GIB = 2**30
 BYTES_PER_PARAMETER = 2
 """Weights are kept, and served on GPUs, as bfloat16."""
 
@@ -37,9 +34,7 @@ TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0
 """How far a profile's facts may be from those of the weights, as shares."""
 
 SERVER_GIB = 2.0
-"""What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache
-for a few prompts.
-"""
+"""Of a server on the CPU beside its weights: activations, runtime, a cache for few prompts."""
 
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
@@ -102,12 +97,8 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         yield from _gpus(profile, state, gpu_memory_gib())
         return
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        yield Finding(
-            "memory",
-            False,
-            f"unknown for {', '.join(unsized)}",
-            "give their parameters (total) in the profile's pool",
-        )
+        advice = "give their parameters (total) in the profile's pool"
+        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
     dtype = number_format(profile.engine.dtype, profile.engine.python, state)
     size = 2 if dtype.name == "float32" else 1
@@ -116,18 +107,13 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         for model in profile.hosted.values()
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    yield finding(
-        "memory",
-        replicas <= total,
-        f"{total:.0f} GiB, servers need about {replicas:.0f}",
-        "take models out of the pool, or serve some elsewhere (base_url)",
-    )
+    found = f"{total:.0f} GiB, servers need about {replicas:.0f}"
+    advice = "take models out of the pool, or serve some elsewhere (base_url)"
+    yield finding("memory", replicas <= total, found, advice)
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of
-    each.
-    """
+    """Each server on its GPU's memory by vLLM's arithmetic, then each GPU; `gpus` are GiB."""
     models = {}
     for name, model in profile.hosted.items():
         needs = needs_of(name, model, profile.engine, state)
@@ -239,15 +225,12 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """The profile's facts, from which budgets follow, against the configurations of the weights
-    that are here.
-    """
-    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
-    here = {
-        name: folder
-        for name, folder in folders.items()
-        if folder is not None and (folder / "config.json").exists()
-    }
+    """The profile's facts against the configurations of the weights that are here."""
+    here = {}
+    for name, model in profile.hosted.items():
+        folder = weights_folder(name, model, state)
+        if folder is not None and (folder / "config.json").exists():
+            here[name] = folder
     if not here or not Path(python).exists():
         return
     counted = count_parameters(list(here.values()), python)
@@ -261,19 +244,9 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
     """Layers, hidden, total and non_embedding of each configuration, counted in the serve
     environment. Raises EndpointError when that fails.
     """
-    command = [
-        python,
-        "-P",
-        str(Path(__file__).parents[1] / "serving" / "count_parameters.py"),
-        *map(str, paths),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise EndpointError(
-            "counting parameters failed:"
-            f" {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-        )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    command = ["count_parameters.py", *map(str, paths)]
+    found = run_serving(python, command, "counting parameters failed: ")
+    return [json.loads(line) for line in found]
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
@@ -301,23 +274,21 @@ def _sources(profile: Profile) -> Iterator[Finding]:
     for task, settings in profile.tasks.items():
         source = settings.source
         for part in source.parts if source.kind == "mixture" else (source,):
-            yield from _source(task, part)
-
-
-def _source(task: str, source: SourcePart) -> Iterator[Finding]:
-    if source.kind == "jsonl":
-        ok = source.path.exists()
-        advice = "put the file there, or correct source.path"
-        yield finding(f"questions of {task}", ok, str(source.path), advice)
-    elif source.kind == "hf":
-        folder = hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
-        ok = folder.exists()
-        found = str(folder) if ok else "not in the hub's cache here"
-        advice = (
-            "the sample stage fetches it, given a network; or `hf download --repo-type dataset"
-            f" {source.path}`"
-        )
-        yield finding(f"questions of {task}", ok, found, advice)
+            if part.kind == "jsonl":
+                found = str(part.path)
+                ok = part.path.exists()
+                advice = "put the file there, or correct source.path"
+            elif part.kind == "hf":
+                folder = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
+                ok = folder.exists()
+                found = str(folder) if ok else "not in the hub's cache here"
+                advice = (
+                    "the sample stage fetches it, given a network; or `hf download --repo-type"
+                    f" dataset {part.path}`"
+                )
+            else:
+                continue
+            yield finding(f"questions of {task}", ok, found, advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:

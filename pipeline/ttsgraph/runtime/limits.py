@@ -41,9 +41,7 @@ from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
-"""Share of a limit that is noted beyond what may have been spent: no more than that is lost by a
-crash.
-"""
+"""Share of a limit noted beyond what may be spent: a crash loses no more than that."""
 
 ROUNDING = 1e-9
 OVERHEAD_TOKENS = 64
@@ -66,9 +64,7 @@ class _Noted(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A file that says what the search of this identity has spent; another search begins with
-    nothing.
-    """
+    """The file of what one search has spent; one of another identity begins with nothing."""
 
     path: Path
     identity: str
@@ -183,9 +179,7 @@ class Meter:
         self._admit()
 
     def lost(self, most: Spent) -> None:
-        """An attempt of a call failed that may be charged for. Raises LimitReached where another
-        one does not fit.
-        """
+        """A failed attempt may be charged for. Raises LimitReached where no other one fits."""
         self.add(most)
         if not self._fits(NO_SPENDING):
             raise self.stop(most)
@@ -270,9 +264,7 @@ class Meter:
         )
 
     def stop(self, most: Spent = NO_SPENDING) -> LimitReached:
-        """The error that says which limit was reached, or that a call which may take so much does
-        not fit in what is left.
-        """
+        """The error that says which limit was reached, or that a call of so much does not fit."""
         spent = asdict(self.spent)
         more = asdict(most)
         reached = [
@@ -288,9 +280,7 @@ class Meter:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Ends the block when the time is up: raises LimitReached, as it does before the block when
-        a limit was reached earlier.
-        """
+        """Ends the block when the time is up. Raises LimitReached then, or where one is reached."""
         if self.over:
             raise self.stop()
         left = None if self.limits.wall_s is None else self.limits.wall_s - self.spent.wall_s
@@ -314,17 +304,13 @@ class _Charge(Charge):
         self._price = price
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Count the attempt, in full where its tokens are not told. Raises LimitReached where
-        another one does not fit.
-        """
+        """Count the attempt, in full where its tokens are not told. Raises as `Meter.lost`."""
         told = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
         self._meter.lost(told or self._most)
 
 
 class MeteredClient(Wrapper):
-    """Pays for each call of another client, and starts none whose worst case does not fit in what
-    is left.
-    """
+    """Pays for each call of a client, and starts none whose worst case does not fit."""
 
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner)
@@ -333,9 +319,7 @@ class MeteredClient(Wrapper):
         self._most_per_byte: dict[str, float] = {}
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The completion, or what to await for it. Raises LimitReached, here or when awaited,
-        instead of making a call beyond a limit.
-        """
+        """The completion, or what to await for it. Raises LimitReached instead of calling."""
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
             return Deferred(partial(self._wait, request, found))
@@ -369,8 +353,7 @@ class MeteredClient(Wrapper):
         told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
         known = self._most_per_byte.get(request.model, 0.0)
         self._most_per_byte[request.model] = max(known, min(1.0, told))
-        price = self._pool[request.model].price.of(completion)
-        self._meter.pay(completion, price)
+        self._meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
 
 
@@ -387,9 +370,7 @@ def _bytes_of(request: Request) -> int:
 
 
 def metered(speak: Chat, meter: Meter) -> Chat:
-    """A way to an agent's model that pays for each answer, and asks nothing once a limit is
-    reached.
-    """
+    """A way to an agent's model that pays for each answer, and asks nothing past a limit."""
 
     def paying(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
         if meter.over:

@@ -18,7 +18,7 @@ from ttsgraph.endpoints.learning import refusal_of, said_in
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import reason_of
 from ttsgraph.endpoints.wire import probe
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.pool.spec import ModelSpec
 from ttsgraph.runtime.clients import endpoint_of
@@ -42,9 +42,7 @@ _NO_MODEL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing a profile needs: whether it is there, what was found, and what to do about it if
-    not.
-    """
+    """One thing a profile needs: whether it is there, what was found, and what to do if not."""
 
     subject: str
     ok: bool
@@ -58,9 +56,7 @@ def finding(subject: str, ok: bool, found: str, advice: str) -> Finding:
 
 
 def reach(profile: Profile, state: Path) -> list[Finding]:
-    """Ask every model that has a base_url, at each of its URLs, and the agent's model; what they
-    refuse is kept for later runs.
-    """
+    """Ask each model at each base_url, and the agent's; what they refuse is kept for runs."""
     return asyncio.run(_reach_all(profile, state))
 
 
@@ -71,25 +67,15 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
         model = profile.pool[spec.model]
         if _asks_otherwise(spec):
             endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
-            calls += [
-                _reach(
-                    f"model {spec.name}", endpoint, url, _request(profile, spec), profile, habits
-                )
-                for url in model.base_urls
-            ]
+            request = _request(profile, spec)
+            for url in model.base_urls:
+                at = replace(endpoint, base_urls=(url,))
+                calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
     agent = profile.agent
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
         endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
-        calls.append(
-            _reach(
-                f"agent {agent.model}",
-                endpoint,
-                agent.base_url,
-                probe(agent.model),
-                profile,
-                Habits(),
-            )
-        )
+        asked = probe(agent.model)
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, Habits()))
     return list(await asyncio.gather(*calls))
 
 
@@ -123,24 +109,19 @@ def _request(profile: Profile, spec: ModelSpec) -> Request:
 
 
 async def _reach(
-    subject: str, endpoint: Endpoint, url: str, request: Request, profile: Profile, habits: Habits
+    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: Habits
 ) -> Finding:
-    at = replace(endpoint, base_urls=(url,))
     try:
         retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
-        client = OpenAIClient({request.model: at}, retries, FailurePolicy(), habits)
+        client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
     except EndpointError as error:  # a key that is not set, or can't be sent
         return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
     try:
         async with asyncio.timeout(retries.timeout_s):
-            return await _asked(subject, client, at, request)
+            return await _asked(subject, client, endpoint, request)
     except TimeoutError:
-        return Finding(
-            subject,
-            False,
-            f"{url} does not answer within {retries.timeout_s:g} s",
-            "see what its server does",
-        )
+        found = f"{endpoint.base_urls[0]} does not answer within {retries.timeout_s:g} s"
+        return Finding(subject, False, found, "see what its server does")
     finally:
         await client.aclose()
 
@@ -157,27 +138,18 @@ async def _asked(
     client.keep(request)
     listed = await _listed(client, url, request.model)
     seconds = time.monotonic() - started
-    found = f"{url} answers"
-    if (
-        listed
-        and endpoint.lists_models
-        and not {endpoint.served_as, f"{endpoint.served_as}:latest"} & listed
-    ):
-        found += f", but it does not list {endpoint.served_as!r} ({_names(listed)})"
-        return Finding(
-            subject, False, found, "correct served_as, or say `listed: false` if this name is right"
-        )
+    names = {endpoint.served_as, f"{endpoint.served_as}:latest"}
+    if listed and endpoint.lists_models and not names & listed:
+        found = f"{url} answers, but it does not list {endpoint.served_as!r} ({_names(listed)})"
+        advice = "correct served_as, or say `listed: false` if this name is right"
+        return Finding(subject, False, found, advice)
     how = client.manner(request).words
-    return Finding(
-        subject,
-        True,
-        f"{found} after {seconds:.1f} s, {_tokens(answer)}{f'; asked {how}' if how else ''}",
-    )
-
-
-def _tokens(answer: Completion) -> str:
-    thought = f", {answer.reasoning_tokens} of them reasoning" if answer.reasoning_tokens else ""
-    return f"{answer.prompt_tokens} tokens read and {answer.completion_tokens} written{thought}"
+    asked = f"; asked {how}" if how else ""
+    tokens = f"{answer.prompt_tokens} tokens read and {answer.completion_tokens} written"
+    if answer.reasoning_tokens:
+        tokens += f", {answer.reasoning_tokens} of them reasoning"
+    found = f"{url} answers after {seconds:.1f} s, {tokens}{asked}"
+    return Finding(subject, True, found)
 
 
 async def _why(
@@ -189,44 +161,31 @@ async def _why(
     words = f" ({said})" if said else ""
     if not isinstance(error, openai.APIStatusError):
         if isinstance(error, openai.APIConnectionError):
-            return (
-                f"no server at {url}: the connection is refused or broken",
-                "start the server, or correct base_url",
-            )
-        return (
-            f"{url} answers, but not as an OpenAI-compatible server: {reason_of(error)}",
-            "correct base_url; it mostly ends in /v1",
-        )
+            found = f"no server at {url}: the connection is refused or broken"
+            return found, "start the server, or correct base_url"
+        found = f"{url} answers, but not as an OpenAI-compatible server: {reason_of(error)}"
+        return found, "correct base_url; it mostly ends in /v1"
     status = error.status_code
+    found = f"{url} can't answer now"
+    advice = "try again later"
     if status in (401, 403):
         named = endpoint.api_key_env
-        key = f"the key in {named}" if named else "a request without a key"
-        return (
-            f"{url} refuses {key}: HTTP {status}{words}",
-            f"correct {named}" if named else "name the key's variable: api_key_env",
-        )
-    if status in (400, 404, 422) and _NO_MODEL.search(said):
+        found = f"{url} refuses {f'the key in {named}' if named else 'a request without a key'}"
+        advice = f"correct {named}" if named else "name the key's variable: api_key_env"
+    elif status in (400, 404, 422) and _NO_MODEL.search(said):
         names = _names(await _listed(client, url, model) or set())
-        return (
-            f"{url} has no model {endpoint.served_as!r}: HTTP {status}{words}",
-            f"correct served_as; the server has {names}",
-        )
-    if status in (404, 405) or 300 <= status < 400:
-        return (
-            f"nothing at {url}/chat/completions: HTTP {status}{words}",
-            "correct base_url; it mostly ends in /v1",
-        )
-    if status == 402 or (status == 429 and "quota" in said.lower()):
-        return (
-            f"{url} wants to be paid first: HTTP {status}{words}",
-            "see the account that the key is of",
-        )
-    if refusal_of(error) is not None:
-        return (
-            f"{url} refuses the request: HTTP {status}{words}",
-            "see left_out, tokens_key and extra_body in docs/own-models.md",
-        )
-    return f"{url} can't answer now: HTTP {status}{words}", "try again later"
+        found = f"{url} has no model {endpoint.served_as!r}"
+        advice = f"correct served_as; the server has {names}"
+    elif status in (404, 405) or 300 <= status < 400:
+        found = f"nothing at {url}/chat/completions"
+        advice = "correct base_url; it mostly ends in /v1"
+    elif status == 402 or (status == 429 and "quota" in said.lower()):
+        found = f"{url} wants to be paid first"
+        advice = "see the account that the key is of"
+    elif refusal_of(error) is not None:
+        found = f"{url} refuses the request"
+        advice = "see left_out, tokens_key and extra_body in docs/own-models.md"
+    return f"{found}: HTTP {status}{words}", advice
 
 
 async def _listed(client: OpenAIClient, url: str, model: str) -> set[str] | None:

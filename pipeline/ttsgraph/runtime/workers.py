@@ -17,7 +17,6 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -62,9 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece: graphs (as JSON), each with the questions it is to answer, and what may be spent on
-    them.
-    """
+    """A piece: graphs (as JSON) with the questions each is to answer, and what may be spent."""
 
     order: Order
     jobs: tuple[tuple[str, tuple[Question, ...]], ...]
@@ -73,9 +70,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a piece: an outcome per question of each job, what was spent, and the calls
-    used; or why the worker stopped.
-    """
+    """An outcome per question of each job, what was spent and called; or why it stopped."""
 
     outcomes: tuple[tuple[Graded, ...], ...]
     spent: Spent
@@ -88,18 +83,13 @@ Carry = Callable[[Work], Awaitable[Done]]
 
 
 def order_of(
-    profile: Profile,
-    task: str,
-    shots: Sequence[Question],
-    state: Path,
-    grade_nodes: bool = False,
+    profile: Profile, task: str, shots: Sequence[Question], state: Path, grade_nodes: bool = False
 ) -> Order:
     """What the workers of this search are told; with `grade_nodes` to grade every node's answer."""
-    examples = json.dumps([asdict(shot) for shot in shots])
     return Order(
         profile.model_dump_json(exclude_none=True),
         task,
-        examples,
+        json.dumps([asdict(shot) for shot in shots]),
         str(state.resolve()),
         code_digest(),
         grade_nodes,
@@ -122,12 +112,14 @@ def environment_for(
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     if isinstance(grader, RememberingTask):
         grader = grader.remembering(Verdicts(STATE / "verdicts.db"))
-    prompt = settings.prompt.prompt(grader, shots)
-    sampling = settings.sampling.sampling()
-    unscored = profile.engine.max_unscored
-    waves = profile.budget.wave
     return Environment(
-        grader, prompt, sampling, profile.model_pool(task), client, unscored, waves=waves
+        grader,
+        settings.prompt.prompt(grader, shots),
+        settings.sampling.sampling(),
+        profile.model_pool(task),
+        client,
+        profile.engine.max_unscored,
+        waves=profile.budget.wave,
     )
 
 
@@ -168,12 +160,8 @@ class SpreadEnvironment:
         async def one(piece: Piece) -> None:
             if self._meter.over:
                 raise self._meter.stop()
-            work = Work(
-                self._order,
-                tuple((jobs[k][0].to_json(), questions) for k, questions in piece),
-                self._meter.left,
-            )
-            result = await self._carry(work)
+            given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
+            result = await self._carry(Work(self._order, given, self._meter.left))
             self._meter.add(result.spent)
             self._recorder.update(result.calls)
             if result.failure is not None:
@@ -196,9 +184,7 @@ Piece = tuple[tuple[int, tuple[Question, ...]], ...]
 
 
 def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
-    """At most so many pieces of equally many questions, every graph that answers a question in the
-    question's piece.
-    """
+    """At most so many equal pieces; all graphs that answer a question are in one piece."""
     order = {question.id: None for _, questions in jobs for question in questions}
     turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
     pieces: list[list[tuple[int, tuple[Question, ...]]]] = [[] for _ in set(turn.values())]
@@ -219,10 +205,8 @@ class Worker:
         profile = Profile.model_validate_json(order.profile)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
-        self._open = AsyncExitStack()
-        self._client = self._run(
-            self._open.enter_async_context(open_client(profile, Path(order.state)))
-        )
+        self._opened = open_client(profile, Path(order.state))  # until the process ends
+        self._client = self._run(self._opened.__aenter__())
         shots = [Question(**shot) for shot in json.loads(order.shots)]
         environment = environment_for(profile, order.task, self._client, shots)
         self._environment = environment.with_node_grades() if order.grade_nodes else environment
@@ -250,11 +234,6 @@ class Worker:
             return Done((), meter.spent, error, recorder.calls)
         return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
 
-    def close(self) -> None:
-        """Close the client and end the thread."""
-        self._run(self._open.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-
 
 _opening = threading.Lock()
 """Pieces come in threads of their own; what they share is made once. Nor can Python before 3.11.8
@@ -273,9 +252,7 @@ def _worker(order: Order) -> Worker:
 
 
 def work_on(work: Work) -> Done:
-    """Do a piece in this process. What stops it is part of the result, as what was spent until then
-    counts.
-    """
+    """Do a piece in this process. What stops it is in the result: what was spent counts."""
     try:
         with _opening:
             worker = _worker(work.order)

@@ -1,7 +1,7 @@
 """Count a model's parameters from its configuration alone. Runs in the serve environment, which has
 transformers and torch.
 
-    python facts.py FOLDER_OR_CONFIG_JSON [...]
+    python count_parameters.py FOLDER_OR_CONFIG_JSON [...]
 
 Prints one JSON object a model: layers, hidden, total and non_embedding. No weights are read or
 made: the model is built on torch's meta device, where tensors have shapes only.
@@ -16,9 +16,7 @@ from pathlib import Path
 
 
 def facts(path: Path) -> dict[str, int]:
-    """Layers, hidden size and parameter counts; `non_embedding` leaves out the input embeddings and
-    an untied output head.
-    """
+    """Layers, hidden size, parameters, and those that are neither input embeddings nor head."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,11 +20,6 @@ from ttsgraph.base.files import keep, kept
 from ttsgraph.base.state import STATE
 
 SERVE_PYTHON = ".venv-serve/bin/python"
-CONVERT = Path(__file__).with_name("convert.py")
-"""Makes weights that ship in a Python package a folder for the server; for the serve environment's
-Python.
-"""
-
 _ASK = """
 import importlib.metadata as metadata, json
 there = [(d.metadata["Name"], d.version) for d in metadata.distributions()]
@@ -47,18 +43,37 @@ class Build:
 
 
 def installed(python: str = SERVE_PYTHON) -> dict[str, str]:
-    """Distribution name -> version in the serve environment. Raises EndpointError when there is
-    none.
-    """
+    """Distribution -> version in the serve environment. Raises EndpointError without one."""
     try:
         done = subprocess.run(
             [python, "-I", "-c", _ASK], capture_output=True, text=True, check=True
         )
         return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
     except (OSError, subprocess.CalledProcessError, ValueError):
-        raise EndpointError(
-            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
-        ) from None
+        raise _no_environment(python) from None
+
+
+def run_serving(python: str, command: Sequence[str], failed: str) -> list[str]:
+    """The lines that a program of this folder prints in the serve environment. Raises
+    EndpointError when that is not there, or with the program's last words after `failed`.
+    """
+    program = str(Path(__file__).with_name(command[0]))
+    try:
+        done = subprocess.run(
+            [python, "-P", program, *command[1:]], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise _no_environment(python) from None
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise EndpointError(f"{failed}{words.removeprefix('convert: ')}")
+    return done.stdout.strip().splitlines()
+
+
+def _no_environment(python: str) -> EndpointError:
+    return EndpointError(
+        f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+    )
 
 
 def vllm_build(python: str = SERVE_PYTHON) -> Build:

@@ -89,9 +89,7 @@ def _stop_tree(grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it ends, standard input ends, or a signal asks to stop; returns its
-    exit status.
-    """
+    """Run the command until it, or standard input, ends or a signal comes; its exit status."""
     grace_s = float(arguments[0])
     command = list(arguments[1:])
     asked: list[int] = []
@@ -122,9 +120,7 @@ def start(
     grace_s: float = GRACE_S,
     mode: Literal["wb", "ab"] = "wb",
 ) -> subprocess.Popen[bytes]:
-    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only
-    through `end`.
-    """
+    """Start a command under its guard, in its own session: Ctrl-C ends it through `end` alone."""
     guard = (sys.executable, "-I", str(Path(__file__)), str(grace_s))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open(mode) as file:
@@ -139,9 +135,7 @@ def start(
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop guards with all that they guard, all at once; those that ended already are no
-    trouble.
-    """
+    """Stop guards with all that they guard, all at once, also where some ended already."""
     for guard in guards:
         with contextlib.suppress(ProcessLookupError):
             guard.send_signal(signal.SIGTERM)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -31,8 +30,8 @@ from rich.console import Console
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import SECRET_NAME, redact
 from ttsgraph.serving.guard import GRACE_S, end, start
-from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, say, serves
-from ttsgraph.serving.servers import HOST, ServerSpec, served_models
+from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, listens, say, serves
+from ttsgraph.serving.servers import ServerSpec, served_models
 
 START_TIMEOUT_S = 300.0
 WATCH_S = 0.5
@@ -44,9 +43,7 @@ LOG_TAIL_LINES = 15
 
 @dataclass
 class _Running:
-    """A server of this launcher: its guard, if it has been started, and when that was (monotonic
-    seconds).
-    """
+    """A server, its guard if it has been started, and when that was (monotonic seconds)."""
 
     spec: ServerSpec
     guard: subprocess.Popen[bytes] | None = None
@@ -118,9 +115,7 @@ class Launcher:
         return self
 
     def stop(self) -> None:
-        """End every process this launcher started and forget the recorded pool; safe to call
-        again.
-        """
+        """End every process started here and forget the recorded pool; safe to call again."""
         atexit.unregister(self.stop)
         self._stopping.set()
         if self._watch is not None:
@@ -169,9 +164,7 @@ class Launcher:
                 time.sleep(0.2)
 
     def _restart_dead(self) -> None:
-        """Until `stop`: start a server again that ended; its clients find it at the same address
-        once it is up.
-        """
+        """Until `stop`: start servers that ended again, where their clients look for them."""
         while not self._stopping.wait(WATCH_S):
             for server in self._running:
                 code = None if server.guard is None else server.guard.poll()
@@ -200,9 +193,7 @@ class Launcher:
         server.guard = spawn(server.spec, self._grace_s, mode)
 
     def _gpus_taken(self, server: _Running) -> bool:
-        """Whether another server on one of its GPUs is being started: each measures what of their
-        memory is taken.
-        """
+        """Whether another server on its GPUs is being started, which measures what is taken."""
         for other in self._running:
             if not set(other.spec.gpus) & set(server.spec.gpus) or other.up or other.guard is None:
                 continue
@@ -244,21 +235,14 @@ def spawn(
 
 
 def _already_up(spec: ServerSpec) -> bool:
-    """True when the port already serves the expected models; EndpointError when something else is
-    there.
-    """
+    """Whether the model is served there. Raises EndpointError where something else is."""
     if spec.lists_models and serves(spec):
         return True
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        if probe.connect_ex((HOST, spec.port)) != 0:
-            return False
-    found = served_models(spec.base_url)
-    there = (
-        f"serves {', '.join(found) or 'no model'}"
-        if found is not None
-        else "does not answer as an OpenAI API"
-    )
+    if not listens(spec.base_url):
+        return False
+    there = "does not answer as an OpenAI API"
+    if (found := served_models(spec.base_url)) is not None:
+        there = f"serves {', '.join(found) or 'no model'}"
     raise EndpointError(
         f"port {spec.port} is taken: expected {spec.model} or nothing there, "
         f"but what listens {there}; stop it or choose another port"

@@ -52,9 +52,7 @@ class ModelShape:
     cache_bytes: float = 2
 
     def token_bytes(self, gpus: int = 1) -> float:
-        """Bytes of a token's keys and values on each of so many GPUs, all layers attending to
-        all.
-        """
+        """Bytes of a token's keys and values on each of so many GPUs, where all layers attend."""
         heads = math.ceil(self.kv_heads / gpus)  # a head is held whole
         return 2 * self.layers * heads * self.head_dim * self.cache_bytes
 
@@ -108,9 +106,7 @@ SPANS = (1, 2, 4, 8)
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
 ) -> dict[int, Need] | tuple[str, ...]:
-    """How many GPUs one server of this model may span -> what it needs of each, or the facts
-    without which that can't be said.
-    """
+    """GPUs that a server may span -> what it needs of each; or the facts that are missing."""
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
     flags = [*serve.extra_args, *engine.extra_args]

@@ -29,9 +29,7 @@ Waiting = tuple[Request, asyncio.Future[Completion]]
 
 
 class OfflineClient(Client):
-    """A client over the servers' settings; none of them is started. `at_once` bounds how many
-    calls a model works on.
-    """
+    """A client without servers; a model works on `at_once` calls together at most."""
 
     def __init__(self, specs: Sequence[ServerSpec], at_once: int) -> None:
         self._specs = {spec.model: spec for spec in specs}
@@ -40,9 +38,7 @@ class OfflineClient(Client):
         self._batch: asyncio.Task[None] | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The answer, once its batch is made. Raises ContextOverflow, and EndpointError when the
-        engine fails.
-        """
+        """The answer, once its batch is. Raises ContextOverflow, EndpointError of the engine."""
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._batch is None or self._batch.done():
@@ -58,13 +54,10 @@ class OfflineClient(Client):
                 await asyncio.sleep(QUIET_S)
             batch = self._waiting
             self._waiting = []
-            models = sorted({request.model for request, _ in batch})
-            await asyncio.gather(
-                *(
-                    self._answer(model, [call for call in batch if call[0].model == model])
-                    for model in models
-                )
-            )
+            by_model: dict[str, list[Waiting]] = {}
+            for call in batch:
+                by_model.setdefault(call[0].model, []).append(call)
+            await asyncio.gather(*(self._answer(*one) for one in by_model.items()))
 
     async def _answer(self, model: str, calls: Sequence[Waiting]) -> None:
         """The calls of one model; a failure is every caller's."""
@@ -78,37 +71,27 @@ class OfflineClient(Client):
             if answer.done():
                 continue
             if completion is None:
-                answer.set_exception(
-                    ContextOverflow(f"{model}: the prompt does not fit the model's context")
-                )
+                why = f"{model}: the prompt does not fit the model's context"
+                answer.set_exception(ContextOverflow(why))
             else:
                 text, reasoning = without_thoughts(completion.text)
-                answer.set_result(
-                    replace(
-                        completion,
-                        text=cut_at_stop(text, request.sampling.stop),
-                        reasoning=reasoning,
-                    )
-                )
+                text = cut_at_stop(text, request.sampling.stop)
+                answer.set_result(replace(completion, text=text, reasoning=reasoning))
 
     async def _run(self, spec: ServerSpec, requests: Sequence[Request]) -> list[Completion | None]:
         """One process answers all. Raises EndpointError with the end of its log when it fails."""
         with tempfile.TemporaryDirectory() as folder:
             asked = Path(folder) / "requests.jsonl"
             answered = Path(folder) / "completions.jsonl"
-            asked.write_text(
-                "".join(f"{_line(request)}\n" for request in requests), encoding="utf-8"
-            )
-            python = spec.command[0]  # python -m <the server's module> flags
-            flags = spec.command[3:]
-            worker = (
-                python,
-                "-P",
-                str(Path(__file__).with_name("offline_worker.py")),
-                str(asked),
-                str(answered),
-            )
-            spec = replace(spec, command=(*worker, *flags, "--max-num-seqs", str(self._at_once)))
+            with asked.open("w", encoding="utf-8") as file:
+                for request in requests:
+                    messages = [asdict(message) for message in request.messages]
+                    sampling = request.sampling.to_dict()
+                    print(json.dumps({"messages": messages, "sampling": sampling}), file=file)
+            worker = str(Path(__file__).with_name("offline_worker.py"))
+            python, _, _, *flags = spec.command  # python -m <the server's module> flags
+            command = (python, "-P", worker, str(asked), str(answered), *flags)
+            spec = replace(spec, command=(*command, "--max-num-seqs", str(self._at_once)))
             guard = spawn(spec)
             try:
                 while guard.poll() is None:
@@ -127,12 +110,3 @@ class OfflineClient(Client):
         if self._batch is not None:
             self._batch.cancel()
             await asyncio.gather(self._batch, return_exceptions=True)
-
-
-def _line(request: Request) -> str:
-    return json.dumps(
-        {
-            "messages": [asdict(message) for message in request.messages],
-            "sampling": request.sampling.to_dict(),
-        }
-    )

@@ -24,9 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     from vllm import LLM, EngineArgs, SamplingParams
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    requests = [
-        json.loads(line) for line in Path(arguments[0]).read_text(encoding="utf-8").splitlines()
-    ]
+    lines = Path(arguments[0]).read_text(encoding="utf-8").splitlines()
+    requests = [json.loads(line) for line in lines]
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     known, _ = parser.parse_known_args(list(arguments[2:]))
     llm = LLM.from_engine_args(EngineArgs.from_cli_args(known))
@@ -38,16 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     sampling = []
     places = []
     for place, request in enumerate(requests):
-        wanted: dict[str, Any] = {
-            name: value for name, value in request["sampling"].items() if value is not None
-        }
+        said = request["sampling"].items()
+        wanted: dict[str, Any] = {name: value for name, value in said if value is not None}
         effort = wanted.pop("reasoning_effort", None)
-        # As a server hands it to the model's template.
-        thinking = (
-            {}
-            if effort is None
-            else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-        )
+        thinking = {}
+        if effort is not None:  # as a server hands it to the model's template
+            thinking = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
         tokens = tokenizer.apply_chat_template(
             request["messages"], add_generation_prompt=True, return_dict=False, **thinking
         )
@@ -56,9 +51,8 @@ def main(arguments: Sequence[str]) -> int:
             sampling.append(SamplingParams(**{**defaults, **wanted}))
             places.append(place)
     answers: list[list[Any] | None] = [None] * len(requests)
-    for place, output in zip(
-        places, llm.generate(prompts, sampling, use_tqdm=False) if prompts else [], strict=True
-    ):
+    outputs = llm.generate(prompts, sampling, use_tqdm=False) if prompts else []
+    for place, output in zip(places, outputs, strict=True):
         answer = output.outputs[0]
         times = output.metrics
         seconds = times.last_token_ts - times.scheduled_ts

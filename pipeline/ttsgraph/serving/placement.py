@@ -29,9 +29,7 @@ from ttsgraph.serving.memory import USABLE, Need
 NO_SETTINGS = ServeSettings()
 
 SPREAD = 1.2
-"""What a call takes of several GPUs together, in what it takes of one: they wait for one another.
-An assumption.
-"""
+"""What a call takes of several GPUs in all, against one: they wait. An assumption."""
 
 SERVER = 0.001
 """What one more GPU for a server has to save, of the least time there could be: each server takes
@@ -91,9 +89,7 @@ class Placed:
 
 
 def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
-    """The servers of these models (at least one), in their order, on GPUs of so many GiB; None
-    where they don't fit.
-    """
+    """The models' servers, in order, on GPUs of so many GiB; None where they don't fit."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
 
     options = [
@@ -149,9 +145,7 @@ def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Pl
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """HiGHS 1.12 prints lines for its developers, whatever it is asked: what this process writes
-    past Python is lost meanwhile.
-    """
+    """Silence standard output below Python: HiGHS 1.12 prints there, whatever it is asked."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:

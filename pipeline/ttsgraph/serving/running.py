@@ -1,6 +1,4 @@
-"""The model servers that are up on this machine: their record, through which other processes find
-them, and whether they answer.
-"""
+"""The model servers that are up: their record, for other processes, and whether they answer."""
 
 from __future__ import annotations
 
@@ -8,12 +6,14 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from io import TextIOWrapper
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from rich.console import Console
@@ -83,9 +83,7 @@ class PoolRecord:
 
 
 def take(file: TextIOWrapper, shared: bool = False) -> bool:
-    """Whether the kernel's lock on a file could be had; it ends with its holder, however that
-    ends.
-    """
+    """Whether the kernel's lock on a file could be had; it ends with its holder."""
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -173,3 +171,11 @@ def answers(server: ServerSpec | _Recorded) -> bool:
 def serves(server: ServerSpec | _Recorded) -> bool:
     """Whether what answers there lists the server's model."""
     return server.model in (served_models(server.base_url) or ())
+
+
+def listens(url: str) -> bool:
+    """Whether something accepts connections at a URL's address."""
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        return probe.connect_ex((address.hostname or "", address.port or 0)) == 0

@@ -42,9 +42,7 @@ HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """One server to start: its command, what it adds to the environment, where it listens and where
-    it logs.
-    """
+    """One server to start: its command and environment, where it listens and where it logs."""
 
     name: str
     model: str
@@ -149,9 +147,7 @@ def _replicas(models: Mapping[str, Hosted]) -> list[Placed]:
 
 
 def _placed(models: Mapping[str, Hosted], gpus: Mapping[int, float]) -> list[Placed]:
-    """Each server's model and GPUs: by load and memory where these are known and all fit, else they
-    take GPUs in turn.
-    """
+    """Each server by load and memory where these are known and all fit, else on GPUs in turn."""
     known = models and all(hosted.needs for hosted in models.values())
     if known and (by_load := place(models, gpus)) is not None:
         return by_load
@@ -249,14 +245,9 @@ def _vllm(
 
 
 def _transformers(
-    slot: ServerSlot,
-    python: str,
-    dtype: NumberFormat | None,
-    max_model_len: int,
+    slot: ServerSlot, python: str, dtype: NumberFormat | None, max_model_len: int
 ) -> tuple[list[str], dict[str, str]]:
-    """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and
-    lists no models.
-    """
+    """For models unknown to vLLM. Ignores stop sequences (the client cuts), lists no models."""
     server = str(Path(__file__).with_name("transformers_server.py"))
     command = [python, "-P", server, str(max_model_len), slot.hosted.source_at_revision]
     command += ["--host", HOST, "--port", str(slot.port), "--continuous-batching"]

@@ -8,33 +8,26 @@ and one of those goes on with them when whoever started them ends.
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.running import LOOK_S, is_kept_up, read_pool, say, take
+from ttsgraph.serving.running import LOOK_S, is_kept_up, listens, read_pool, say, take
 
 Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""
 
 Launch = Callable[[Urls], Launcher]
-"""Makes a launcher, not started, for servers at some addresses, or at free ones where none are
-given.
-"""
+"""Makes a launcher, not started, for servers at these addresses, or else at free ones."""
 
 
 @contextmanager
 def shared_servers(
-    record: Path,
-    models: Collection[str],
-    launch: Launch,
-    wait_s: float = 0.0,
+    record: Path, models: Collection[str], launch: Launch, wait_s: float = 0.0
 ) -> Iterator[Urls]:
     """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper`
     if there is one, or else here.
@@ -124,9 +117,7 @@ class Keeper(_Starter):
 
 
 def _from_keeper(record: Path) -> Urls | None:
-    """The servers of a keeper, which starts them now if need be; None without one. Raises
-    EndpointError when it can't.
-    """
+    """The servers of a keeper, started if need be; None without. Raises EndpointError."""
     place = record.with_suffix(".keeper")
     while _is_held(place):
         record.with_suffix(".wanted").touch()
@@ -173,7 +164,7 @@ class _Successor(_Starter):
     def _looked_after(self) -> bool:
         """Whether another process keeps the servers up, or has not ended them all yet."""
         return is_kept_up(self._record, self._urls) or any(
-            _listens(url) for urls in self._urls.values() for url in urls
+            listens(url) for urls in self._urls.values() for url in urls
         )
 
 
@@ -189,11 +180,3 @@ def _starting(record: Path, ended: threading.Event) -> Iterator[None]:
             told = True
             ended.wait(LOOK_S)
         yield
-
-
-def _listens(url: str) -> bool:
-    """Whether something accepts connections at a URL's address."""
-    address = urlsplit(url)
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        return probe.connect_ex((address.hostname or "", address.port or 0)) == 0

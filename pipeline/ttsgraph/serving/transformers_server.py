@@ -34,20 +34,17 @@ def sampling_config(config: Any, body: dict[str, Any]) -> Any:
     the 50 likeliest.
     """
     config.do_sample = body.get("temperature") != 0
-    config.temperature = (
-        (config.temperature if config.temperature is not None else 1.0)
-        if config.do_sample
-        else None
-    )
+    if not config.do_sample:
+        config.temperature = None
+    elif config.temperature is None:
+        config.temperature = 1.0
     config.top_p = config.top_p if config.top_p is not None else 1.0
     config.top_k = config.top_k or 0
     return config
 
 
 def batch_config(config: Any) -> Any:
-    """What a whole batch shares: it samples, and has a temperature and a nucleus, so that each
-    request can have its own.
-    """
+    """What a batch shares: it samples, so that each request can have a temperature and nucleus."""
     shared = copy.deepcopy(config)
     shared.do_sample = True
     shared.temperature = 0.5
@@ -56,9 +53,7 @@ def batch_config(config: Any) -> Any:
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """Why a prompt (token ids: a list, or a tensor of one row) can't be answered within the
-    context; None if it can.
-    """
+    """Why a prompt (token ids, or a tensor of one row) can't be answered; None if it can."""
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
@@ -76,9 +71,7 @@ def request_sampling(config: Any) -> dict[str, float]:
 
 
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
-    """A manager's way to generate, for prompts that fit alone; tells the batch how the request
-    samples.
-    """
+    """A manager's `generate` for prompts that fit; tells the batch how the request samples."""
     from fastapi import HTTPException
 
     def checked(
