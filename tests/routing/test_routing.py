@@ -105,6 +105,26 @@ def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
     assert np.mean(lost) < 0.005
 
 
+def test_a_hint_that_some_hundred_questions_hold_is_not_missed():
+    # Two models, .5 and .35 right on each other's topics: the best route has .5, each alone .425.
+    gained = []
+    for seed in range(12):
+        rng = np.random.default_rng([3, seed])
+        questions, others = asked(rng, 330, topics=2), asked(rng, 1000, topics=2)
+        route = ScoreTable(questions, outcomes(rng, unequal(questions))).best(np.full(2, 0.01))
+        if route is None:
+            gained.append(0.0)
+            continue
+        score, _ = score_of(route.router, route.branches, others, unequal(others))
+        gained.append(score - unequal(others).mean())
+    assert np.mean(gained) > 0.05
+
+
+def unequal(questions: list[Question]) -> np.ndarray:
+    first = np.array([TOPICS[0] in question.text for question in questions])
+    return np.stack([np.where(first, 0.5, 0.35), np.where(first, 0.35, 0.5)], axis=1)
+
+
 def test_what_it_says_of_itself_holds_on_other_questions():
     gains = []
     found = []

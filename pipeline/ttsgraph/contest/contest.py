@@ -2,7 +2,8 @@
 every node.
 
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-   From these a router of single calls is learnt, which stands in every search.
+   From these a router of single calls is learnt, which stands in every search; where they don't
+   show one to gain, again after each round from all that was asked by then.
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls

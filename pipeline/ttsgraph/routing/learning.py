@@ -8,8 +8,10 @@ it routes as well as a logistic regression per branch (54.3 against 54.1 % in cr
 
 How far it is shrunk is chosen by cross-validation: by the squared error of what is expected of the
 branches next to one another, which varies less than what the route would score. A route stands only
-if it then gains, on the held-out questions, more than chance would give it; so where the text tells
-nothing, one branch keeps all.
+if, on the held-out questions, what is expected of its branches goes together with what they score
+by more than chance would, so that where the text tells nothing, one branch keeps all. That shows
+with far fewer questions than a gain of the route does, which rests on those alone that are sent
+elsewhere and answered otherwise.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ CHANCE = 0.16
 """How likely a route may stand where the text tells nothing: one standard error, or where several
 branches could have been added, as many more as keep it so (Bonferroni).
 """
+
+LEAST_GAIN = 0.005
+"""Accuracy that is expected of one branch more: for less nobody would want it."""
 
 STEEPEST = 2.0
 """The most that expectations are multiplied by."""
@@ -174,8 +179,8 @@ class ScoreTable:
         """The route over at most `most` of the candidates that is worth most on held-out questions;
         None where none is shown to be worth more than the best candidate alone.
 
-        `prices` (B,) are taken off the scores: what has to be gained for asking the candidate. A
-        branch more has to gain what is as unlikely as `chance` where there is nothing to gain.
+        `prices` (B,) are taken off the scores: what has to be gained for asking it. What the text
+        seems to tell of a branch more has to be as unlikely as `chance` if it tells nothing.
         """
         if len(self.questions) < LEAST_QUESTIONS or self.scores.shape[1] < 2:
             return None
@@ -183,14 +188,17 @@ class ScoreTable:
         chosen = [int(worth.mean(axis=0).argmax())]
         while len(chosen) < most:
             rest = [b for b in range(self.scores.shape[1]) if b not in chosen]
-            tried = {b: self._gain([*chosen, b], chosen, prices) for b in rest}
-            best = max(tried, key=lambda b: tried[b][0], default=None)
-            if best is None:
+            # Each has to show what is that unlikely for the best of so many.
+            errors = NormalDist().inv_cdf(1 - chance / max(1, len(rest)))
+            promising = {
+                b: gain
+                for b in rest
+                for gain, seen in [self._expected(chosen, b, prices)]
+                if gain >= LEAST_GAIN and seen > errors
+            }
+            if not promising:
                 break
-            errors = NormalDist().inv_cdf(1 - chance / len(tried))
-            if tried[best][0] <= errors * tried[best][1]:
-                break
-            chosen.append(best)
+            chosen.append(max(promising, key=lambda b: promising[b]))
         return self._learnt(chosen, prices) if len(chosen) > 1 else None
 
     def _calibrated(self, chosen: Sequence[int]) -> tuple[int, float, FloatArray]:
@@ -213,21 +221,37 @@ class ScoreTable:
         _, place, slope, means = min(found, key=lambda each: each[:2])
         return place, slope, means
 
+    def _worth(self, chosen: Sequence[int], prices: FloatArray) -> FloatArray:
+        """(n, k) what routers that were learnt on other questions expect of these candidates."""
+        place, slope, means = self._calibrated(chosen)
+        return means + slope * (self.held_out[place][:, chosen] - means) - prices[chosen]
+
+    def _expected(
+        self, chosen: Sequence[int], branch: int, prices: FloatArray
+    ) -> tuple[float, float]:
+        """What a branch more is expected to gain, and how far what is expected of it next to the
+        others goes together with what it scores, in standard errors.
+        """
+        rows = np.arange(len(self.questions))
+        worth = self._worth([*chosen, branch], prices)
+        before = worth[:, :-1].argmax(axis=1)
+        apart = worth[:, -1] - worth[rows, before]
+        scored = self.scores[:, branch] - self.scores[rows, np.array(chosen)[before]]
+        gain = float(np.maximum(apart, 0).mean())
+        apart, scored = apart - apart.mean(), scored - scored.mean()
+        size = math.sqrt(float(apart @ apart) * float(scored @ scored))
+        together = float(apart @ scored) / size if size > 0 else 0.0
+        return gain, together * math.sqrt(len(rows))
+
     def _sent(self, chosen: Sequence[int], prices: FloatArray) -> IntArray:
         """(n,) where each question goes among these candidates, by routers learnt on others."""
-        if len(chosen) == 1:
-            return np.full(len(self.questions), chosen[0])
-        place, slope, means = self._calibrated(chosen)
-        expected = means + slope * (self.held_out[place][:, chosen] - means) - prices[chosen]
-        return np.array(chosen)[expected.argmax(axis=1)]
+        return np.array(chosen)[self._worth(chosen, prices).argmax(axis=1)]
 
-    def _gain(
-        self, chosen: Sequence[int], without: Sequence[int], prices: FloatArray
-    ) -> tuple[float, float]:
-        """What a route gains above another on held-out questions, and the standard error."""
+    def _gain(self, sent: IntArray, alone: int, prices: FloatArray) -> tuple[float, float]:
+        """What a route gains above one candidate on held-out questions, and the standard error."""
         rows = np.arange(len(self.questions))
         worth = self.scores - prices
-        gains = worth[rows, self._sent(chosen, prices)] - worth[rows, self._sent(without, prices)]
+        gains = worth[rows, sent] - worth[:, alone]
         # One question that differs is added, so that few of them never look certain.
         error = math.sqrt((float(gains @ gains) + 1) / (len(rows) + 1) / len(rows))
         return float(gains.mean()), error
@@ -236,7 +260,7 @@ class ScoreTable:
         """The router over these candidates, learnt on all questions."""
         place, slope, means = self._calibrated(chosen)
         sent = self._sent(chosen, prices)
-        gain, error = self._gain(chosen, chosen[:1], prices)
+        gain, error = self._gain(sent, chosen[0], prices)
         features = Features(self._texts, np.arange(len(self.questions)))
         weights, offsets = ridge(features.all, self.scores[:, chosen], PENALTIES[place : place + 1])
         offset = means + slope * (offsets[0, 0] - means) - prices[chosen]
