@@ -315,9 +315,11 @@ class _Child:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
-        # Where something is raised already, that says more than a lost status.
-        with contextlib.suppress(*[OSError] * bool(raised)):
+        try:
             self.status = self._template.status(self.pid)
+        except OSError:
+            if raised is None:  # what is raised already says more than a lost status
+                raise
 
 
 class _Template:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.benchmarks.measured import Ratio
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.humaneval import HumanEvalTask
+from ttsgraph.tasks.humaneval import HumanEvalTask, _program
 from ttsgraph.tasks.math import MathTask
 
 COUNT = 200_000
@@ -124,7 +124,7 @@ def graded(kind: str, question: Any, text: str) -> None:
     if isinstance(task, MathTask):
         task.at_once(question, form)
     elif isinstance(task, HumanEvalTask):
-        task._program(question, text, question.meta["test"])
+        _program(question, text, question.meta["test"])
     elif not 0 <= task.grade(question, text) <= 1:
         raise TypeError(f"{kind}: expected a grade from 0 to 1")
 
