@@ -110,7 +110,8 @@ def test_a_hint_that_some_hundred_questions_hold_is_not_missed():
     gained = []
     for seed in range(12):
         rng = np.random.default_rng([3, seed])
-        questions, others = asked(rng, 330, topics=2), asked(rng, 1000, topics=2)
+        questions = asked(rng, 330, topics=2)
+        others = asked(rng, 1000, topics=2)
         route = ScoreTable(questions, outcomes(rng, unequal(questions))).best(np.full(2, 0.01))
         if route is None:
             gained.append(0.0)

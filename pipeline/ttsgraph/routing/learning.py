@@ -238,7 +238,8 @@ class ScoreTable:
         apart = worth[:, -1] - worth[rows, before]
         scored = self.scores[:, branch] - self.scores[rows, np.array(chosen)[before]]
         gain = float(np.maximum(apart, 0).mean())
-        apart, scored = apart - apart.mean(), scored - scored.mean()
+        apart = apart - apart.mean()
+        scored = scored - scored.mean()
         size = math.sqrt(float(apart @ apart) * float(scored @ scored))
         together = float(apart @ scored) / size if size > 0 else 0.0
         return gain, together * math.sqrt(len(rows))
