@@ -190,12 +190,11 @@ class ScoreTable:
             rest = [b for b in range(self.scores.shape[1]) if b not in chosen]
             # Each has to show what is that unlikely for the best of so many.
             errors = NormalDist().inv_cdf(1 - chance / max(1, len(rest)))
-            promising = {
-                b: gain
-                for b in rest
-                for gain, seen in [self._expected(chosen, b, prices)]
-                if gain >= LEAST_GAIN and seen > errors
-            }
+            promising = {}
+            for branch in rest:
+                gain, seen = self._expected(chosen, branch, prices)
+                if gain >= LEAST_GAIN and seen > errors:
+                    promising[branch] = gain
             if not promising:
                 break
             chosen.append(max(promising, key=lambda b: promising[b]))
@@ -244,10 +243,6 @@ class ScoreTable:
         together = float(apart @ scored) / size if size > 0 else 0.0
         return gain, together * math.sqrt(len(rows))
 
-    def _sent(self, chosen: Sequence[int], prices: FloatArray) -> IntArray:
-        """(n,) where each question goes among these candidates, by routers learnt on others."""
-        return np.array(chosen)[self._worth(chosen, prices).argmax(axis=1)]
-
     def _gain(self, sent: IntArray, alone: int, prices: FloatArray) -> tuple[float, float]:
         """What a route gains above one candidate on held-out questions, and the standard error."""
         rows = np.arange(len(self.questions))
@@ -260,7 +255,7 @@ class ScoreTable:
     def _learnt(self, chosen: list[int], prices: FloatArray) -> LearntRoute:
         """The router over these candidates, learnt on all questions."""
         place, slope, means = self._calibrated(chosen)
-        sent = self._sent(chosen, prices)
+        sent = np.array(chosen)[self._worth(chosen, prices).argmax(axis=1)]
         gain, error = self._gain(sent, chosen[0], prices)
         features = Features(self._texts, np.arange(len(self.questions)))
         weights, offsets = ridge(features.all, self.scores[:, chosen], PENALTIES[place : place + 1])

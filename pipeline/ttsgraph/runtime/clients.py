@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from ttsgraph.agent.base import Chat
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
@@ -38,7 +39,7 @@ from ttsgraph.serving.environment import number_format, run_serving, vllm_build
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.offline import OfflineClient
-from ttsgraph.serving.running import read_pool, say
+from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
 from ttsgraph.settings.profile import Profile

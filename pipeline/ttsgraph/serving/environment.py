@@ -57,16 +57,16 @@ def run_serving(python: str, command: Sequence[str], failed: str) -> list[str]:
     """The lines that a program of this folder prints in the serve environment. Raises
     EndpointError when that is not there, or with the program's last words after `failed`.
     """
-    program = str(Path(__file__).with_name(command[0]))
+    program = Path(__file__).with_name(command[0])
     try:
         done = subprocess.run(
-            [python, "-P", program, *command[1:]], capture_output=True, text=True, check=False
+            [python, "-P", str(program), *command[1:]], capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
         raise _no_environment(python) from None
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EndpointError(f"{failed}{words.removeprefix('convert: ')}")
+        raise EndpointError(f"{failed}{words.removeprefix(f'{program.stem}: ')}")
     return done.stdout.strip().splitlines()
 
 

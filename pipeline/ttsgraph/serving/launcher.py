@@ -27,10 +27,11 @@ from typing import Literal
 
 from rich.console import Console
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import SECRET_NAME, redact
 from ttsgraph.serving.guard import GRACE_S, end, start
-from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, listens, say, serves
+from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, listens, serves
 from ttsgraph.serving.servers import ServerSpec, served_models
 
 START_TIMEOUT_S = 300.0

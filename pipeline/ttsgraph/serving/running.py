@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
-from rich.console import Console
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import UNREADABLE
 from ttsgraph.serving.servers import LOCAL, ServerSpec, served_models
@@ -89,11 +89,6 @@ def take(file: TextIOWrapper, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def say(line: str) -> None:
-    """Tell whoever watches."""
-    Console(stderr=True).print(line, highlight=False)
 
 
 def read_pool(path: Path, wait_s: float = 0.0) -> dict[str, tuple[str, ...]] | None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.running import LOOK_S, is_kept_up, listens, read_pool, say, take
+from ttsgraph.serving.running import LOOK_S, is_kept_up, listens, read_pool, take
 
 Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""
