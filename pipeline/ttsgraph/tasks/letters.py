@@ -8,10 +8,11 @@ Then the first of these that says a letter decides, the last time it does:
 3. "B is correct", "I'd go with B", "so it must be B";
 4. a line that is a letter, or begins with one as choices do ("B) Paris"), a repeated list of the
    choices left aside;
-5. the only letter that the reply mentions.
+5. the only letter that the reply mentions, where it stands apart or its sentence says that it is
+   what is sought.
 
-A letter that is said not to be the answer does not count. Where several are left, none is read. A
-letter before a further word in lower case is a word itself ("A cat"), whichever letter it is.
+A letter that is said not to be the answer does not count, nor one in a question, in a condition or
+as the name of something else. Where several are left, none is read. A letter before a further word in lower case is a word itself ("A cat"), whichever letter it is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ MOST_READ = 30
 """Statements and letters that are looked at closely, the last ones."""
 
 _CLOSED_THOUGHTS = re.compile(
-    r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|<\|channel\|>final<\|message\|>",
+    r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|<\|channel\|>final<\|message\|>"
+    r"|(?P<cut>\A\s*<think(?:ing)?>(?![\s\S]{0,60000}</think))",
     re.I,
 )
 _LATEX_DRESS = re.compile(
@@ -57,13 +59,24 @@ _ALL_BUT = re.compile(
     r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
     re.I,
 )
+# A letter that is mentioned, not given: in a condition, as a topic, as what is not the answer, as
+# the name of something else; and in a question.
+_MENTIONS = re.compile(
+    r"\b(?:(?:if|suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to|mistake"
+    r"|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might))\b[^,.;\n]{0,100}"
+    r"|(?:(?:consider|examin|evaluat|check|test|verify)(?:e|ing)?|look(?:ing)?\s+at|(?:begin|start)(?:n?ing)?\s+with"
+    r"|(?:wrong|least\s\w{1,20}|not\s(?:the|an?))\s+(?:answer|choice)\s?(?:is|was|would\sbe|:)|vitamin|hepatitis|plan|type"
+    r"|point|grade|chapter|section|country|state|city|person|student|patient|player|team|group|class|set|vector|matrix|event|firm"
+    r"|company|product|species|gene|protein|compound|element|drug|planet|vertex|angle|note)s?"
+    r"\s+(?:of\s+)?(?:the\s+)?(?:(?:option|choice|answer)s?\s+)?[(]?[A-J]\b)",
+    re.I,
+)
+_LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
+_ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
 
-_BEFORE = (
-    r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
-    r"(?<!itamin\s)(?<!epatitis\s)(?<!lan\s)(?<!ype\s)(?<!oint\s)"
-)
+_BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
 # Before these words a letter is no word of its own.
 _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
@@ -107,7 +120,7 @@ _AS_CORRECT = re.compile(
     re.I,
 )
 _BUT_NOT = re.compile(
-    r"[^.\n]{0,60}?,?\s+but\s+(?:(?:it|this|that)(?:'s|\s+is|\s+was)?|is)(?:n't|\s*(?:not|wrong|incorrect|false))\b",
+    r"\s+only\s+(?:if|when)\b|[^.\n]{0,60}?,?\s+but\s+(?:(?:it|this|that)(?:'s|\s+is|\s+was)?|is)(?:n't|\s*(?:not|wrong|incorrect|false))\b",
     re.I,
 )
 _FAILS = re.compile(
@@ -134,7 +147,7 @@ _NEGATED = re.compile(
     re.I,
 )
 _FURTHER = re.compile(
-    r"\s*(?:[,/&]|\bor\b|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
+    r"\s*(?:,?\s*\bor\b|[,/&]|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
     re.I,
 )
 _JOINED = re.compile(
@@ -147,6 +160,10 @@ _CORRECTION = re.compile(
     re.I,
 )
 _TAKEN_BACK = re.compile(r"[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b", re.I)
+_REFUSED = re.compile(
+    r"\W{0,4}(?:(?:wait|or)\b|$)|[^.\n]{0,60}\b(?:wrong|incorrect|false|mistaken|impossible|not)\b|[^.\n]{0,20}n't\b",
+    re.I,
+)
 _MARKED = re.compile(
     r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*[-:|]?\s*(?:(correct|right|true|yes|✓|✔|✅)"
     r"|(?:incorrect|wrong|false|no|not|✗|✘|❌))(?![A-Za-z])",
@@ -156,6 +173,20 @@ _HEAD = re.compile(
     r"[ \t\-•]*(?:(?i:option|choice|answer)\s+)?(?:[(\[]\s*([A-Ja-j])\s*[)\]]"
     r"|([A-J])\s*[.):\-](?![A-Za-z0-9]\b)|([a-j])\s*[.):](?=\s)|([A-J])\s+(?=[A-Z0-9\"$\\(]))"
     r"[ \t.:\-]*"
+)
+_APART_BEFORE = re.compile(
+    r"(?:(?:option|choice|letter|statement|answer|but|[^\w\s])\s*|^\s*)$", re.I
+)
+_APART_AFTER = re.compile(r"\s*(?:$|[^\w\s]|because\b)")
+_SOUGHT = re.compile(
+    r"\b(?:only|best|fits?|works?|remains?|does|valid|corr?e[ct]\w*|right|true|false|incorrect|closest|exception|belongs?|likely|surely|certainly"
+    r"|clearly|obviously|lean|money|chosen|agree|like|gotta|makes|gives|given|it\s+is|describes|answer|choice|option)\b|[\u3040-\ud7af]",
+    re.I,
+)
+_DOUBTED = re.compile(
+    r"(?:\bnot|n't)\s+(?:sure|certain|convinced|agree)\b|\b(?:no|nothing|little|never|doubt|mistake|trap|misconception|opposite"
+    r"|un(?:sure|clear|like)|tempting|avoid|discard|cross|ignore|disagree|compared|lacks?)\b",
+    re.I,
 )
 _SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
 
@@ -187,7 +218,7 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     """A reply without what only dresses it up, and what stands in its boxes."""
     answer = text
     if closed := list(_CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END))):
-        answer = text[closed[-1].end() :]
+        answer = "" if closed[-1]["cut"] else text[closed[-1].end() :]
     next_question = _NEXT_QUESTION.search(answer[:AT_END])
     if next_question and _LETTER.search(answer, 0, next_question.start()):
         answer = answer[: next_question.start()]
@@ -203,9 +234,16 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     text = _ALL_BUT.sub(
         r"\g<letter> is correct, others ", re.sub(r"(?i)\b(option|choice)-", r"\1 ", text)
     )
+    text = _LISTED.sub(lambda line: re.sub(r"\s+(?=[(]?[B-J][).:]\s)", "\n", line[0]), text)
+    pieces = re.split(r"(?<=[.!?\n])", _MENTIONS.sub(_without_letters, text))
+    text = "".join(_LETTER.sub("", each) if _ASKS.search(each) else each for each in pieces)
     boxes = [inner or letter for inner, letter in _BOX.findall(text)]
     text = _BOX.sub(lambda box: f" ({box[1] or box[2]}) ", text)
     return re.sub(r"[ \t]{2,}", " ", text).strip(), boxes
+
+
+def _without_letters(found: re.Match[str]) -> str:
+    return _LETTER.sub("", found[0])
 
 
 def _bounded(text: str) -> str:
@@ -287,7 +325,7 @@ def _answered(text: str) -> str | None:
             rest = text[found.end() : found.end() + 300]
             back = _TAKEN_BACK.search(rest)
             rest = rest[back.end() :] if back else rest if named == "" else ""
-            said = _called_right(rest) or said
+            said = _called_right(rest) or ("" if back and _REFUSED.match(rest) else said)
     return said
 
 
@@ -406,7 +444,18 @@ def _only_mention(text: str) -> str | None:
     mentions = [each for each in mentions if not _is_negated(text, each)]
     if any(_SEVERAL.match(text, each.start()) for each in mentions):
         return None
+    if not any(_is_given(text, each) for each in mentions):
+        return None
     named = {_of(each) for each in mentions}
     if len(named) != 1:
         return None
     return named.pop()
+
+
+def _is_given(text: str, letter: re.Match[str]) -> bool:
+    """Whether a letter stands apart, or its sentence says that it is what is sought."""
+    before = _SENTENCE.split(text[max(0, letter.start() - 200) : letter.start()])[-1]
+    after = _SENTENCE.split(text[letter.end() : letter.end() + 200])[0]
+    apart = letter["marked"] or (_APART_BEFORE.search(before) and _APART_AFTER.match(after))
+    sentence = f"{before} {after}"
+    return bool(apart or _SOUGHT.search(sentence)) and not _DOUBTED.search(sentence)
