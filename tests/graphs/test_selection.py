@@ -76,6 +76,12 @@ def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
         "2",
         "Solution 2",
         "After all:\n**2**",
+        "Verdict: 2",
+        "Candidate 2 wins.",
+        "Not 1 but 2.",
+        "I prefer the second one.",
+        "<think>Best: 1</think>\n2",
+        '{"choice": 2, "reason": "3 of 4 agree"}',
     ],
 )
 def test_a_judge_is_understood_however_it_names_one(said: str) -> None:
@@ -83,9 +89,10 @@ def test_a_judge_is_understood_however_it_names_one(said: str) -> None:
 
 
 def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken() -> None:
-    assert chosen(get_task("exact"), "Five days.", ["a", "b", "b"]) == "b"
-    assert chosen(get_task("exact"), "Best: 7", ["a", "b", "b"]) == "b"
+    for said in ("Five days.", "Best: 7", "Best: 1 or 2", "<think>Best: 1", "Step 1 is wrong."):
+        assert chosen(get_task("exact"), said, ["a", "b", "b"]) == "b"
     assert chosen(get_task("exact"), "best solution: **1**", ["a", "b"]) == "a"
+    assert chosen(get_task("exact"), "Best: 12", ["a"] * 11 + ["b"]) == "b"
 
 
 def test_a_verifier_takes_what_keeps_the_schema() -> None:

@@ -33,6 +33,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
+from ttsgraph.tasks.letters import LETTERS, letter_in
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
 Compose = Callable[[Task, Prompt, Question, Sequence[str]], tuple[Message, ...]]
@@ -242,32 +243,51 @@ CHOOSE = (
 """What a judge is asked once it has been shown the answers."""
 
 NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_WHICH = (
-    rf"(?:the\s)?(?:(?:solution|answer|option|candidate|response|number|no)\b)?[^\w\n]{{0,6}}"
-    rf"(\d{{1,4}}|{'|'.join(NUMERALS)})\b"
-)
-_BEST = re.compile(
-    r"(?i)\b(?:best|winner|preferred|choice|choose|chose|pick|select|go\swith)\b"
-    rf"(?:[^\w\n]{{0,8}}(?:is|one|solution|answer|overall|would\sbe)\b){{0,3}}\W{{0,8}}{_WHICH}"
-)
-_CALLED_BEST = re.compile(
-    rf"(?i)\b(?=solution|answer|option|candidate|response|number){_WHICH}\W{{0,5}}(?:is|was|seems)\s"
-    r"(?:(?:clearly|the|overall|most|by|far)\s){0,3}(?:best|correct|right|better|winner|accurate)\b"
-)
-_NUMBER_ALONE = re.compile(rf"(?i)(?:\A|\n)\W*{_WHICH}\W*\Z")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|one)"
+_NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
+# What is said to be the best, a numbered solution, one by its place, a number that goes with one,
+# or that is all of the first or the last line.
+_NAMINGS = [
+    re.compile(rf"(?im){pattern}")
+    for pattern in (
+        rf"\b(?P<best>(?:best|winner|preferred|choice|decision|verdict|selected|boxed)(?:[^\w\n]{{0,8}}(?:(?:is|overall|would\sbe)\b|{_NOUN}\b"
+        rf"|(?P<no>not)\b)){{0,4}})\W{{0,8}}{_NUMBER}",
+        rf"\b{_NOUN}s?[^\w\n]{{0,6}}(?:(?:no|number)\b\W{{0,3}})?{_NUMBER}",
+        rf"\b(?P<place>{'|'.join(ORDINALS)})\s{_NOUN}\b",
+        rf"(?:\b(?P<verb>go\swith|pick|choose|chose|select|prefer|not)\W{{1,4}}|(?:\A|\n)[^\w\n]{{0,9}}(?=\w+\W{{0,20}}\Z)|\A\W{{0,9}}(?=\w+[^\w\n]{{0,9}}\n)){_NUMBER}",
+        rf"(?<=\boption\s[A-J])\W{{0,4}}(?P<join>\b(?:or|and|nor|but)\b|[,/&])\W{{0,4}}{_NUMBER}",
+        rf"{_NUMBER}(?=\sis\s(?:the\s)?best\b)",
+    )
+]
 
 
 def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
-    """The answer that a judge names, as it came. A judge that names none of them abstains: then it
-    is the most frequent one.
+    """The answer that a judge names, as it came, read as a choice among lettered ones is. A judge
+    that names none of them, or several, abstains: then it is the most frequent one.
     """
-    for pattern in (_BEST, _CALLED_BEST, _NUMBER_ALONE):
-        for found in reversed(pattern.findall(said[-4000:])):
-            word = found.lower()
-            number = NUMERALS.index(word) + 1 if word in NUMERALS else int(word)
-            if 1 <= number <= len(answers):
-                return answers[number - 1]
+    text = re.sub(r"(?<!\w)[A-Ja-j](?!\w)", "x", said)
+    text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
+    for pattern in _NAMINGS:
+        text = pattern.sub(_lettered, text)
+    letter = letter_in(text)
+    past_letters = re.search(r"(?:\A|\n)Best: (\d\d)\s{0,9}\Z", said)
+    number = LETTERS.index(letter) + 1 if letter else int(past_letters[1]) if past_letters else 0
+    if 0 < number <= len(answers):
+        return answers[number - 1]
     return majority(task, answers) if answers else said
+
+
+def _lettered(found: re.Match[str]) -> str:
+    """A naming of a solution by its number as one by a letter; what has no letter as it is."""
+    groups = found.groupdict()
+    word = (groups.get("number") or groups["place"]).lower()
+    names = next((each for each in (NUMERALS, ORDINALS) if word in each), None)
+    number = names.index(word) + 1 if names else int(word)
+    if not 1 <= number <= len(LETTERS):
+        return found[0]
+    lead = "answer is not" if groups.get("no") else "answer is" if groups.get("best") else ""
+    return f" {lead or groups.get('verb') or groups.get('join') or ''} option {LETTERS[number - 1]}"
 
 
 def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:

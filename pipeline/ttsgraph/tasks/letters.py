@@ -12,7 +12,8 @@ Then the first of these that says a letter decides, the last time it does:
    what is sought.
 
 A letter that is said not to be the answer does not count, nor one in a question, in a condition or
-as the name of something else. Where several are left, none is read. A letter before a further word in lower case is a word itself ("A cat"), whichever letter it is.
+as the name of something else. Where several are left, none is read. A letter before a further word
+in lower case is a word itself ("A cat"), whichever letter it is.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ _SOUGHT = re.compile(
 )
 _DOUBTED = re.compile(
     r"(?:\bnot|n't)\s+(?:sure|certain|convinced|agree)\b|\b(?:no|nothing|little|never|doubt|mistake|trap|misconception|opposite"
-    r"|un(?:sure|clear|like)|tempting|avoid|discard|cross|ignore|disagree|compared|lacks?)\b",
+    r"|un(?:sure|clear|like)|tempting|avoid|discard|cross|ignore|disagree|compared|worst|lacks?)\b",
     re.I,
 )
 _SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
