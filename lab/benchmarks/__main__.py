@@ -90,7 +90,7 @@ def main(wanted: list[str]) -> int:
     before = machine()
     rows = []
     for name in wanted or BENCHMARKS:
-        for ratio in import_module(f"benchmarks.{name}").measure():
+        for ratio in import_module(f"{__package__}.{name}").measure():
             rows.append(_row(ratio))
             print(
                 f"{'holds' if ratio.holds else 'FAILS'}  {ratio.value:g} ({ratio.rule}"

@@ -33,12 +33,12 @@ from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import stub_server
+from ttsgraph.api.capacity import CALLS, REQUESTS_PER_S
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.runtime.clients import connect
-from ttsgraph.service.capacity import CALLS, REQUESTS_PER_S
 from ttsgraph.tasks.base import Question
 
 CLIENTS = 200
@@ -276,7 +276,7 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """What one process is planned for (ttsgraph/service/capacity.py) against what it gives; `spent`
+    """What one process is planned for (ttsgraph/api/capacity.py) against what it gives; `spent`
     is its core time so far.
     """
     through(TURN_S / 4)  # connections are made, and code is first run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttsgraph.api.capacity import capacity
 from ttsgraph.api.project_commands import compare, init, run
 from ttsgraph.base.ending import guarded
 from ttsgraph.base.errors import InputError
@@ -39,7 +40,7 @@ cache_app = typer.Typer(
     help="Look at the cache of model calls, and bound it.", no_args_is_help=True
 )
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, run, compare, dags, schema):
+for command in (new_task, new_model, register, verify, check, run, compare, dags, schema, capacity):
     app.command()(command)
 app.command(cls=InOrder)(init)
 
@@ -399,52 +400,6 @@ def served(
     path = path or Path("inputs") / f"{task}-{SERVED}"
     count = write_served(settings.path, settings.rows, task, path)
     typer.echo(f"{path}: {count} questions; source: {{kind: jsonl, path: {path}}} takes them")
-
-
-@app.command()
-def capacity(
-    users: Annotated[float, typer.Option(help="how many there are")],
-    questions: Annotated[float, typer.Option(help="that each asks in an hour")],
-    calls: Annotated[float, typer.Option(help="of an answer")],
-    seconds: Annotated[float, typer.Option(help="that an answer takes")],
-    tokens: Annotated[float, typer.Option(help="that an answer's calls write")],
-    prompt_tokens: Annotated[float, typer.Option(help="that they read")] = 0.0,
-    dollars: Annotated[float, typer.Option(help="of an answer, where calls are paid for")] = 0.0,
-    peak: Annotated[float, typer.Option(help="busiest hour over the mean")] = 3.0,
-    replica_tokens: Annotated[
-        float | None, typer.Option(help="written a second by a model server (none: rented models)")
-    ] = None,
-    replica_prompt_tokens: Annotated[
-        float, typer.Option(help="read a second by a model server")
-    ] = float("inf"),
-    replica_dollars: Annotated[float, typer.Option(help="of a model server, an hour")] = 0.0,
-) -> None:
-    """How many servers a number of users takes, and what they cost; docs/capacity.md says how.
-
-    Example: ttsgraph capacity --users 1000 --questions 6 --calls 5 --seconds 8 --tokens 2000
-    """
-    from ttsgraph.service.capacity import plan
-
-    found = plan(
-        users,
-        questions,
-        calls,
-        seconds,
-        tokens,
-        prompt_tokens=prompt_tokens,
-        dollars=dollars,
-        peak=peak,
-        replica_tokens=replica_tokens,
-        replica_prompt_tokens=replica_prompt_tokens,
-        replica_dollars=replica_dollars,
-    )
-    typer.echo(
-        f"{found.per_s:.3g} questions a second in the busiest hour,"
-        f" {found.under_way} answers under way\n"
-        f"{found.processes} processes of ttsgraph serve, {found.replicas} model servers\n"
-        f"${found.server_dollars:,.0f} a month for model servers, ${found.call_dollars:,.0f} for"
-        " calls"
-    )
 
 
 @app.command()

@@ -39,6 +39,12 @@ def test_every_benchmark_is_a_module_that_measures():
         )
 
 
+def test_a_benchmark_is_run_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(service, "measure", lambda: [Ratio("r", 1.0, "at most", 1.0, {})])
+    assert bench.main(["service"]) == 0
+
+
 @pytest.mark.parametrize(
     ("value", "rule", "holds"),
     [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)],

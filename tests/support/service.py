@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -294,17 +294,15 @@ def post(url: str, body: Any, **headers: str) -> httpx.Response:
 def _in_thread(
     app: ASGIApp, settings: ServiceSettings = PLAIN
 ) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
-    config = config_of(app, settings)
-    if not isinstance(app, App):
-        config.lifespan = "off"
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(config_of(app, settings))
     loops: list[asyncio.AbstractEventLoop] = []
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         failed: list[BaseException] = []
 
         async def main() -> None:
             loops.append(asyncio.get_running_loop())
-            await server.serve(sockets=[listening])
+            async with app.running() if isinstance(app, App) else nullcontext():
+                await server.serve(sockets=[listening])
 
         def run() -> None:
             try:
@@ -317,7 +315,7 @@ def _in_thread(
         try:
             wait_for(lambda: server.started or not thread.is_alive())
             if failed:
-                raise getattr(app, "problem", None) or failed[0]
+                raise failed[0]
             yield f"http://127.0.0.1:{listening.getsockname()[1]}", loops[0]
         finally:
             server.should_exit = True

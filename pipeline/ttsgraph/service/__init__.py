@@ -1,3 +1,3 @@
-"""Found graphs as models of an OpenAI-compatible server. `app.create_app` puts the parts together,
+"""Found graphs as models of an OpenAI-compatible server. `app.App` puts the parts together,
 `server.serve` runs it.
 """

@@ -1,5 +1,5 @@
-"""The OpenAI-compatible server as an ASGI application: it opens what it serves when it is started,
-and gives each request an id, one line in the log, and a trace.
+"""The OpenAI-compatible server as an ASGI application: each request gets an id, one line in the log,
+and a trace.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -24,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ttsgraph.base.errors import InputError, TTSGraphError
+from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
@@ -59,51 +58,31 @@ _log = logging.getLogger(__name__)
 
 
 class App:
-    """The server for these names; all but /healthz wants one of the keys, where there are any.
-
-    ASGI's lifespan opens it; `problem` is what kept it from that.
+    """The server for these names, while it is `running`; all but /healthz wants one of the keys,
+    where there are any. Raises InputError where traces can't be made.
     """
 
     def __init__(
         self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: Keys
     ) -> None:
-        self._loader = loader
-        self._names = tuple(names)
         self._settings = settings
         self._keys = keys
-        self.problem: Exception | None = None
+        self.metrics = Metrics()
+        self.tracing = _tracing(settings.traces)
+        self.deployments = Deployments(loader, names, self.metrics, settings)
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._started = int(time.time())
+        self._inner = self._routes()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request, or the server's life."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            await self._traced(scope, receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        async with AsyncExitStack() as stack:
-            try:
-                self.metrics = Metrics()
-                self.tracing = _tracing(self._settings.traces)
-                if self.tracing is not None:
-                    stack.push_async_callback(asyncio.to_thread, self.tracing.close)
-                self.deployments = Deployments(
-                    self._loader, self._names, self.metrics, self._settings
-                )
-                await stack.enter_async_context(self.deployments.running())
-            except Exception as error:
-                self.problem = error
-                if not isinstance(error, TTSGraphError):
-                    _log.exception("the server can't start")
-                await send({"type": "lifespan.startup.failed", "message": str(error)})
-                return
-            self._places = asyncio.Semaphore(self._settings.concurrency)
-            self._started = int(time.time())
-            self._inner = self._routes()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open what is served, and close it at the end. Raises InputError where it can't be."""
+        try:
+            async with self.deployments.running():
+                yield
+        finally:
+            if self.tracing is not None:
+                await asyncio.to_thread(self.tracing.close)
 
     def _routes(self) -> Starlette:
         app = Starlette(
@@ -149,8 +128,8 @@ class App:
         tasks = {live.deployed.task: live for live in self.deployments.all()}
         return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client))
 
-    async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request sets `state.model` once it is known to be served, and `state.answering` once it
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request. It sets `state.model` once it is known to be served, and `state.answering` once it
         is answered; the work behind it ends with it, however it ends.
         """
         state = scope.setdefault("state", {})

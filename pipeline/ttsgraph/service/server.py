@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import logging
@@ -9,14 +10,15 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import typer
 import uvicorn
 from prometheus_client import CollectorRegistry, start_http_server
 from starlette.types import ASGIApp
 
+from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
@@ -37,34 +39,24 @@ def serve(
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)
     _begin_process()
-    with ExitStack() as stack:
-        listening = stack.enter_context(_listen(settings.host, settings.port))
-
-        def ready() -> None:
-            stack.enter_context(metrics_at(app.metrics.registry, settings))
-            _say(names, settings, listening.getsockname()[1], not keys.open)
-
-        # uvicorn raises a signal that it has obeyed once more at its end, which must not end what
-        # is left to close here.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        try:
-            _Server(config_of(app, settings), ready).run([listening])
-        except SystemExit:
-            raise app.problem or InputError("the server could not start") from None
+    with _listen(settings.host, settings.port) as listening, stopped_by_signals():
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        port = listening.getsockname()[1]
+        keyed = "without a key" if keys.open else "with a key"
+        said = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
+        asyncio.run(_run(app, settings, listening, said))
 
 
-class _Server(uvicorn.Server):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the application, and listen."""
-        await super().startup(sockets)
-        self._ready()
+async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
+    async with app.running():
+        with metrics_at(app.metrics.registry, settings):
+            listening.listen()
+            typer.echo(said)
+            # uvicorn raises a signal that it has obeyed once more at its end, which must not end
+            # what is left to close here.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: None)
+            await uvicorn.Server(config_of(app, settings)).serve([listening])
 
 
 @contextmanager
@@ -87,14 +79,6 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
     finally:
         answering.shutdown()
         answering.server_close()
-
-
-def _say(names: Sequence[str], settings: ServiceSettings, port: int, keyed: bool) -> None:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    typer.echo(
-        f"serving {', '.join(names)} at http://{host}:{port}/v1,"
-        f" {'with' if keyed else 'without'} a key"
-    )
 
 
 def _begin_process() -> None:
@@ -158,7 +142,7 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         ws="none",
         log_config=None,
         access_log=False,
-        lifespan="on",
+        lifespan="off",
         server_header=False,
         proxy_headers=False,
         limit_concurrency=settings.max_connections + 1,  # which it doesn't allow
