@@ -139,7 +139,7 @@ def test_an_answer_that_is_cut_is_incomplete(pool):
         ({"input": [{"type": "item_reference", "id": "1"}]}, "items of type 'item_reference'"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "parts of type 'input_image' are not taken",
+            "expected parts of type text, found 'input_image'",
         ),
         ({"input": []}, "at least 1 item"),
         ({"extra_body": {"messages": []}}, "unknown parameter: 'messages'"),

@@ -287,7 +287,7 @@ class Run:
         """What the calls that were answered used, summed in the graph's order."""
         pool = self.runner.pool
         made = [i for i in self.runner.graph.order if i in self.completions]
-        return sum((_usage(self.completions[i], pool[self._model(i)]) for i in made), Usage())
+        return sum((_usage(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
 
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
@@ -383,7 +383,7 @@ class Run:
         """The nodes that can go on now that this one has answered."""
         return self.demand.arrived(i)
 
-    def _model(self, i: int) -> str:
+    def model_of(self, i: int) -> str:
         """The member of the pool that a node's call asks."""
         return self.runner.nodes[i].model
 
@@ -391,7 +391,7 @@ class Run:
         runner = self.runner
         node = self.runner.nodes[i]
         assert role.speak is not None
-        manner = runner.manner(self._model(i))
+        manner = runner.manner(self.model_of(i))
         read = most_supported(runner.task, answers, node)
         messages = role.speak(runner.task, manner.prompt, self.question, read)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
@@ -406,7 +406,7 @@ class Run:
         self.completions[i] = completion
         read = self.runner.roles[i].read
         # A prompt that a model continues asks for an answer, whatever the role.
-        if read and self.runner.manner(self._model(i)).prompt.style != "few_shot":
+        if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
             heard = self._heard(self.runner.graph.reads[i])
             self.texts[i] = read(self.runner.task, completion.text, heard)
         return self._reached(i)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -109,8 +110,8 @@ class App:
         return JSONResponse({"status": "nothing is served"}, 503)
 
     async def _figures(self, request: Request) -> Response:
-        media = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(self.metrics.text(), media_type=media)
+        text = generate_latest(self.metrics.registry)
+        return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _models(self, request: Request) -> Response:
         listed = [model_of(live, self._started) for live in self.deployments.listed()]

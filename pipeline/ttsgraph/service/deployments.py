@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
@@ -21,7 +22,6 @@ from ttsgraph.deployment.bundle import Deployed, Loader
 from ttsgraph.deployment.ladder import Effort
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect, open_cache, running_servers
@@ -34,48 +34,40 @@ from ttsgraph.settings.service import ServiceSettings
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Live:
-    """One version that answers: what it is, its client, and how many requests it has under way."""
+    """One version that answers: what it is, its client, and the requests that it has under way
+    (`work`); its rungs use the same connections.
+    """
 
-    def __init__(
-        self,
-        name: str,
-        deployed: Deployed,
-        client: Client,
-        connection: AsyncExitStack,
-        upstream: Upstream | None = None,
-        foot: Live | None = None,
-    ) -> None:
-        self.name = name
-        self.upstream = upstream
-        self.deployed = deployed
-        self.client = client
-        self.task = deployed.grader
-        self.prompt = deployed.prompt
-        self.runner = deployed.runner(client)
-        styles = {
-            self.runner.manners[node.model].prompt.style
-            for node in deployed.graph.nodes
-            if get_role(node.role).calls_model
-        }
-        self.rungs: dict[Effort, Live] = {}
-        self.takes_conversations = styles <= {"chat"}  # few-shot prompts have no place for them
-        self._connection = connection
-        # A rung uses the connections of its version.
-        self._work: set[asyncio.Task[Any]] = set() if foot is None else foot._work
+    name: str
+    deployed: Deployed
+    client: Client
+    connection: AsyncExitStack
+    upstream: Upstream | None = None
+    work: set[asyncio.Task[Any]] = field(default_factory=set)
+    rungs: dict[Effort, Live] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.task = self.deployed.grader
+        self.prompt = self.deployed.prompt
+        self.runner = self.deployed.runner(self.client)
+        manners = [self.runner.manners[model] for model in self.deployed.used_models]
+        # Few-shot prompts have no place for a conversation.
+        self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
 
     def hold(self, work: asyncio.Task[Any]) -> None:
         """Keep the connections open until this request's work ends, from now on: a task that has
         not begun yet counts too.
         """
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
+        self.work.add(work)
+        work.add_done_callback(self.work.discard)
 
     async def retire(self) -> None:
         """No new requests come: close once the last one has ended."""
-        if self._work:
-            await asyncio.wait(self._work)
-        await self._connection.aclose()
+        if self.work:
+            await asyncio.wait(self.work)
+        await self.connection.aclose()
 
 
 class Deployments:
@@ -124,33 +116,21 @@ class Deployments:
         return self._live.get(self._rivals.get(live.name, ""))
 
     async def refresh(self) -> None:
-        """Look at what every name stands for; a failure is logged and counted, and changes
-        nothing.
+        """Look at what every name stands for, and at the outcomes; a failure is logged and counted,
+        and changes nothing.
         """
-        for name in self._names:
+        for name in (*self._names, *self._rivals.values()):
             try:
                 await self._update(name)
             except DeploymentError as error:
-                _log.warning("%s is served no more: %s", name, error)
-                await self._replace(name, None)
+                if name in self._live:
+                    _log.warning("%s is served no more: %s", name, error)
+                    await self._replace(name, None)
             except Exception as error:  # whatever a loader raises, what is served goes on
                 known = isinstance(error, TTSGraphError)
                 said = error if known else repr(error)
                 _log.warning("%s stays as it is: %s", name, said, exc_info=not known)
                 self._metrics.refresh_failed.labels(name).inc()
-        await self._look()
-
-    async def _look(self) -> None:
-        """Serve what stands as challenger, and look at the outcomes; whatever keeps it from either,
-        the champions go on.
-        """
-        for name in self._rivals.values():
-            try:
-                await self._update(name)
-            except Exception as error:
-                if name in self._live:
-                    _log.warning("%s is tried no more: %s", name, error)
-                await self._replace(name, None)
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
         except Exception:
@@ -188,7 +168,7 @@ class Deployments:
         upstream = Upstream(budget)
         live = Live(name, deployed, client, connection, upstream)
         live.rungs = {
-            effort: Live(f"{one.task}@{effort}", one, client, AsyncExitStack(), upstream, live)
+            effort: Live(f"{one.task}@{effort}", one, client, connection, upstream, live.work)
             for effort, one in rungs.items()
         }
         await self._replace(name, live)
@@ -222,7 +202,7 @@ class Deployments:
             self.outcomes.open()
             for name in self._names:
                 await self._update(name)
-            await self._look()
+            await self.refresh()
             watcher = asyncio.create_task(self._watch())
             try:
                 yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
@@ -97,7 +97,3 @@ class Metrics:
             self.deployed.remove(model, before.version, before.graph.content_hash)
         if now is not None:
             self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
-
-    def text(self) -> bytes:
-        """All figures in Prometheus' text format."""
-        return generate_latest(self.registry)

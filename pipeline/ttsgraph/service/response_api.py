@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -128,15 +128,15 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
 
 
 def _text(content: Any) -> Any:
-    """A content of typed parts as one text; what is none is left for the chat request to name."""
+    """A content as a chat request has it, which also names what is none."""
     if not isinstance(content, list):
         return content
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else part
-        known = kind in ("input_text", "output_text", "text")
-        if not known or not isinstance(part.get("text"), str):
-            raise ApiError(400, f"input: parts of type {str(kind)[:40]!r} are not taken", "input")
-    return "".join(part["text"] for part in content)
+    return [
+        part | {"type": "text"}
+        if isinstance(part, dict) and part.get("type") in ("input_text", "output_text")
+        else part
+        for part in content
+    ]
 
 
 def _some(data: _Object, *names: str) -> _Object:
@@ -251,18 +251,21 @@ class ResponseReply(Reply):
 
 Events = list[tuple[str, dict[str, Any]]]
 
-_FIELDS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
-"""Where a part of a message, or a call, has its words."""
+class _Part(NamedTuple):
+    """A part of a message, or a call: where its words are, what events call it, and what is told
+    again when it ends.
+    """
 
-_SAID_AS = {"function_call": "function_call_arguments"}
-"""What events call it, where that is another name."""
+    words: str
+    event: str
+    told: tuple[str, ...]
 
-_TOLD = {
-    "output_text": ("text", "logprobs"),
-    "refusal": ("refusal",),
-    "function_call": ("arguments", "name"),
+
+_PARTS = {
+    "output_text": _Part("text", "output_text", ("text", "logprobs")),
+    "refusal": _Part("refusal", "refusal", ("refusal",)),
+    "function_call": _Part("arguments", "function_call_arguments", ("arguments", "name")),
 }
-"""What is told again when it ends."""
 
 
 @dataclass
@@ -316,7 +319,7 @@ class _Items:
         found.append(("response.output_item.added", added))
         self._item = self._grows = item | more
         if not is_call:
-            self._grows = {"type": kind, _FIELDS[kind]: ""}
+            self._grows = {"type": kind, _PARTS[kind].words: ""}
             self._grows |= {"annotations": [], "logprobs": []} if kind == "output_text" else {}
             place_of = self._where(part=dict(self._grows))
             found.append(("response.content_part.added", place_of))
@@ -324,9 +327,9 @@ class _Items:
         return found
 
     def _grow(self, text: str, **more: Any) -> Events:
-        kind = self._grows["type"]
-        self._grows[_FIELDS[kind]] += text
-        return [(f"response.{_SAID_AS.get(kind, kind)}.delta", self._where(delta=text, **more))]
+        part = _PARTS[self._grows["type"]]
+        self._grows[part.words] += text
+        return [(f"response.{part.event}.delta", self._where(delta=text, **more))]
 
     def _where(self, **more: Any) -> dict[str, Any]:
         found = {"item_id": self._item["id"], "output_index": len(self.done)}
@@ -336,8 +339,9 @@ class _Items:
         if self._known_by is None:
             return []
         kind = self._grows["type"]
-        told = {name: self._grows[name] for name in _TOLD[kind]}
-        found = [(f"response.{_SAID_AS.get(kind, kind)}.done", self._where(**told))]
+        part = _PARTS[kind]
+        told = {name: self._grows[name] for name in part.told}
+        found = [(f"response.{part.event}.done", self._where(**told))]
         if kind != "function_call":
             found.append(("response.content_part.done", self._where(part=dict(self._grows))))
         item = self._item | {"status": "completed"}

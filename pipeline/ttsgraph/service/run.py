@@ -94,7 +94,6 @@ class ServedRun(Run):
         self.turns = turns
         self.trace = trace
         self._context = context or {}
-        self._headers: dict[int, Mapping[str, str]] = {}
         self.acting, self._choosing = actors(runner.graph)
         self.tolerance = tolerance
         self._upstream = upstream or Upstream(RetryBudget(0.0))
@@ -220,21 +219,21 @@ class ServedRun(Run):
         self, i: int, call: Awaitable[Completion | str | None]
     ) -> Completion | str | None:
         """What a node's call answers."""
-        self.outgoing[i] = Outgoing(self._headers.get(i, self._context))
-        OUTGOING.set(self.outgoing[i])  # in this call's task alone
+        headers = self._context
         if i in self.requests:
             self._upstream.budget.called()
-        return await call
-
-    def model_of(self, i: int) -> str:
-        """The model that a node asks."""
-        return self._model(i)
+            headers = self.trace.begin(i) if self.trace else headers
+        self.outgoing[i] = Outgoing(headers)
+        OUTGOING.set(self.outgoing[i])  # in this call's task alone
+        try:
+            return await call
+        finally:
+            if self.trace:
+                self.trace.end(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         request = self._formed(i, super()._request(i, role, answers))
         self.requests[i] = request
-        if self.trace is not None:
-            self._headers[i] = self.trace.begin(i)
         return request
 
     def _formed(self, i: int, request: Request) -> Request:
@@ -280,8 +279,6 @@ class ServedRun(Run):
         return bool(readers) and all(map(self._ended, awaited))
 
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
-        if self.trace is not None:
-            self.trace.end(i)
         if isinstance(completion, Completion) and i in self.requests:
             self._upstream.learn(self.model_of(i), self.requests[i], completion)
         return super()._arrived(i, completion)
@@ -327,10 +324,9 @@ class ServedRun(Run):
         """Whether no answer that is missing can change a vote; a confidence rule waits for its
         wave, as it was measured.
         """
-        graph = self.runner.graph
         extract = self.runner.task.extract
-        node = graph.node(i)
-        reads = graph.reads[i]
+        node = self.runner.nodes[i]
+        reads = self.runner.graph.reads[i]
         past_gate = node.gate is None or self.demand.stage[i] > 0
         if not (self.runner.roles[i].by_majority and past_gate) or node.stop.rule == "none":
             return False
@@ -372,8 +368,6 @@ class ServedRun(Run):
         return self._tolerates(i) and enough and (self._makes_do or self._has_quorum(i))
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
-        if self.trace is not None:
-            self.trace.end(i)
         if isinstance(error, ContextOverflow):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
