@@ -14,7 +14,7 @@ import pandas as pd
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
-from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.bundle import Deployed, Figures, with_plain
 from ttsgraph.deployment.figures import figures_of
 from ttsgraph.deployment.ladder import front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
@@ -139,7 +139,8 @@ def deploy(
     """
     registry = Registry(stage.params.tracking_uri)
     shots = tuple(questions["shots"])
-    deployed = Deployed(stage.task, put_up.graph, stage.profile, shots, tested=put_up.figures)
+    figures = with_plain(put_up.figures, tested)
+    deployed = Deployed(stage.task, put_up.graph, stage.profile, shots, tested=figures)
     made_by = "search" if warm_from is None else "research"
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
@@ -183,7 +184,7 @@ def deploy(
     if warm_from is None:  # else its units are those of the pool that changed
         check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
     version = registry.register(replace(deployed, front=front_of(candidates, tested)), record)
-    registry.note_figures(version, put_up.figures)
+    registry.note_figures(version, figures)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
 

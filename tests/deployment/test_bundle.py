@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader, with_plain
 from ttsgraph.deployment.ladder import Rung
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
@@ -88,11 +89,25 @@ def test_what_could_not_be_served_is_refused_at_once():
 def test_a_bundle_has_what_service_is_held_against_and_its_hash_does_not(tmp_path):
     plain = Deployed("math", FUSED, PROFILE, SHOTS)
     rungs = tuple(Rung(graph, 1.0, 0.1, "test") for graph in (FUSED, VOTED))
-    tested = Figures(0.8, 1e-6, None)
+    tested = Figures(0.8, 1e-6, None, "majority of 3 x smollm2-135m", 3e-6)
     whole = replace(plain, tested=tested, front=rungs, found_by="search")
     read = Deployed.read(whole.write(tmp_path))
     assert (read.tested, read.front, read.found_by) == (tested, rungs, "search")
     assert read.bundle_hash == plain.bundle_hash
+
+
+def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
+    rows = [
+        ("found", "found graph", 0.9, 0.5, 10),
+        ("single", "small", 0.6, 0.1, 10),
+        ("self_consistency", "majority of 3 x small", 0.7, 0.3, 10),
+        ("single", "large", 0.7, 0.4, 10),
+        ("fixed_topology", "a star", 0.8, 0.2, 10),
+    ]
+    table = pd.DataFrame(rows, columns=["arm", "label", "accuracy", "dollars", "n_scored"])
+    found = with_plain(Figures(0.9), table.assign(n_unscored=0))
+    assert (found.plain, found.plain_cost) == ("majority of 3 x small", pytest.approx(0.03))
+    assert with_plain(Figures(0.9), table.assign(n_unscored=0).head(1)) == Figures(0.9)
 
 
 @pytest.mark.parametrize(

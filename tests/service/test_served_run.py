@@ -25,8 +25,9 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.service.run import ServedRun, Tolerance
+from ttsgraph.service.run import ServedRun
 from ttsgraph.service.upstream import Upstream
+from ttsgraph.settings.service import ServiceSettings
 
 
 class _Waits(selectors.DefaultSelector):
@@ -76,7 +77,9 @@ def serve(graph, client, deadline_s=None, **tolerance):
         loop = asyncio.get_running_loop()
         began = loop.time()
         runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-        answer = await ServedRun(runner, QUESTION, None, Tolerance(**tolerance)).answer(deadline_s)
+        answer = await ServedRun(runner, QUESTION, None, ServiceSettings(**tolerance)).answer(
+            deadline_s
+        )
         return answer, loop.time() - began
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -212,7 +215,7 @@ def test_a_model_that_hangs_is_soon_not_waited_for_until_it_is_back():
         for _ in range(times):
             began = loop.time()
             runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-            run = ServedRun(runner, QUESTION, None, Tolerance(), upstream)
+            run = ServedRun(runner, QUESTION, None, ServiceSettings(), upstream)
             answer = await run.answer(20.0)
             found.append((answer.text, round(loop.time() - began, 6), sorted(answer.lost)))
         return found
@@ -241,7 +244,7 @@ def test_whoever_leaves_cancels_every_call():
 
     async def leave():
         runner = GraphRunner(vote(3), TASK, PROMPT, Sampling(), POOL, client)
-        work = asyncio.create_task(ServedRun(runner, QUESTION, None, Tolerance()).answer())
+        work = asyncio.create_task(ServedRun(runner, QUESTION, None, ServiceSettings()).answer())
         await asyncio.sleep(1)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):

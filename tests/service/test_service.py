@@ -18,14 +18,18 @@ from tests.support.service import (
     FUSED,
     NAME,
     VOTED,
+    Shelf,
     ask,
     chat,
     client_of,
     deployed,
     graph_of,
     post,
+    profile_of,
+    serving,
     wait_for,
 )
+from ttsgraph.deployment.bundle import Deployed, Figures
 
 
 def last_text(body):
@@ -426,6 +430,19 @@ def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):
     )
     assert f'ttsgraph_first_text_seconds_count{{model="{NAME}"}} 1.0' in figures
     assert "xxx" not in figures
+
+
+def test_what_is_saved_is_an_estimate_by_the_plain_alternatives_name(pool):
+    pool.reset()
+    tested = Figures(plain="majority of 3 x small", plain_cost=1.0)
+    version = Deployed("math", ALONE, profile_of(pool.url), version="3", tested=tested)
+    with serving(Shelf(math_champion=version)) as service:
+        used = [ask(service.url).model_extra["ttsgraph"]["dollars"] for _ in range(2)]
+        lines = httpx.get(f"{service.url}/metrics").text.splitlines()
+    name = f'ttsgraph_saved_dollars_estimate{{model="{NAME}",plain="majority of 3 x small"}} '
+    (saved,) = (float(line.removeprefix(name)) for line in lines if line.startswith(name))
+    assert saved == pytest.approx(2.0 - sum(used))
+    assert 0 < sum(used) < 1
 
 
 def test_each_request_is_answered_anew_without_the_call_cache(pool):

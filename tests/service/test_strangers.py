@@ -10,7 +10,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
-from ttsgraph.service.requests import parse_chat
+from ttsgraph.service.requests import read_object
 from ttsgraph.service.responses import finite
 
 
@@ -160,7 +160,7 @@ def test_an_odd_parameter_name_is_an_error_that_can_be_sent(pool, name):
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_does_not_have_are_no_json(pool, number):
     with pytest.raises(Exception, match="it is not JSON"):
-        parse_chat(f'{{"model": "x", "temperature": {number}}}'.encode(), 100)
+        read_object(f'{{"model": "x", "temperature": {number}}}'.encode())
 
 
 def test_no_answer_holds_a_number_that_json_does_not_have():

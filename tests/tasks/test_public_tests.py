@@ -18,8 +18,9 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.service.run import ServedRun, Tolerance
+from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
@@ -112,7 +113,7 @@ def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
 
     async def served() -> NodeAnswer:
         made = runner("verifier")
-        return await ServedRun(made, question(), None, Tolerance()).answer()
+        return await ServedRun(made, question(), None, ServiceSettings()).answer()
 
     assert asyncio.run(served()).text == RIGHT
 

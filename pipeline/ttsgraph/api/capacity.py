@@ -1,5 +1,5 @@
-"""The command `ttsgraph capacity`: from what one answer uses and what one server was measured to do,
-how many servers a number of users takes, and what they cost (docs/capacity.md).
+"""The command `ttsgraph capacity`: how many servers a number of users takes, and what they cost,
+from what one answer uses and what one server was measured to do (docs/capacity.md).
 """
 
 from __future__ import annotations

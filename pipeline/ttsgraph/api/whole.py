@@ -18,7 +18,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
-from ttsgraph.deployment.bundle import Figures
+from ttsgraph.deployment.bundle import Figures, with_plain
 from ttsgraph.deployment.figures import figures_of
 from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose, paired
 from ttsgraph.evaluation.archive import Archive
@@ -280,7 +280,7 @@ def _searched(profile: Profile, task: str, made: Made, spent: Spent) -> Searched
     arms = tuple(arms_of(cases, feedbacks, cost))
     choice = choose(arms, deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
-    chosen = figures_of(feedbacks[choice.place], cases[choice.place].graph)
+    chosen = with_plain(figures_of(feedbacks[choice.place], cases[choice.place].graph), table)
     return Searched(
         cases[choice.place].graph,
         choice,

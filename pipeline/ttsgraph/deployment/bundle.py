@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import read_json, write_text
@@ -28,6 +28,9 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.questions import questions_of, questions_path
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BUNDLE = "bundle.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
@@ -40,11 +43,32 @@ them, and its hash is not of them.
 class Figures:
     """What a version did on its test questions: accuracy, dollars of an answer, and how often two
     of the nodes that its last one reads agree; None where that is not known.
+
+    `plain` is the best single call or vote of one model in the same test, `plain_cost` the dollars
+    of an answer of it.
     """
 
     accuracy: float | None = None
     cost: float | None = None
     agreement: float | None = None
+    plain: str = ""
+    plain_cost: float | None = None
+
+
+PLAIN = ("single", "self_consistency")
+"""Arms of a test that are one model, asked once or several times."""
+
+
+def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
+    """Figures of a version with those of the plain alternative, from the table of its test
+    (schemas.Evaluations): of the highest accuracy, then the cheapest.
+    """
+    plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
+    if plain.empty:
+        return figures
+    best = plain.sort_values(["accuracy", "dollars"], ascending=[False, True]).iloc[0]
+    cost = float(best["dollars"]) / int(best["n_scored"] + best["n_unscored"])
+    return replace(figures, plain=str(best["label"]), plain_cost=cost)
 
 
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
@@ -263,11 +287,12 @@ def _figures_in(folder: Path, graph: CollaborationGraph) -> Figures:
         [said["form"] for i, said in json.loads(nodes).items() if i in reads]
         for nodes in its["nodes"]
     ]
-    return Figures(
+    figures = Figures(
         float(mine[0]["accuracy"]) if mine[0]["n_scored"] else None,
         float(mine[0]["dollars"]) / len(its) if len(its) else None,
         agreement_of(forms),
     )
+    return with_plain(figures, tested)
 
 
 def _front_in(folder: Path) -> tuple[Rung, ...]:

@@ -287,7 +287,7 @@ class Run:
         """What the calls that were answered used, summed in the graph's order."""
         pool = self.runner.pool
         made = [i for i in self.runner.graph.order if i in self.completions]
-        return sum((_usage(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
+        return sum((usage_of(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
 
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
@@ -436,7 +436,8 @@ def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
     return [answers[k] for k in sorted(ranked[:kept])]
 
 
-def _usage(call: Completion, asked: ModelSpec) -> Usage:
+def usage_of(call: Completion, asked: ModelSpec) -> Usage:
+    """What a call of this member of the pool used."""
     price = asked.price.of(call)
     spent = 0.0 if call.cached else price
     return Usage(call.prompt_tokens, call.completion_tokens, price, spent, 1, int(call.cached))

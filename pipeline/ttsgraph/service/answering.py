@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
-from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import actors, check_place
 from ttsgraph.service.requests import ChatRequest
-from ttsgraph.service.run import Served, ServedRun, Tolerance
+from ttsgraph.service.run import Served, ServedRun
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
@@ -73,7 +72,7 @@ class Answering:
             runner,
             Question("asked", asked.question, ""),
             self._finish if asked.stream or asked.max_tokens is not None else None,
-            Tolerance(settings.quorum, settings.fallback),
+            settings,
             live.upstream,
             asked.form,
             asked.turns,
@@ -223,9 +222,8 @@ class Answering:
         """The client's parameters without effect; max_tokens is one where the last node takes
         another node's text as it is.
         """
-        ends = [branch.node(branch.sink) for branch in self.live.deployed.graph.branches]
-        roles = [get_role(end.role) for end in ends]
-        own_words = all(role.calls_model and role.read is None for role in roles)
+        branches = self.live.deployed.graph.branches
+        own_words = all(branch.sink in actors(branch)[0] for branch in branches)
         cut = self.asked.max_tokens is not None and not own_words
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 

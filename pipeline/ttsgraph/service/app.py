@@ -1,6 +1,4 @@
-"""The OpenAI-compatible server as an ASGI application: each request gets an id, one line in the log,
-and a trace.
-"""
+"""The OpenAI-compatible server as an ASGI application: requests have an id, a log line, a trace."""
 
 from __future__ import annotations
 
@@ -24,17 +22,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.limits import Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import parse_chat
-from ttsgraph.service.response_api import ResponseReply, parse_response
+from ttsgraph.service.requests import chat_request, read_object
+from ttsgraph.service.response_api import ResponseReply, response_request
 from ttsgraph.service.responses import Reply, model_of
-from ttsgraph.settings.service import ServiceSettings, TraceSettings
+from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.service.tracing import Tracing
@@ -42,8 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWERING = {
-    "/v1/chat/completions": (parse_chat, Reply),
-    "/v1/responses": (parse_response, ResponseReply),
+    "/v1/chat/completions": (chat_request, Reply),
+    "/v1/responses": (response_request, ResponseReply),
 }
 """Paths that a graph answers: how a body is read, and how its answer is written."""
 
@@ -60,8 +57,10 @@ _log = logging.getLogger(__name__)
 
 class App:
     """The server for these names, while it is `running`; all but /healthz wants one of the keys,
-    where there are any. Raises InputError where traces can't be made.
+    where there are any.
     """
+
+    tracing: Tracing | None = None
 
     def __init__(
         self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: Keys
@@ -69,7 +68,10 @@ class App:
         self._settings = settings
         self._keys = keys
         self.metrics = Metrics()
-        self.tracing = _tracing(settings.traces)
+        if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
+            from ttsgraph.service.tracing import Tracing  # of the extra `traces`
+
+            self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
         self._places = asyncio.Semaphore(settings.concurrency)
         self._started = int(time.time())
@@ -130,8 +132,8 @@ class App:
         return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request. It sets `state.model` once it is known to be served, and `state.answering` once it
-        is answered; the work behind it ends with it, however it ends.
+        """Run one request. It sets `state.model` once it is known to be served, and
+        `state.answering` once it is answered; the work behind it ends with it, however it ends.
         """
         state = scope.setdefault("state", {})
         state["trace_id"] = uuid.uuid4().hex
@@ -204,7 +206,7 @@ class App:
         started = asyncio.get_running_loop().time()
         state = request.state
         settings = self._settings
-        body = await read_body(request, settings.max_body_bytes)
+        body = read_object(await read_body(request, settings.max_body_bytes))
         asked = ANSWERING[request.url.path][0](body, settings.max_input_tokens)
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
@@ -235,22 +237,6 @@ class App:
 
         answering.task.add_done_callback(ended)
         return answering
-
-
-def _tracing(settings: TraceSettings) -> Tracing | None:
-    """What makes traces, where there is somewhere to send them. Raises InputError where the extra
-    is not installed.
-    """
-    if settings.endpoint is None and not any(map(os.environ.get, COLLECTORS)):
-        return None
-    try:
-        from ttsgraph.service.tracing import Tracing
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"traces have an endpoint: expected {error.name} to be installed: pip install"
-            " 'ttsgraph[traces]'"
-        ) from None
-    return Tracing(settings)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -7,7 +7,6 @@ It is one SQLite file that only its owner can read, which the processes of a ser
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,8 @@ TrialKey = tuple[str, str, str]
 
 BUSY_S = 30.0
 _IT = "task = ? and champion = ? and challenger = ?"
-_TRACE = re.compile(r"[0-9a-f]{32}$")
+TRACE_ID = 32
+"""Characters of a trace id, which the id of a response ends in."""
 _TABLES = """
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
@@ -122,7 +122,7 @@ class Book:
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """An answer's row, by its trace id or the id of the response."""
-        found = self._rows_of("select * from served where trace = ?", (trace_of(reference),))
+        found = self._rows_of("select * from served where trace = ?", (reference[-TRACE_ID:],))
         return dict(found[0]) if found else None
 
     def judge(
@@ -134,7 +134,7 @@ class Book:
         Of a client whose scores would be more than one in `clients` of those that count, at most
         one more than its share beside those of the others, a score is kept and does not count.
         """
-        values = {"trace": trace_of(reference), "score": score, "right": right}
+        values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}
         with self._open() as table:
             first = table.execute(
@@ -239,12 +239,6 @@ def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
     ):
         duel = duel.seen(arm, score)
     return duel
-
-
-def trace_of(reference: str) -> str:
-    """The trace id that the id of a response ends in."""
-    found = _TRACE.search(reference)
-    return found.group() if found else reference
 
 
 def made_private(path: Path) -> None:

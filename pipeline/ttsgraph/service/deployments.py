@@ -155,16 +155,12 @@ class Deployments:
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
-        connection = AsyncExitStack()
-        try:
-            client = await connection.enter_async_context(connect(profile, local, retries, policy))
+        async with AsyncExitStack() as opened:
+            client = await opened.enter_async_context(connect(profile, local, retries, policy))
             if self._settings.cache:
-                client = CachedClient(
-                    client, connection.enter_context(contextlib.closing(open_cache(profile)))
-                )
-        except BaseException:
-            await connection.aclose()
-            raise
+                store = opened.enter_context(contextlib.closing(open_cache(profile)))
+                client = CachedClient(client, store)
+            connection = opened.pop_all()
         upstream = Upstream(budget)
         live = Live(name, deployed, client, connection, upstream)
         live.rungs = {
@@ -199,7 +195,6 @@ class Deployments:
         InputError when a name can't be resolved or its endpoints fail their check.
         """
         try:
-            self.outcomes.open()
             for name in self._names:
                 await self._update(name)
             await self.refresh()

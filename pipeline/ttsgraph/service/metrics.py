@@ -37,6 +37,11 @@ class Metrics:
         self.under_way = gauge("requests_under_way", "Chat requests being answered.")
         self.tokens = count("tokens", "Tokens of all calls.", (*call, "kind"))
         self.dollars = count("dollars", "Price of all calls.", call)
+        self.saved = gauge(
+            "saved_dollars_estimate",
+            "Estimate: what the plain alternative cost in the test, less what answers cost here.",
+            ("model", "plain"),
+        )
         self.calls = count(
             "pool_calls",
             "Calls of pool models by outcome: answered, failed, cancelled (begun, then not needed),"
@@ -82,7 +87,11 @@ class Metrics:
                 self.dollars.labels(*labels).inc(used.dollars)
 
     def served(self, live: Live, answer: Served) -> None:
-        """Count what an answer did without."""
+        """Count what an answer did without, and what it saved."""
+        tested = live.deployed.tested
+        if tested.plain_cost is not None:
+            saved = tested.plain_cost - answer.usage.dollars
+            self.saved.labels(live.name, tested.plain).inc(saved)
         self.degraded.labels(live.name).inc(answer.degraded)
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()

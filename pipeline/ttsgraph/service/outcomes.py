@@ -70,7 +70,9 @@ class _Judgement(BaseModel):
 
 
 class Outcomes:
-    """The outcomes of one server's answers; nothing at all where none are kept."""
+    """The outcomes of one server's answers; nothing at all where none are kept. Raises DataError
+    where the table can't be written.
+    """
 
     def __init__(
         self, settings: FeedbackSettings, metrics: Metrics, notices: Notices | None
@@ -78,13 +80,8 @@ class Outcomes:
         self._settings = settings
         self._metrics = metrics
         self._notices = notices
-        self._book: Book | None = None
+        self._book = Book(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: dict[TrialKey, bool] = {}
-
-    def open(self) -> None:
-        """Begin to keep. Raises DataError where the table can't be written."""
-        if self._settings.keep != "nothing":
-            self._book = Book(self._settings.path, self._settings.rows)
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -149,8 +146,7 @@ class Outcomes:
             assert said.answer is not None
             score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept["task"]))
         worth = reference, score, said.answer, client, self._settings.clients
-        judging = book.later(book.judge, *worth)
-        first = await asyncio.wrap_future(judging)
+        first = await asyncio.wrap_future(book.later(book.judge, *worth))
         self._metrics.feedback.labels(kept["model"]).inc(first)
         return {"object": "feedback", "model": kept["model"], "score": score}
 

@@ -1,17 +1,9 @@
 """What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
 
-The last message has to be the user's: it is the question, which every node is given. What came
-before it is shown to every node between the task's instruction and the question: system and
-developer messages extend the instruction, user and assistant messages stand as they are. Few-shot
-prompts are one text that a model continues and have no place for either; there, only a question
-alone is taken.
-
-A deployed version answers with the sampling it was evaluated with, so a client's sampling
-parameters have no effect, and the answer names those that were sent (`ignored`). Only max_tokens
-does: it can lower the limit of the last node's answer. Parameters that give the answer another form
-(tools, response_format, n, stop, log probabilities) are read in `forms`; those for which there is
-nothing here (audio, ...) are refused, unless they ask for nothing. After the question there may be
-calls of tools and their results, which are handed on as they came.
+The user's last message is the question, which every node is given; docs/serve.md says what becomes
+of the others and of each parameter. Those that give the answer another form (tools,
+response_format, n, stop, log probabilities) are read in `forms`; those for which there is nothing
+here (audio, ...) are refused, unless they ask for nothing.
 """
 
 from __future__ import annotations
@@ -159,11 +151,6 @@ class ChatRequest:
         return replace(prompt, system=self.system, history=self.history)
 
 
-def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
-    """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
-    return chat_request(read_object(raw), max_input_tokens)
-
-
 def read_object(raw: bytes) -> dict[str, Any]:
     """The JSON object that a body is. Raises ApiError for anything else."""
     expected = "expected a JSON object as the request's body"
@@ -185,7 +172,7 @@ def said_of(error: ValidationError) -> ApiError:
 
 
 def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
-    """A request from its body's data. Raises ApiError as `parse_chat`."""
+    """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
     try:
         body = _Body.model_validate(data)
     except ValidationError as error:

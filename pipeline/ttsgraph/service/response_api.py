@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ttsgraph.models.actions import CALLS
 from ttsgraph.service.answering import ALIVE
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.requests import ChatRequest, chat_request, read_object, refuse, said_of
+from ttsgraph.service.requests import ChatRequest, chat_request, refuse, said_of
 from ttsgraph.service.responses import COMMENT, Reply, dumped, finite
 from ttsgraph.service.run import Served
 
@@ -72,9 +72,9 @@ class _Body(BaseModel):
     top_logprobs: Any = None
 
 
-def parse_response(raw: bytes, max_input_tokens: int) -> ChatRequest:
+def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
     """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
-    data = {name: value for name, value in read_object(raw).items() if value is not None}
+    data = {name: value for name, value in data.items() if value is not None}
     why = "is not supported by this server: send the whole conversation in input"
     refuse(data, _REFUSED, why)
     for name in _CHAT_ALONE:
@@ -250,6 +250,7 @@ class ResponseReply(Reply):
 
 
 Events = list[tuple[str, dict[str, Any]]]
+
 
 class _Part(NamedTuple):
     """A part of a message, or a call: where its words are, what events call it, and what is told

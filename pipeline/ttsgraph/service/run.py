@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.endpoints.endpoints import RetryBudget
-from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run
+from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run, usage_of
 from ttsgraph.graphs.roles import Role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import OUTGOING, Completion, Message, Outgoing, Request, Usage
 from ttsgraph.service.forms import Form, actors, with_advice, with_turns
 from ttsgraph.service.upstream import Upstream
+from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
@@ -36,17 +37,6 @@ PATIENCE = 1.5
 """A lossless vote begins its next wave early once a wave takes so many times as long as its first
 half, so that one slow voice holds up no answer.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """What an answer may do without: a vote, the voices beyond this share of those that it asked;
-    with `fallback`, any node what it can't read, and its own model: it then passes on the most
-    frequent answer that it was to read.
-    """
-
-    quorum: float = 0.5
-    fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +72,7 @@ class ServedRun(Run):
         runner: GraphRunner,
         question: Question,
         finish: Finish | None,
-        tolerance: Tolerance,
+        settings: ServiceSettings,
         upstream: Upstream | None = None,
         form: Form | None = None,
         turns: tuple[Message, ...] = (),
@@ -95,7 +85,7 @@ class ServedRun(Run):
         self.trace = trace
         self._context = context or {}
         self.acting, self._choosing = actors(runner.graph)
-        self.tolerance = tolerance
+        self.settings = settings
         self._upstream = upstream or Upstream(RetryBudget(0.0))
         self.requests: dict[int, Request] = {}
         self.lost: dict[int, CallFailed] = {}
@@ -232,9 +222,8 @@ class ServedRun(Run):
                 self.trace.end(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        request = self._formed(i, super()._request(i, role, answers))
-        self.requests[i] = request
-        return request
+        self.requests[i] = self._formed(i, super()._request(i, role, answers))
+        return self.requests[i]
 
     def _formed(self, i: int, request: Request) -> Request:
         """The request as the client's form has it: whole for those whose answer it may be, as an
@@ -345,13 +334,13 @@ class ServedRun(Run):
         """Whether enough of the voices have answered that a vote asked so far."""
         asked = [p for p in self.runner.graph.reads[i] if p in self.demand.stage]
         return sum(p in self.texts for p in asked) >= max(
-            1.0, self.tolerance.quorum * sum(map(self._ended, asked))
+            1.0, self.settings.quorum * sum(map(self._ended, asked))
         )
 
     @property
     def _makes_do(self) -> bool:
         """Whether nodes go on with whatever there is: as the settings say, or for want of time."""
-        return self.tolerance.fallback or bool(self.cut)
+        return self.settings.fallback or bool(self.cut)
 
     def _tolerates(self, i: int) -> bool:
         return self._makes_do or not self.runner.roles[i].calls_model
@@ -371,7 +360,7 @@ class ServedRun(Run):
         if isinstance(error, ContextOverflow):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
-        if (self.tolerance.fallback or i in self.cut) and inputs:
+        if (self.settings.fallback or i in self.cut) and inputs:
             self.texts[i] = majority(self.runner.task, inputs)
             self.fallbacks.append(i)
             self.lost[i] = error
@@ -433,17 +422,13 @@ class ServedRun(Run):
 
     def used_by(self, i: int) -> Usage:
         """The same of one node's call."""
-        model = self.model_of(i)
-        price = self.runner.pool[model].price
-        used = Usage()
-        if (made := self.completions.get(i)) is not None:
-            usd = price.of(made)
-            spent = 0.0 if made.cached else usd
-            used = Usage(made.prompt_tokens, made.completion_tokens, usd, spent, 1, made.cached)
-        if (out := self.outgoing.get(i)) is not None and i in self.requests:
-            lost = self._upstream.expected(model, self.requests[i])
-            usd = price.of(lost)
-            once = Usage(lost.prompt_tokens, lost.completion_tokens, usd, usd)
+        asked = self.runner.pool[self.model_of(i)]
+        made = self.completions.get(i)
+        used = usage_of(made, asked) if made is not None else Usage()
+        out = self.outgoing.get(i)
+        if out is not None and out.begun > out.ended and i in self.requests:
+            lost = self._upstream.expected(asked.name, self.requests[i])
+            once = replace(usage_of(lost, asked), calls=0)
             used = sum([once] * (out.begun - out.ended), used)
         return used
 

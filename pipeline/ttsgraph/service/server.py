@@ -25,8 +25,6 @@ from ttsgraph.service.app import App
 from ttsgraph.service.limits import Keys
 from ttsgraph.settings.service import ServiceSettings
 
-KEEP_ALIVE_S = 60
-
 
 def serve(
     loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False
@@ -146,6 +144,6 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=settings.max_connections + 1,  # which it doesn't allow
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=60,  # seconds
         timeout_graceful_shutdown=settings.drain_s,
     )
