@@ -33,6 +33,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
+from ttsgraph.tasks.formulas import NUMERALS
 from ttsgraph.tasks.letters import LETTERS, letter_in
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
@@ -242,8 +243,18 @@ CHOOSE = (
 )
 """What a judge is asked once it has been shown the answers."""
 
-NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+ORDINALS = (
+    "zeroth",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+)
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
 # What is said to be the best, a numbered solution, one by its place, a number that goes with one,
@@ -282,8 +293,8 @@ def _lettered(found: re.Match[str]) -> str:
     """A naming of a solution by its number as one by a letter; what has no letter as it is."""
     groups = found.groupdict()
     word = (groups.get("number") or groups["place"]).lower()
-    names = next((each for each in (NUMERALS, ORDINALS) if word in each), None)
-    number = names.index(word) + 1 if names else int(word)
+    spelled = next((each for each in (NUMERALS, ORDINALS) if word in each), None)
+    number = spelled.index(word) if spelled else int(word)
     if not 1 <= number <= len(LETTERS):
         return found[0]
     lead = "answer is not" if groups.get("no") else "answer is" if groups.get("best") else ""

@@ -12,6 +12,11 @@ import unicodedata
 MOST_BRACKETS = 3
 """Brackets in brackets that are looked into."""
 
+NUMERALS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve"),
+)
+
 # Atomic groups (?>...), because "100,200,300, ..." can be cut into thousands in exponentially many
 # ways.
 UNSIGNED = r"(?>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,400})(?:\.\d{1,400})?|\.\d{1,400})"

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.formulas import UNSIGNED, formulas_in, has_words, in_latex
+from ttsgraph.tasks.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_latex
 from ttsgraph.tasks.rows import missing_field, row_id, text_field
 from ttsgraph.tasks.symbolic import FormulaComparer
 
@@ -68,7 +68,39 @@ _TAIL = re.compile(
 _LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
 _RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
 _BRACKETED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\\})")
+_HALF_TURNED = re.compile(r"([^<>=,]*?[\d}])(<|\\le ?|>|\\ge ?)([a-z])")
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge ", "\\ge": "\\le "}
 _HALF = re.compile(r"[a-z](<|\\le ?|>|\\ge ?)([^<>=,]*?[\d}])")
+_UNIT = re.compile(r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b")
+_UNITS = {
+    name: names.split()[0]
+    for names in (
+        "mm millimeters",
+        "cm centimeter centimeters centimetres",
+        "m meter meters metres",
+        "km kilometer kilometers kilometres",
+        "in inch inches",
+        "ft foot feet",
+        "yd yard yards",
+        "mi mile miles",
+        "g gram grams",
+        "kg kilogram kilograms",
+        "lb pound pounds",
+        "oz ounces",
+        "s sec second seconds",
+        "min minute minutes",
+        "h hr hour hours",
+        "day days",
+        "week weeks",
+        "month months",
+        "year years",
+        "cent cents",
+        "dollar dollars",
+        "circ degree degrees",
+        "rad radian radians",
+    )
+    for name in names.split()
+}
 _RELATION = re.compile(r"[<>]|\\(?:[lg]eq?|neq?)(?![a-z])")
 _SAYS_MORE = re.compile(
     r"^-?\d+[a-z]=|\\text ?\{[^{}]*\b(?:not|wrong|incorrect|than|least|most|to)\b"
@@ -79,6 +111,11 @@ _SCALED = re.compile(
     r"(?:third|quarter|four|fif|six|ten)(?:th)?s)\b\}?",
     re.IGNORECASE,
 )
+_PARTS = {"half": 2, "halv": 2, "thir": 3, "quar": 4, "four": 4, "fift": 5, "sixt": 6, "eigh": 8}
+_IN_WORDS = re.compile(
+    rf"(?i:(?:\\text ?\{{)?(minus |negative )?({'|'.join(NUMERALS)})"
+    r"(?:[ -](half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?))?\}?)"
+)
 _THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷", re.IGNORECASE)
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
@@ -88,15 +125,16 @@ _NONE_BEFORE = re.compile(
       |method|day|page|chapter|no\.?)\s?[\#(]?$)
     |(?:(?i:\b(?:(?:less|more|fewer|greater|larger|bigger|other|rather)\s)?than|\bbetween|\bfrom
       |\bexceeds|\babove|\bbelow|\btwice|\b(?:half|root|cube|square|power|percent|%|out|instead)\sof
-      |\b(?:divided|multiplied)\sby|\bplus|\btimes|\b(?:not|never|nor)|\bcannot|\banything\sbut
-      |\bexcept|\bexcluding|\btried|\ball)|n't)
+      |\b(?:divided|multiplied)\sby|\bplus|\btimes|\b(?:not|never|nor)|\bcannot|\banything\sbut|\bneither|\bunlikely\sto|\b(?:negative|opposite|reciprocal|inverse)\sof
+      |\bexcept|\bexcluding|\btried|\ball|\b(?:discard|reject|ignor|exclud)(?:e|ed|ing)?
+    |(?-i:(?:\banswer\sis\s|^)at)\s(?:least|most))|n't)
     (?:\s(?:the|be|is|equal|to|exactly|it|answer|think|believe|that|[a-z]\s?=))*\W{0,4}$""",
     re.VERBOSE,
 )
 _NONE_AFTER = re.compile(
     r"""\W{0,3}\s?(?:(?:but|that|it|this)\s)?(?:(?:is|are|was|does|do|would|can)\s?(?:n't|not\b)
     |(?:is|are|was)\s(?:wrong|incorrect|extraneous|invalid|impossible)|doesn't|fails|squared|cubed
-    |(?:more|less|fewer)\sthan|plus|minus|times|divided|choose|out\sof|to\s(?:the|[\d$\\])
+    |(?:more|less|fewer)\sthan|factorial|over\s\d|if\s|plus|minus|times|divided|choose|out\sof|to\s(?:the|[\d$\\])
     |(?:\\?%|percent)\sof|(?:equations?|unknowns?|steps?|parts?|variables|cases|methods)\b)""",
     re.VERBOSE,
 )
@@ -107,14 +145,22 @@ _AGAIN = re.compile(
     re.VERBOSE,
 )
 _JOINS = re.compile(
-    r"(?i:[\s$.\\()]*(?:[,;]|\band\b|\bor\b)[\s$\\()]*(?:or\s|and\s)?(?:[a-z]\s?=\s?)?)"
+    r"(?i:(?:\sor\sso)?[\s$.\\()]*(?:[,;]|\band\b|\bor\b)[\s$\\()]*(?:or\s|and\s)?(?:(?:maybe|perhaps|possibly)\s)?[\s$]*(?:[a-z]\s?=\s?)?)"
 )
 _REGRETS = (
-    r"\b(?:wait|oops|correction|scratch that|on second thought|made an? (?:mistake|error)|"
-    r"(?:that|this|it)(?:'s| is| was) (?:wrong|incorrect|not right))\b"
+    r"(?:\b|(?=\}))(?:wait|oops|correction|scratch that|on second thought|"
+    r"made an? (?:mistake|error)|"
+    r"(?:that|this|it|\}\$?)(?:'s| is| was) (?:wrong|incorrect|not right))\b"
 )
+_BOX_DENIED = re.compile(r"(?i:\b(?:not|never|cannot|neither|doubt)|n't)\W[^.\n]{0,12}\\f?$")
 _BOX_TAKEN_BACK = re.compile(f"(?i:{_REGRETS})")
-_TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|mistake|hmm)\b)")
+_TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|my mistake|hmm)\b)")
+# A supposed answer, or one that is asked for or doubted.
+_UNSAID = re.compile(
+    r"""(?i:\b(?:doubt|impossible|suppos(?:e|ing)|assum(?:e|ing)|if|unless|whether|(?:might|may|could)\sthink)\b
+      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
+    re.VERBOSE,
+)
 _UNKNOWN = re.compile(
     r"""(?i:(?:can(?:not|'t)|unable\sto|could(?:n't|\snot))\s(?:be\s)?(?:determine|solve|answer|find|say)
     |not\senough\sinformation|do(?:n't|\snot)\sknow|(?:is|are)\s(?:unclear|unknown)
@@ -194,10 +240,15 @@ def answer_in(text: str) -> str | None:
     if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
         text = next_question[1]
     boxed = last_boxed(text[-2 * AT_END :])
+    cut = text[text.rfind("boxed{", -AT_END) + 6 :] if boxed is None and "boxed{" in text else "-"
+    if not cut.strip() or cut.count("{") > cut.count("}"):
+        return None
     if boxed is not None:
-        back = _BOX_TAKEN_BACK.search(text, max(text.rfind("box"), len(text) - AT_END))
-        if back and (said := _last_value(in_latex(text[back.end() :]))):
-            return said
+        at = max(text.rfind("box"), len(text) - AT_END)
+        if back := _BOX_TAKEN_BACK.search(text, at):
+            return _last_value(in_latex(text[back.end() :]))
+        if _BOX_DENIED.search(text[max(0, at - 40) : at]):
+            return None
         left, _, value = boxed.rpartition("=")
         names = re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", left))
         return normalise(boxed if names else value) or None
@@ -205,6 +256,7 @@ def answer_in(text: str) -> str | None:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
+    text = _UNSAID.sub("", text)
     stated = [found.end() for found in _STATED.finditer(text)][-MOST_STATED:]
     for at in reversed(stated):
         if answer := _stated(text, at):
@@ -232,6 +284,8 @@ def _stated(text: str, at: int) -> str | None:
     back = _TAKEN_BACK.search(text, at, at + 300)
     if back and (said := _last_value(text[back.end() :])):
         return said
+    if rest[:1] != "\n":
+        line = re.sub(r"^[-–] ?\$?(?=[\d\\])", "-", line)
     line = re.sub(r"\\(?:f?boxed|fbox)\s?\{?", "", line)  # a box that was never closed
     if '"' in line or line.count("}") > line.count("{"):
         line = re.split(r'"\s*[,}]|,\s*"|\}\s*$', line)[0].strip('" ')
@@ -261,7 +315,7 @@ def _last_value(text: str) -> str | None:
     for sentence in reversed(sentences[-MOST_STATED:]):
         if _UNKNOWN.search(sentence):
             return None
-        main = re.split(r",?\s(?:since|because|as)\s", sentence)[0]
+        main = re.split(r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s", sentence)[0]
         if values := _values(main) or _values(sentence):
             return values[-1]
     bold = re.fullmatch(r"\W*\*\*([^*\n]{1,60})\*\*\W*", sentences[-1]) if sentences else None
@@ -273,6 +327,7 @@ def _values(text: str) -> list[str]:
     once, without those that are said to be wrong.
     """
     groups: list[list[str]] = []
+    relation = False
     end = 0
     for start, ends, formula in formulas_in(text):
         between = text[end:start]
@@ -280,11 +335,13 @@ def _values(text: str) -> list[str]:
             end = ends
             continue
         before = text[max(0, start - 40) : start]
-        negative = re.search(r"(?i:\b(?:minus|negative)\s*\$?)$", before)
+        negative = re.search(r"(?i:\b(?:minus|negative)\s*\$?|\s-\$)$", before)
         scaled = _SCALED.match(text, start)
         value = _right_side(f"-{formula}" if negative else scaled[0] if scaled else formula)
         ends = scaled.end() if scaled else ends
-        if groups and _JOINS.fullmatch(between):
+        same_kind = bool(_RELATION.search(formula)) == relation
+        relation = bool(_RELATION.search(formula))
+        if groups and same_kind and _JOINS.fullmatch(between):
             said = {value, f"{value}/100"} if re.match(r"\s?\\?%", text[ends:]) else {value}
             if groups[-1] and not any(same_plainly(a, b) for a in said for b in groups[-1]):
                 groups[-1].append(value)
@@ -339,6 +396,11 @@ def normalise(answer: str) -> str:
     text = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
     text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
+    text = re.sub(
+        r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", text.replace("\\degree", "^\\circ")
+    )
+    text = re.sub(r"(?<=\\\\)\[-?[\d.]+\w{2}\]", "", text.replace("\\text{to}", ":"))
+    text = re.sub(r"(?<=\d) (?=[a-z](?:$|[-+*/^=)]))", "", re.sub(r"^\((\w+)\)(?=_)", r"\1", text))
     text = text.rstrip(".,~ ").removeprefix(r"\approx ")
     text = re.sub(r" ?(\\(?:pm|mp|[lg]eq?|neq?|cdot|times|cup|cap)) ?(?![a-z])", r"\1", text)
     text = re.sub(r"(?<=\\[lg]e)q(?![a-z])", "", re.sub(r"^[_*]+([^_*]+)[_*]+$", r"\1", text))
@@ -350,6 +412,10 @@ def normalise(answer: str) -> str:
     text = re.sub(r"^\(([^(),]*)\)$", r"\1", text)
     if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
         text = text.replace(" ", "")
+    if worded := _IN_WORDS.fullmatch(text):
+        sign, whole, part = (each and each.lower() for each in worded.groups())
+        above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
+        text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
     if scaled := _SCALED.fullmatch(text):
         scale = _SCALES.get(scaled[2].lower())
         text = f"{scaled[1]}\\times10^{{{scale}}}" if scale else text
@@ -366,6 +432,8 @@ def _as_interval(text: str) -> str:
     r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
     if span := _RANGE.fullmatch(text):
         low, below, _, above, high = span.groups()
+    elif turned := _HALF_TURNED.fullmatch(text):
+        return _as_interval(f"{turned[3]}{_TURNED[turned[2].strip()]}{turned[1]}")
     elif side := _HALF.fullmatch(text):
         down = side[1].strip() in ("<", r"\le")
         low, below = ("-\\infty", "<") if down else (side[2], side[1])
@@ -388,7 +456,15 @@ def same_plainly(right: str, answer: str) -> bool | None:
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
         return False  # which base is meant is for the question to say
     brackets = [match and match.groups() for match in map(_BRACKETED.fullmatch, (right, answer))]
-    if brackets[0] != brackets[1] and None not in brackets:
+    listed = "," in right and right[0] not in "([\\"
+    if brackets[0] != brackets[1] and (
+        None not in brackets or (listed and brackets[1] and brackets[1][0] != "\\{")
+    ):
+        return False
+    units = [
+        found and _UNITS.get(found[1] or found[2]) for found in map(_UNIT.search, (right, answer))
+    ]
+    if units[0] != units[1] and None not in units:
         return False
     if _SAYS_MORE.search(answer) and not _SAYS_MORE.search(right):
         return False
