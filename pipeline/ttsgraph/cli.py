@@ -13,7 +13,7 @@ import typer
 
 from ttsgraph.api.capacity import capacity
 from ttsgraph.api.project_commands import compare, init, run
-from ttsgraph.base.ending import guarded
+from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -256,7 +256,6 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     """
     from ttsgraph.reporting.explain import explain as in_words
     from ttsgraph.reporting.explain import worth_of
-    from ttsgraph.stages.worth import kept_nodes
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     if deployed is not None and not Path(graph).is_dir():
@@ -268,9 +267,12 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     path = Path(graph)
     near = [path] if path.is_dir() else [path.parent]
     elsewhere = sorted(Path("results").glob(f"*/{chosen}/*")) if deployed is not None else []
-    nodes = kept_nodes(found, [*near, *elsewhere])
-    for line in worth_of(found, nodes) if nodes is not None else []:
-        typer.echo(line)
+    if folders := [each for each in (*near, *elsewhere) if (each / "nodes.parquet").exists()]:
+        from ttsgraph.stages.worth import kept_nodes  # with a library that reads such tables
+
+        nodes = kept_nodes(found, folders)
+        for line in worth_of(found, nodes) if nodes is not None else []:
+            typer.echo(line)
 
 
 @app.command()
@@ -366,7 +368,8 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)
     ]:
         raise InputError(
-            f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it"
+            f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it, or"
+            " `ttsgraph run`"
         )
     if folders:
         raise InputError(
@@ -519,7 +522,25 @@ def main() -> None:
     """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped
     early, 4 at a limit.
     """
-    guarded(app)
+    guarded(in_a_line)
+
+
+def in_a_line() -> None:
+    """Run a command. Raises InputError in place of the box that Typer draws around a mistake."""
+    usage_error = typer.BadParameter.__mro__[1]  # which Typer names nowhere
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        raise InputError("aborted; nothing was written") from None
+    except Exception as error:
+        if not isinstance(error, usage_error):
+            raise
+        usage: Any = error
+        if not (said := usage.format_message()):  # a group's help, which has been shown
+            sys.exit(EXIT_INPUT)
+        at = usage.ctx.command_path if usage.ctx else "ttsgraph"
+        raise InputError(f"{said.rstrip('.')}; see {at} --help") from None
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

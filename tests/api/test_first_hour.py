@@ -109,6 +109,10 @@ def test_two_providers_have_their_own_keys_and_prices(
         assert done.exit_code == 0, done.output
         both = ("--url", one, "--url", two, "--key-env", "FIRST_KEY", "--key-env", "SECOND_KEY")
         assert init(tmp_path / "again", file, *both).exit_code == 0
+        dear = ("--price", "same=7,8", "--budget", ".002")
+        assert init(tmp_path / "dear", file, *both, *dear).exit_code == 0
+    prices = [model["price"]["prompt"] for model in profile(tmp_path / "dear")["pool"].values()]
+    assert prices == [1, 7]  # an option behind a --url is about that
     pool = list(profile(tmp_path / "mine")["pool"].values())
     assert [model["price"]["prompt"] for model in pool] == [1, 5]
     assert [model["api_key_env"] for model in pool] == ["FIRST_KEY", "SECOND_KEY"]

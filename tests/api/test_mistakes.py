@@ -115,6 +115,18 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str, int]] = {
         "limit",
         2,
     ),
+    "a table of another program": (
+        lambda p: p.init(file=p.file("book.xlsx", "PK")),
+        "save a table as .csv",
+        2,
+    ),
+    "an option that is none": (lambda p: p.init("--question", "qa.jsonl"), "--questions", 2),
+    "a limit that is no number": (lambda p: ["run", "--limit", "five"], "--limit", 2),
+    "a graph that was not found": (
+        lambda p: ["explain", "results/mine/q/found"],
+        "`ttsgraph run`",
+        2,
+    ),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit", 2),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars", 4),
 }

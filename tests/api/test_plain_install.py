@@ -90,7 +90,6 @@ def commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="261 MB on the disk since networkx is part of it")
 def test_a_plain_installation_is_small(binaries: Path) -> None:
     files = (
         path for path in binaries.parent.rglob("*") if path.is_file() and not path.is_symlink()

@@ -184,6 +184,36 @@ def test_a_model_that_takes_no_bound_is_asked_without():
     assert neither.words == "without any bound on tokens"
 
 
+@pytest.mark.parametrize(
+    ("said", "room", "sent", "kept"),
+    [
+        ("max_tokens is too large: 8192. It supports at most {cap} completion tokens", 0, 5000, 5000),
+        ("max_tokens must be at most 1000", 0, 1024, 1024),
+        ("maximum context length is {cap}, you requested {asked} + 9", 9, 4050, 4050),
+        ("maximum context length is {cap}, you requested {asked} + 7000", 7000, 875, None),
+    ],
+)  # fmt: skip
+def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept, tmp_path):
+    cap = 8100 if room else sent
+
+    def misbehave(count, body):
+        if body["max_tokens"] + room <= cap:
+            return None
+        return vllm_refusal(said.format(cap=cap, asked=body["max_tokens"]))
+
+    stub = StubServer(NAMES, skill=1.0)
+    stub.misbehave = misbehave
+    habits = Habits(tmp_path / "endpoints.json")
+    asked = Request(
+        "m", "r", (Message("user", "1 + 1" + " " * 4 * room),), Sampling(0.7, 1.0, 8192)
+    )
+    with serve(stub) as url:
+        (answer,) = ask(url, asked, habits=habits)
+        assert isinstance(answer, Completion), answer
+        assert stub.requests[-1]["max_tokens"] == sent
+        assert (habits.get(f"{url} served") or ANY).most_tokens == kept
+
+
 def test_system_messages_go_to_the_head_of_the_users_turn():
     system = Message("system", "a")
     user = Message("user", "b")

@@ -191,7 +191,7 @@ def _sampling(manner: Manner, model: ModelSettings, dialect: Dialect) -> dict[st
         "stop": list(sampling.stop) or None,
         "reasoning_effort": sampling.reasoning_effort,
     }
-    asked = ({dialect.bound: sampling.max_tokens} if dialect.bound else {}) | asked
+    asked = ({dialect.bound: dialect.bounded(sampling.max_tokens)} if dialect.bound else {}) | asked
     left_out = {*dialect.left_out, *sampling.left_out}
     sent = {key: value for key, value in asked.items() if value is not None and key not in left_out}
     extra = model.extra_body | json.loads(sampling.extra_body or "{}")

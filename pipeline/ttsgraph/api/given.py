@@ -26,7 +26,7 @@ TASK = "task"
 """What the one task of such a profile is called."""
 
 _METRICS = {"$": "dollars", "s": "runtime", "units": "flops", "": "flops"}
-_BUDGET = re.compile(r"\s*(\$?)\s*([0-9][0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
+_BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
 
 
 def profile_of(

@@ -89,7 +89,6 @@ IGNORED = ".ttsgraph/\n/results/\n__pycache__/\n"
 def init(
     folder: Path,
     providers: Sequence[Provider],
-    prices: Mapping[str, Mapping[str, float]],
     budget: str | None,
     questions: Path | None = None,
     kind: str | None = None,
@@ -111,7 +110,7 @@ def init(
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
         name = name or "questions"
     sizes = split_sizes(len(looked.rows))
-    pool = candidates(providers, prices, ask)
+    pool = candidates(providers, ask)
     task = get_task(looked.kind, looked.grading)
     first = task.parse(looked.rows[0], f"{name}: question 1")
     speak = get_role(ASSISTANT).speak

@@ -72,13 +72,12 @@ def init(
 
     pairs = ctx.meta[ORDER]
     asking = (lambda words: float(typer.prompt(words, type=float))) if sys.stdin.isatty() else None
-    lines = project.init(
-        folder, providers_of(pairs), prices_of(price or []), budget, questions, kind, asking
-    )
+    lines = project.init(folder, providers_of(pairs), budget, questions, kind, asking)
     echo(*lines, f"next: cd {folder}, then ttsgraph run; profiles/{project.PROFILE}.yaml says all")
 
 
-OF_A_URL = ("--key-env", "--api-key-env", "--model", "--price-prompt", "--price-completion")
+PRICES = ("--price", "--price-prompt", "--price-completion")
+OF_A_URL = ("--key-env", "--api-key-env", "--model", *PRICES)
 
 
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
@@ -111,20 +110,21 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     found = []
     for url, own in each:
         told = {name: values[0] for name, values in (shared | own).items() if name != "--model"}
-        prices = [told.get("--price-prompt"), told.get("--price-completion")]
-        if (prices[0] is None) != (prices[1] is None):
+        both = [told.get("--price-prompt"), told.get("--price-completion")]
+        if (both[0] is None) != (both[1] is None):
             raise InputError(
                 "expected --price-prompt and --price-completion together: dollars per million"
                 " tokens (0 where nothing is paid)"
             )
         price = None
-        if prices[0] is not None and prices[1] is not None:
-            price = {"prompt": float(prices[0]), "completion": float(prices[1])}
+        if both[0] is not None and both[1] is not None:
+            price = {"prompt": float(both[0]), "completion": float(both[1])}
             _require_price(price, "--price-prompt")
         if key_env := told.get("--key-env"):
             refuse_secrets({"api_key_env": key_env}, "--key-env")
         models = tuple(own.get("--model", shared.get("--model", [])))
-        found.append(Provider(url, key_env, models, price))
+        prices = prices_of(shared.get("--price", []) + own.get("--price", []))
+        found.append(Provider(url, key_env, models, price, prices))
     return found
 
 

@@ -349,11 +349,16 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
         TextColumn("{task.completed:.0f} questions answered"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("search", total=None)
+    bar = Progress(*columns, console=Console(stderr=True))
+    task = bar.add_task("search", total=None)
 
-        def publish(event: Event) -> None:
-            if isinstance(event, Answered):
-                bar.advance(task)
+    def publish(event: Event) -> None:
+        if isinstance(event, Answered):
+            bar.start()  # not before, as a mistake is told without one
+            bar.advance(task)
 
+    try:
         yield publish
+    finally:
+        if bar.live.is_started:
+            bar.stop()

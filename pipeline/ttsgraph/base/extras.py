@@ -14,6 +14,7 @@ EXTRAS = {
     "jsonschema": "kinds",
     "math_verify": "kinds",
     "mlflow": "flows",
+    "networkx": "graphs",
     "opentelemetry": "traces",
     "pandera": "page",
     "prefect": "flows",

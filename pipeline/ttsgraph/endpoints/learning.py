@@ -132,6 +132,7 @@ class Learned:
         """
         dialect = self.dialect
         first = None
+        overflowed = False
         while True:
             sent = body(dialect)
             try:
@@ -140,6 +141,9 @@ class Learned:
                 refusal = refusal_of(error)
                 other = None if refusal is None else dialect.after(refusal, sent)
                 fits = refusal is not None and not OVERFLOW.search(_text_of(error))
+                if other is None and refusal is not None and (refusal.of_bound or not fits):
+                    other = dialect.with_lower_bound(refusal, sent)
+                    overflowed = overflowed or not fits
                 if other in (None, dialect) and fits and not self.known:
                     first = first or error
                     other = dialect.with_less(sent)
@@ -147,6 +151,9 @@ class Learned:
                     raise first or error from None
                 dialect = other
             else:
+                if overflowed and _long(sent["messages"], dialect.most_tokens):
+                    # no room for more beside this prompt, which says nothing of others
+                    dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
                 self._settle(dialect)
                 return answer
 
@@ -163,3 +170,11 @@ class Learned:
                 joined.words,
             )
             self.keep(joined)
+
+
+def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:
+    """Whether a prompt may take more than half as many tokens as its answer, at four letters
+    each.
+    """
+    letters = sum(len(str(message["content"])) for message in messages)
+    return bound is not None and letters / 4 > bound / 2

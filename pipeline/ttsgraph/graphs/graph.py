@@ -206,9 +206,10 @@ class CollaborationGraph:
 
     def up_to(self, node_id: int) -> CollaborationGraph:
         """The graph that ends in one of its nodes."""
-        import networkx as nx  # slow to import, and few graphs have branches
-
-        kept = nx.ancestors(self.digraph, node_id) | {node_id}
+        kept = {node_id}
+        for node in reversed(self.order):
+            if node in kept:
+                kept.update(self.predecessors[node])
         nodes = tuple(node for node in self.nodes if node.id in kept)
         return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
 

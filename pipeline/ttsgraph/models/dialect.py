@@ -27,6 +27,9 @@ TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
 _LEAST_MISSED = ("n", "stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
 """Parameters that can be left out; where an error names several, the first of these goes first."""
 
+LEAST_BOUND = 512
+"""A bound on tokens that is refused is not halved to fewer than these."""
+
 _UNSUPPORTED = re.compile(
     r"unsupported|not (be )?(support|permit|allow|accept|enabl|recogni)|n't"
     r" support|unknown|unrecogni[sz]ed|unexpected"
@@ -42,6 +45,7 @@ _NO_SYSTEM = re.compile(
     r" roles|(unsupported|invalid|unknown|unexpected).{0,40}\brole",
     re.IGNORECASE,
 )
+_BOUND = re.compile(r"max_(completion_)?tokens|(completion|output|new) tokens", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Refusal:
         """
         return _UNSUPPORTED.search(self.words) is not None
 
+    @property
+    def of_bound(self) -> bool:
+        """Whether it is about how many tokens an answer may have."""
+        return not self.unsupported and _BOUND.search(self.words) is not None
+
     def names(self, parameter: str) -> bool:
         """Whether it is about this parameter."""
         if self.param is not None and re.fullmatch(r"\w+", self.param):
@@ -72,13 +81,14 @@ class Dialect:
     """What a request to an endpoint looks like.
 
     `left_out` are parameters that are not sent, `tokens_key` is the name that the bound on an
-    answer's tokens goes by unless it is among those; without `system`, system messages stand at the
-    head of the user's turn.
+    answer's tokens goes by unless it is among those, `most_tokens` the highest bound that is taken;
+    without `system`, system messages stand at the head of the user's turn.
     """
 
     tokens_key: TokensKey = "max_tokens"
     left_out: frozenset[str] = frozenset()
     system: bool = True
+    most_tokens: int | None = None
 
     @property
     def bound(self) -> TokensKey | None:
@@ -101,7 +111,11 @@ class Dialect:
             ]
         }
         body |= {name: value for name, value in parameters.items() if name not in self.left_out}
-        return body | ({self.bound: max_tokens} if self.bound else {})
+        return body | ({self.bound: self.bounded(max_tokens)} if self.bound else {})
+
+    def bounded(self, max_tokens: int) -> int:
+        """The bound on an answer's tokens that is sent where this one is wanted."""
+        return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
 
     def after(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
         """How to ask the same after this body was refused so; None where the words name nothing
@@ -126,6 +140,17 @@ class Dialect:
             named = "n"
         return None if named is None else replace(self, left_out=self.left_out | {named})
 
+    def with_lower_bound(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
+        """How to ask the same where answers may not get that many tokens: with the number that the
+        server names, if it is at least half as many, else with half; None of half too few.
+        """
+        asked = 0 if self.bound is None else body.get(self.bound, 0)
+        named = [int(number) for number in re.findall(r"\d+", refusal.words)]
+        most = max((each for each in named if asked / 2 <= each < asked), default=None)
+        if most is None and asked // 2 >= LEAST_BOUND:
+            most = asked // 2
+        return None if most is None else replace(self, most_tokens=most)
+
     def with_less(self, body: Mapping[str, Any]) -> Dialect | None:
         """How to ask the same after a refusal that names nothing: without one more parameter, then
         with the other name for the bound on tokens, then without a system message. None where
@@ -141,8 +166,12 @@ class Dialect:
 
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
+        bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
         return replace(
-            self, left_out=self.left_out | other.left_out, system=self.system and other.system
+            self,
+            left_out=self.left_out | other.left_out,
+            system=self.system and other.system,
+            most_tokens=min(bounds, default=None),
         )
 
     @property
@@ -154,6 +183,7 @@ class Dialect:
         missing += ["any bound on tokens"] if self.bound is None else []
         told = [f"without {', '.join(missing)}"] if missing else []
         told += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
+        told += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
         told += [] if self.system else ["system messages in the user's turn"]
         return "; ".join(told)
 
@@ -163,6 +193,7 @@ class Dialect:
             "tokens_key": self.tokens_key,
             "left_out": sorted(self.left_out),
             "system": self.system,
+            "most_tokens": self.most_tokens,
         }
 
     @classmethod
@@ -173,7 +204,8 @@ class Dialect:
             if data["tokens_key"] == "max_completion_tokens"
             else "max_tokens"
         )
-        return cls(key, frozenset(map(str, data["left_out"])), bool(data["system"]))
+        left_out = frozenset(map(str, data["left_out"]))
+        return cls(key, left_out, bool(data["system"]), data.get("most_tokens"))
 
 
 ANY = Dialect()

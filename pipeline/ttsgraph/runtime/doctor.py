@@ -69,7 +69,8 @@ def in_lines(
         )
         yield (
             f"about    {run['task']}: {run['calls']['total']:,} calls,"
-            f" ${run['dollars']:,.2f}{agent}, time {hours}"
+            f" ${run['dollars']:,.2f}{agent}, time {hours};"
+            f" of it ttsgraph run about ${run['expected']['dollars']:,.2f}"
         )
 
 

@@ -86,7 +86,7 @@ def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
     reason = told.splitlines()[0] if told else type(error).__name__
     hint = "start the server, or correct the URL (it mostly ends in /v1)"
     if getattr(error, "status_code", None) in (401, 403):
-        hint = "put the right key into the variable that --api-key-env names"
+        hint = "name the variable that holds its key with --key-env"
     return EndpointError(
         f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models,"
         f" but: {reason}; {hint}"

@@ -24,7 +24,10 @@ PriceCompletion = Annotated[
     float | None, typer.Option(help="dollars per million tokens of an answer", min=0)
 ]
 ApiKeyEnv = Annotated[
-    str | None, typer.Option(help="the environment variable with the endpoint's key")
+    str | None,
+    typer.Option(
+        "--key-env", "--api-key-env", help="the environment variable with the endpoint's key"
+    ),
 ]
 
 

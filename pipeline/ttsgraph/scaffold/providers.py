@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,14 +46,15 @@ AskPrice = Callable[[str], float]
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint as it was given: its key's variable, its models (all that it lists if none), and
-    the price of all of them where one was given.
+    """An endpoint as it was given: its key's variable, its models (all that it lists if none), the
+    price of all of them where one was given, and prices by model.
     """
 
     url: str
     key_env: str | None = None
     models: tuple[str, ...] = ()
     price: Mapping[str, float] | None = None
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,49 +87,73 @@ class AskedModel:
 
 
 def candidates(
-    providers: Sequence[Provider],
-    prices: Mapping[str, Mapping[str, float]],
-    ask: AskPrice | None = None,
+    providers: Sequence[Provider], ask: AskPrice | None = None
 ) -> dict[str, dict[str, Any]]:
     """Name in the pool -> entry of each model that was chosen, or is listed. Raises InputError that
     says what to do: a key that is not set, a model that is not there, a price that is not known.
     """
+    chosen = [(provider, *model) for provider in providers for model in _chosen(provider)]
     pool: dict[str, dict[str, Any]] = {}
-    for provider in providers:
-        if provider.key_env and not os.environ.get(provider.key_env, "").strip():
+    owners = []
+    for provider, served_as, listed, told in chosen:
+        name = _name(served_as, provider.url, pool)
+        pool[name] = {"base_url": provider.url, "served_as": served_as, "_told": told}
+        pool[name] |= {"api_key_env": provider.key_env} if provider.key_env else {}
+        pool[name] |= {} if listed else {"listed": False}
+        owners.append((provider, {name, served_as, served_as.rsplit("/", 1)[-1]}))
+    for priced in (name for provider in providers for name in provider.prices):
+        if not any(priced in names for _, names in owners):
             raise InputError(
-                f"{provider.url}: expected its key in the environment variable"
-                f" {provider.key_env}, which is not set; export it and start again"
+                f"--price {priced}: expected one of {', '.join(pool)}, found none of that name"
             )
-        try:
-            listed = models_at(Endpoint((provider.url,), "", provider.key_env), True)
-        except EndpointError:
-            if not provider.models:
-                raise
-            listed = None  # whether those that were chosen are there is found out by asking them
-        chosen = provider.models or tuple(_chat_models(provider.url, list(listed or ())))
-        for served_as in chosen:
-            if listed is not None and served_as not in listed:
-                raise InputError(
-                    f"{provider.url}: expected model {served_as!r}, but the server has"
-                    f" {', '.join(list(listed)[:MOST_MODELS]) or 'none'}"
-                )
-            told = listed[served_as].price if listed is not None else None
-            name = _name(served_as, provider.url, pool)
-            price, where = _price(provider, served_as, prices, told, ask)
-            pool[name] = {"price": dict(price), "base_url": provider.url, "served_as": served_as}
-            pool[name] |= {"api_key_env": provider.key_env} if provider.key_env else {}
-            pool[name] |= {} if listed is not None else {"listed": False}
-            pool[name]["_where"] = where
-    if unknown := [name for name in prices if not _names(pool, name)]:
-        raise InputError(
-            f"--price {unknown[0]}: expected one of {', '.join(pool)}, found none of that name"
-        )
+    for entry, (provider, names) in zip(pool.values(), owners, strict=True):
+        given = _given(provider, names, owners)
+        price, where = _price(given, provider, entry["served_as"], entry.pop("_told"), ask)
+        entry |= {"price": dict(price), "_where": where}
     return pool
 
 
-def _names(pool: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-    return name in pool or any(entry["served_as"] == name for entry in pool.values())
+def _chosen(provider: Provider) -> list[tuple[str, bool, ListPrice | None]]:
+    """A provider's models that were chosen, or are listed: name there, whether it lists them, and
+    the price in its list. Raises InputError.
+    """
+    if provider.key_env and not os.environ.get(provider.key_env, "").strip():
+        raise InputError(
+            f"{provider.url}: expected its key in the environment variable"
+            f" {provider.key_env}, which is not set; export it and start again"
+        )
+    try:
+        listed = models_at(Endpoint((provider.url,), "", provider.key_env), True)
+    except EndpointError:
+        if not provider.models:
+            raise
+        listed = None  # whether those that were chosen are there is found out by asking them
+    names = provider.models or tuple(_chat_models(provider.url, list(listed or ())))
+    if listed is None:
+        return [(name, False, None) for name in names]
+    for name in names:
+        if name not in listed:
+            raise InputError(
+                f"{provider.url}: expected model {name!r}, but the server has"
+                f" {', '.join(list(listed)[:MOST_MODELS]) or 'none'}"
+            )
+    return [(name, True, listed[name].price) for name in names]
+
+
+def _given(
+    provider: Provider, names: set[str], owners: Sequence[tuple[Provider, set[str]]]
+) -> Mapping[str, float] | None:
+    """The price that was given for a model: behind its own URL, or behind another one that has no
+    model of that name.
+    """
+    own = [price for name, price in provider.prices.items() if name in names]
+    other = [
+        price
+        for near in {id(each): each for each, _ in owners}.values()
+        for name, price in near.prices.items()
+        if name in names and not any(name in had for each, had in owners if each is near)
+    ]
+    return next(iter([*own, *other]), provider.price)
 
 
 def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
@@ -155,9 +180,9 @@ def _name(served_as: str, url: str, pool: Mapping[str, Any]) -> str:
 
 
 def _price(
+    given: Mapping[str, float] | None,
     provider: Provider,
     served_as: str,
-    prices: Mapping[str, Mapping[str, float]],
     told: ListPrice | None,
     ask: AskPrice | None,
 ) -> tuple[Mapping[str, float], str]:
@@ -165,9 +190,8 @@ def _price(
     person.
     """
     short = served_as.rsplit("/", 1)[-1]
-    for given in (prices.get(served_as), prices.get(short), provider.price):
-        if given is not None:
-            return given, "as given"
+    if given is not None:
+        return given, "as given"
     if told is not None:
         return told, "as its endpoint lists it"
     if (known := known_price(served_as, provider.url)) is not None:

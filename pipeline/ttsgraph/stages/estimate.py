@@ -87,6 +87,12 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     of_means = "; the budget limits what a question costs on average"
     return {
         "task": task,
+        "expected": {
+            "task": task,
+            "calls": {"total": round(run["calls"])},
+            "dollars": run["dollars"],
+            "dollars_between": _between(run["dollars"]),
+        },
         "calls": calls | {"total": sum(calls.values())},
         "prompt_tokens": round(total["prompt_tokens"]),
         "generated_tokens": round(total["generated_tokens"]),
@@ -99,12 +105,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
             if "seconds" in one
         },
         "agent": _agent(profile),
-        "expected": {
-            "task": task,
-            "calls": {"total": round(run["calls"])},
-            "dollars": run["dollars"],
-            "dollars_between": _between(run["dollars"]),
-        },
         "note": "for one method; calls that the cache answers are not counted"
         + (of_means if profile.budget.limits == "mean" else ""),
     }

@@ -386,8 +386,9 @@ def _jsonl_rows(path: Path) -> Rows:
         try:
             row = json.loads(line) if listed is None else line
         except json.JSONDecodeError as error:
+            hint = "" if "json" in path.name else "; save a table as .csv"
             raise DataError(
-                f"{where}: expected a JSON object, but {error.msg} at column {error.colno}"
+                f"{where}: expected a JSON object, but {error.msg} at column {error.colno}{hint}"
             ) from None
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
