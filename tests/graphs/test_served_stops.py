@@ -8,6 +8,8 @@ from starlette.responses import JSONResponse
 
 from tests.support.service import FUSED, VOTED, PoolStub, ask, chat, deployed, pooled, post
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import routed, single
+from ttsgraph.routing.router import Router
 
 GATED = CollaborationGraph.from_dict(
     {
@@ -48,6 +50,17 @@ def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
         figures = httpx.get(f"{url}/metrics").text
     assert calls(figures, "left_out") == 1
     assert 'ttsgraph_gates_total{gate="closed",model="math@champion"} 1.0' in figures
+
+
+def test_a_routes_branch_is_named_and_counted(pool):
+    shares = {"branches": 2, "default": 1, "shares": [0.5, 0.5]}
+    rule = Router.of(shares | {"field": "topic", "values": {"rows": 0}})
+    with deployed(pool, routed(rule, [single("small"), single("large")])) as url:
+        answer = ask(url)
+        figures = httpx.get(f"{url}/metrics").text
+    assert (answer.choices[0].message.content, origin(answer)["branch"]) == ("7", 1)
+    assert [body["model"] for body in pool.bodies] == ["large"]
+    assert 'ttsgraph_routed_total{branch="1",model="math@champion"} 1.0' in figures
 
 
 def test_a_vote_that_is_decided_gives_up_the_calls_under_way(pool):

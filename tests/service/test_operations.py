@@ -144,5 +144,8 @@ def test_calls_that_failed_are_not_on_the_bill(pool):
     with deployed(pool, FUSED, fallback=True) as url:
         pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
         origin = ask(url).model_extra["ttsgraph"]
+        figures = httpx.get(f"{url}/metrics").text
+    assert origin["degraded"]
+    assert f'ttsgraph_degraded_total{{model="{NAME}"}} 1.0' in figures
     assert origin["dollars"] == pytest.approx(origin["billed"] * 11 * 0.1 / 1e6)
     assert (origin["billed"], origin["begun"]) == (2, 3)

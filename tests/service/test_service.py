@@ -377,6 +377,8 @@ def test_more_requests_than_places_are_told_to_come_back(pool):
         waiting.join(HANGS_S)
         assert answers[0].choices[0].message.content == "7"
         assert post(url, chat()).status_code == 200
+        figures = httpx.get(f"{url}/metrics").text
+    assert f'ttsgraph_shed_total{{model="{NAME}"}} 1.0' in figures
 
 
 def test_a_client_that_leaves_stops_the_work_behind_it(pool):
