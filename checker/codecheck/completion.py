@@ -40,6 +40,9 @@ def part_of(text: str) -> str | None:
     blocks = ["\n".join(block) for block in blocks_of(text)]
     if not blocks and text[:1].isspace() and "\ndef " in text:
         return _body(text.strip("\n").rstrip())  # a body, with the functions that it calls
+    stripped = f"    {text.rstrip()}"  # servers strip replies, which takes the first indentation
+    if not blocks and not text[:1].isspace() and _is_body(stripped):
+        return stripped
     bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
     code = next(bodies, blocks[0] if blocks else text)
     if _DEFINITION.search(code):
