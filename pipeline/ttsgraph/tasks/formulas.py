@@ -60,6 +60,8 @@ _COMMANDS = (
     r"π\pi ∞\infty ±\pm ×\times ⋅\cdot ·\cdot ≤\le ≥\ge ≠\ne ≈\approx ∪\cup ∩\cap ∈\in ∅\emptyset"
     r" θ\theta °^\circ"
 )
+_NAMES = {"degree": "^\\circ", "langle": "(", "rangle": ")", "gt": ">", "lt": "<"}
+_OTHER_NAMES = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z]) ?")
 _SPELLINGS = {ord(each[0]): f"{each[1:]} " for each in _COMMANDS.split()} | str.maketrans(
     "−÷⁄→⇒（），：", "-//==(),:"
 )
@@ -72,6 +74,7 @@ def in_latex(text: str) -> str:
     text = re.sub("[¼-¾⅐-⅞]", _fraction, text).translate(_SPELLINGS)
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: f"^{{{found[0].translate(_POWERS)}}}", text)
     text = re.sub(r"(?<![\\A-Za-z])(?=(?:ln|log|sin|cos|tan|cot|sec|csc)[ (]\S)", r"\\", text)
+    text = _OTHER_NAMES.sub(lambda found: _NAMES[found[1]], text)
     text = text.replace("\\$", "").replace("i.e.", "that is")
     text = re.sub(r"(?<![\w)\]])–\s?(?=[\d.\\])", "-", text)
     text = re.sub(r"(?:√|\\?sqrt)\s?(?:\(([^()]{1,40})\)|(?<=√)\s?(\w+))", _root, text)

@@ -33,6 +33,7 @@ _MIXED = re.compile(
 )
 _RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d+)\}\{(-?\d+)\}|\\frac(\d)(\d)|(\d+)/(\d+))")
 _POWER_OF_TEN = re.compile(rf"([+-]?{UNSIGNED})\\times10\^(?:\{{(-?\d{{1,3}})\}}|(\d))")
+_REPEATING = re.compile(r"-?(\d{0,20})\.(\d{0,20})\\overline\{?(\d{1,20})\}?")
 _BASED = re.compile(r"([\dA-Z]{1,90})_\{?(\d{1,2})\}?")
 _ONLY_NUMBERS = re.compile(
     rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
@@ -158,14 +159,18 @@ _TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|my mistake|hm
 # A supposed answer, or one that is asked for or doubted.
 _UNSAID = re.compile(
     r"""(?i:\b(?:doubt|impossible|suppos(?:e|ing)|assum(?:e|ing)|if|unless|whether|(?:might|may|could)\sthink)\b
-      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
+      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\b(?:wrong|incorrect)\sanswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
     re.VERBOSE,
 )
 _UNKNOWN = re.compile(
     r"""(?i:(?:can(?:not|'t)|unable\sto|could(?:n't|\snot))\s(?:be\s)?(?:determine|solve|answer|find|say)
-    |not\senough\sinformation|do(?:n't|\snot)\sknow|(?:is|are)\s(?:unclear|unknown)
+    |not\senough\sinformation|do(?:n't|\snot)\sknow|(?:is|are)\s(?:unclear|unknown|impossible)
     |no\s(?:real\s)?(?:answer|solution)s?\b|insufficient)""",
     re.VERBOSE,
+)
+# What only explains: a reason, a circumstance, the parts of a sum.
+_ASIDE = re.compile(
+    r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s|(?<=[a-z]):\s(?=\d{1,9}\s[a-z]{2,})"
 )
 _comparer = FormulaComparer()
 
@@ -256,7 +261,8 @@ def answer_in(text: str) -> str | None:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
-    text = _UNSAID.sub("", text)
+    text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
+    text = re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
     stated = [found.end() for found in _STATED.finditer(text)][-MOST_STATED:]
     for at in reversed(stated):
         if answer := _stated(text, at):
@@ -315,10 +321,14 @@ def _last_value(text: str) -> str | None:
     for sentence in reversed(sentences[-MOST_STATED:]):
         if _UNKNOWN.search(sentence):
             return None
-        main = re.split(r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s", sentence)[0]
+        main = _ASIDE.split(sentence)[0]
         if values := _values(main) or _values(sentence):
             return values[-1]
-    bold = re.fullmatch(r"\W*\*\*([^*\n]{1,60})\*\*\W*", sentences[-1]) if sentences else None
+    bold = (
+        re.fullmatch(r"\W*(?:\*\*|\$)([^*$\n]{1,60})(?:\*\*|\$)\W*", sentences[-1])
+        if sentences
+        else None
+    )
     return normalise(bold[1]) if bold else None
 
 
@@ -396,9 +406,7 @@ def normalise(answer: str) -> str:
     text = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
     text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
-    text = re.sub(
-        r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", text.replace("\\degree", "^\\circ")
-    )
+    text = re.sub(r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", re.sub(r"\\{4}", r"\\\\", text))
     text = re.sub(r"(?<=\\\\)\[-?[\d.]+\w{2}\]", "", text.replace("\\text{to}", ":"))
     text = re.sub(r"(?<=\d) (?=[a-z](?:$|[-+*/^=)]))", "", re.sub(r"^\((\w+)\)(?=_)", r"\1", text))
     text = text.rstrip(".,~ ").removeprefix(r"\approx ")
@@ -466,6 +474,8 @@ def same_plainly(right: str, answer: str) -> bool | None:
     ]
     if units[0] != units[1] and None not in units:
         return False
+    if (":" in right) != (":" in answer):
+        return False  # a ratio
     if _SAYS_MORE.search(answer) and not _SAYS_MORE.search(right):
         return False
     differ = bool(_RELATION.search(right)) != bool(_RELATION.search(answer))
@@ -501,6 +511,11 @@ def fraction_of(text: str) -> Fraction | None:
     """
     if len(text) > 100:
         return None
+    if match := _REPEATING.fullmatch(text):
+        digits, again = len(match[2]), len(match[3])
+        part = int(match[2] + match[3]) - int(match[2] or 0)
+        value = int(match[1] or 0) + Fraction(part, 10**digits * (10**again - 1))
+        return -value if text[0] == "-" else value
     if _PLAIN.fullmatch(text):
         return Fraction(text.replace(",", ""))
     if match := _POWER_OF_TEN.fullmatch(text):
@@ -518,6 +533,8 @@ def fraction_of(text: str) -> Fraction | None:
 def _right_side(formula: str) -> str:
     """What stands after the last "=", where the rest only names a value."""
     *names, value = formula[:MOST_OF_ANSWER].split("=")
+    if len(names) == 1 and re.fullmatch(r"\s?[a-z][\s.$]*", value) and "\\" not in names[0]:
+        names, value = [value], names[0]  # "2 = x"
     names = [re.sub(r"[$\s*]+|\\[\[(]", " ", name) for name in names]
     named = names and all(_NAME.fullmatch(name) for name in names[:1])
     return normalise(value if named and value.strip(" .$") else formula)
