@@ -137,7 +137,7 @@ _WRONG = {"incorrect", "wrong", "false", "untrue", "inaccurate", "impossible", "
 _CHOSEN = re.compile(
     r"(?:\b(?:choose|chose|choosing|pick(?:ed|ing)?|select(?:ed|ing)?|(?:go|going|goes|went)\s+(?:with|for)|opt(?:ed|ing)?\s+for|settled?\s+(?:on|for)|"
     r"stick(?:ing)?\s+(?:with|to)|vot(?:e|ing)\s+for|say|guess(?:ing)?|lean(?:ing)?\s+(?:towards?|to)|mark|tick|circle|think|believe|conclude|"
-    r"(?:that|this|it|which|answer)(?:\s+(?:is|must\s+be|has\s+to\s+be|would\s+be|should\s+be)|'s)|that\s+leaves(?:\s+(?:us|me))?(?:\s+with)?|leaving|left\s+with|correspond(?:s|ing)?\s+to|match(?:es)?|"
+    r"(?:that|this|it|which|answer)(?:\s+(?:is|must\s+be|has\s+to\s+be|would\s+be|should\s+be)|'s)|(?:this|that|which)\s+leaves(?:\s+(?:us|me))?(?:\s+with)?|leaving|left\s+with|correspond(?:s|ing)?\s+to|match(?:es)?|"
     r"points?\s+to|must\s+be|has\s+to\s+be|therefore|thus|hence|so|finally|in\s+conclusion|i\s+would\s+answer|i'd\s+answer|definitely|probably|maybe)|->|→|⇒|∴|选择|选|選)(?!n't)",
     re.I,
 )

@@ -149,7 +149,7 @@ _JOINS = re.compile(
     r"(?i:(?:\sor\sso)?[\s$.\\()]*(?:[,;]|\band\b|\bor\b)[\s$\\()]*(?:or\s|and\s)?(?:(?:maybe|perhaps|possibly)\s)?[\s$]*(?:[a-z]\s?=\s?)?)"
 )
 _REGRETS = (
-    r"(?:\b|(?=\}))(?:wait|oops|correction|scratch that|on second thought|"
+    r"(?:\b|(?=\}))(?:wait|hold on|oops|correction|scratch that|on second thought|"
     r"made an? (?:mistake|error)|"
     r"(?:that|this|it|\}\$?)(?:'s| is| was) (?:wrong|incorrect|not right))\b"
 )
@@ -171,6 +171,9 @@ _UNKNOWN = re.compile(
 # What only explains: a reason, a circumstance, the parts of a sum.
 _ASIDE = re.compile(
     r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s|(?<=[a-z]):\s(?=\d{1,9}\s[a-z]{2,})"
+)
+_CUT_SHORT = re.compile(
+    r"\b(?:by|the|is|are|an?|to|of|and|we|that|with|for|from|must|be|[Tt]hen)\s*$"
 )
 _comparer = FormulaComparer()
 
@@ -319,7 +322,7 @@ def _last_value(text: str) -> str | None:
     """The last value in a text; None where what follows it says that there is none."""
     sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
     for sentence in reversed(sentences[-MOST_STATED:]):
-        if _UNKNOWN.search(sentence):
+        if _UNKNOWN.search(sentence) or (sentence is sentences[-1] and _CUT_SHORT.search(text)):
             return None
         main = _ASIDE.split(sentence)[0]
         if values := _values(main) or _values(sentence):
@@ -514,8 +517,8 @@ def fraction_of(text: str) -> Fraction | None:
     if match := _REPEATING.fullmatch(text):
         digits, again = len(match[2]), len(match[3])
         part = int(match[2] + match[3]) - int(match[2] or 0)
-        value = int(match[1] or 0) + Fraction(part, 10**digits * (10**again - 1))
-        return -value if text[0] == "-" else value
+        repeating = int(match[1] or 0) + Fraction(part, 10**digits * (10**again - 1))
+        return -repeating if text[0] == "-" else repeating
     if _PLAIN.fullmatch(text):
         return Fraction(text.replace(",", ""))
     if match := _POWER_OF_TEN.fullmatch(text):
