@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.live import Live
 
 from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
+from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph_flows.board import BOARD, REFRESH_PER_S, Posting, picture, posted
-
-NO_LIMITS = LimitSettings()
 
 
 @contextmanager

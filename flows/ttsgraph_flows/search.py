@@ -2,8 +2,8 @@
 every candidate in MLflow.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,8 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
-from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.archive import Archive, Record, Snapshot
-from ttsgraph.evaluation.environment import Environment, Evaluator
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
@@ -29,7 +28,6 @@ from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import WarmReinforce
 from ttsgraph.response.valuation import Learnt
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
-from ttsgraph.runtime.workers import SpreadEnvironment, order_of
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
@@ -42,7 +40,6 @@ from ttsgraph_flows.flow_page import show
 from ttsgraph_flows.live import live
 from ttsgraph_flows.provenance_tags import graph_note
 from ttsgraph_flows.stage import Stage, load_stage, main
-from ttsgraph_flows.workers import carrier
 
 if TYPE_CHECKING:  # MLflow is slow to import, so a search does once it has read what it is given
     from ttsgraph_flows.tracking import SearchTracker
@@ -164,8 +161,7 @@ def tracked_search(
         async with meter.watched():
             searcher, settings = await prepare(environment, questions, paying)
             driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
-            with spread(stage, environment, questions["shots"], meter) as evaluator:
-                found = await driver.run(searcher, evaluator, questions["train"], questions["val"])
+            found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive, driver.exchanges
 
     def record(evaluated: Record) -> None:
@@ -242,20 +238,6 @@ def _tell(
     client.set_tag(run, "mlflow.note.content", note)
     if exchanges:
         client.log_text(run, trace_page(exchanges), "agent_trace.md")
-
-
-@contextmanager
-def spread(
-    stage: Stage, environment: Environment, shots: Sequence[Question], meter: Meter
-) -> Iterator[Evaluator]:
-    """The environment itself, or workers that evaluate in its place, as the profile says."""
-    workers = stage.profile.workers
-    if workers.kind == "local":
-        yield environment
-        return
-    order = order_of(stage.profile, stage.task, shots, STATE, environment.grade_nodes)
-    with carrier(workers) as carry:
-        yield SpreadEnvironment(environment, order, carry, workers.count, meter, stage.recorder)
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:

@@ -16,15 +16,15 @@ import pandas as pd
 from ttsgraph.agent.base import Brief, Chat
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import md5
+from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
-from ttsgraph.runtime.workers import environment_for
+from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
-from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
@@ -36,8 +36,8 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.flow_page import step
+from ttsgraph_flows.workers import carrier
 
-NO_LIMITS = LimitSettings()
 NO_METRICS: Mapping[str, float] = {}
 
 RESEARCH = Path("research")
@@ -150,7 +150,7 @@ class Stage:
         if meter is None and account is not None and self.profile.limits != NO_LIMITS:
             meter = self.meter(account)
 
-        async def run() -> T:
+        async def run(carry: Carry | None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile, batch=batch) as client, watched:
                 asked: Client = RecordingClient(client, self.recorder)
@@ -159,13 +159,18 @@ class Stage:
                 environment = self.environment_of(asked, questions["shots"])
                 for line in await checked(environment.task, asked):
                     say(f"{self.task}: {line}")
+                if carry is not None:
+                    order = order_of(self.profile, self.task, questions["shots"], STATE)
+                    count = self.profile.workers.count
+                    environment = SpreadEnvironment(environment, order, carry, count, self.recorder)
                 done = await work(environment, questions)
                 if environment.grader.judged:
                     judged = judged_line(environment.task, environment.grader.judged)
                     say(f"{self.task}: {judged}")
                 return done
 
-        return step("ask the models", lambda: asyncio.run(run()))
+        with carrier(self.profile.workers) as carry:
+            return step("ask the models", lambda: asyncio.run(run(carry)))
 
     def with_agent(
         self,

@@ -1,5 +1,5 @@
-"""Pieces of a search carried to workers as Prefect tasks, by the task runner that the settings
-choose: Dask's or Ray's.
+"""Pieces of a stage's work carried to workers as Prefect tasks, by the task runner that the
+settings choose: Dask's or Ray's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_URL
 from prefect.task_runners import TaskRunner
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
 from ttsgraph.settings.stages import WorkerSettings
@@ -24,15 +25,19 @@ from ttsgraph.settings.stages import WorkerSettings
 
 @task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)
 def evaluate(work: Work) -> Done:
-    """One piece of a search, in a worker's process."""
+    """One piece of a stage's work, in a worker's process."""
     return work_on(work)
 
 
 @contextmanager
-def carrier(settings: WorkerSettings) -> Iterator[Carry]:
-    """Carries pieces to workers, which are started for it unless there is an address. Raises
-    SettingsError, EndpointError.
+def carrier(settings: WorkerSettings) -> Iterator[Carry | None]:
+    """Carries pieces to workers, which are started for it unless there is an address; None where
+    the settings leave all to this process. Raises SettingsError, EndpointError.
     """
+    if settings.kind == "local":
+        yield None
+        return
+    context = copy_context()  # a piece's task run belongs to the flow run that is now
     if not PREFECT_API_URL.value():
         raise SettingsError(
             f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all"
@@ -57,9 +62,9 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
             return done
 
         async def carry(work: Work) -> Done:
-            # In this context, so that the task run belongs to the flow run.
+            # A context is entered by one thread at a time.
             return await asyncio.get_running_loop().run_in_executor(
-                waiting, copy_context().run, carried, work
+                waiting, context.copy().run, carried, work
             )
 
         yield carry
@@ -79,9 +84,10 @@ def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
         ) from None
     with runner:
         try:
-            _ = getattr(
-                runner, "client", None
-            )  # Dask's runner connects when it is first asked for its client
+            # Dask's runner connects when it is first asked for its client.
+            client = getattr(runner, "client", None)
+            if client is not None and not client.scheduler_info()["workers"]:
+                say(f"workers (dask): the cluster at {settings.address} has none yet; waiting")
         except (OSError, TimeoutError) as error:
             where = settings.address or "this machine"
             raise EndpointError(

@@ -24,10 +24,9 @@ from lab.benchmarks.stub import stub_server
 from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.graphs.topologies import chain, parallel
-from ttsgraph.runtime.limits import Meter
 from ttsgraph.runtime.workers import SpreadEnvironment, environment_for, order_of
 from ttsgraph.settings.profile import Profile
-from ttsgraph.settings.stages import LimitSettings, WorkerSettings
+from ttsgraph.settings.stages import WorkerSettings
 from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.workers import carrier
 
@@ -51,9 +50,8 @@ def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnviron
     """A Dask cluster of so many processes on this machine."""
     local = environment_for(profile, "math", OpenAIClient({}), ())
     with carrier(WorkerSettings(kind="dask", count=count)) as carry:
-        yield SpreadEnvironment(
-            local, order_of(profile, "math", (), state), carry, count, Meter(LimitSettings())
-        )
+        assert carry is not None
+        yield SpreadEnvironment(local, order_of(profile, "math", (), state), carry, count)
 
 
 async def seconds(environment: Evaluator, first: int, count: int, clock: Clock) -> float:

@@ -1,4 +1,4 @@
-"""A search on a real Dask cluster of two worker processes over TCP, calls kept in a folder that
+"""A run on a real Dask cluster of two worker processes over TCP, calls kept in a folder that
 they share.
 """
 
@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from ttsgraph.base.journal import read_journal
 
 pytestmark = pytest.mark.slow
 DELAY_S = 0.1
+KEY = "KEY_OF_THE_STUB"
 MEASURED = ["latency_s"]
 """What a real socket never takes twice alike."""
 
@@ -97,13 +99,17 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 
 
+STAGES = ("profile", "pilot", "init_family", "init_instances", "search", "evaluate")
+
+
 @contextmanager
 def cluster(project: Project, name: str) -> Iterator[Cluster]:
     """A cluster that the project's profile names, with an empty store."""
     with ExitStack() as stack:
         folder = project.folder / name
         folder.mkdir()
-        made = Cluster(folder, stack, os.environ | {"PYTHONPATH": python_path(project.folder)})
+        env = {"PYTHONPATH": python_path(project.folder), KEY: "of-a-worker"}
+        made = Cluster(folder, stack, os.environ | env)
         project.profile["workers"] = {
             "kind": "dask",
             "address": made.address,
@@ -111,6 +117,23 @@ def cluster(project: Project, name: str) -> Iterator[Cluster]:
         }
         project.save()
         yield made
+
+
+def test_what_a_run_asks_is_asked_by_workers(project, stub, monkeypatch):
+    monkeypatch.setenv(KEY, "of-the-stages")
+    pool = project.profile["pool"]
+    project.profile["pool"] = {name: model | {"api_key_env": KEY} for name, model in pool.items()}
+    began = len(stub[0].headers)
+    try:
+        with cluster(project, "all"):
+            for stage in STAGES:
+                more = ("--method", "random") if stage in ("search", "evaluate") else ()
+                done = project.stage(stage, "--task", "math", *more)
+                assert done.returncode == 0, done.stderr
+    finally:
+        project.profile["pool"] = pool
+    keys = Counter(headers.get("authorization") for headers in stub[0].headers[began:])
+    assert keys["Bearer of-a-worker"] >= 0.9 * keys.total() > 0, keys
 
 
 def outcome(project: Project) -> tuple[str, str]:

@@ -17,14 +17,14 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Evaluator
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.runtime import workers
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import Meter
+from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
     Carry,
     Done,
@@ -98,7 +98,7 @@ class Lab:
         ]
 
     def search(
-        self, where: Callable[[Evaluator, Meter], Evaluator], limits: LimitSettings | None = None
+        self, where: Callable[[Environment], Environment], limits: LimitSettings | None = None
     ) -> tuple[str, ...]:
         """Graph, trajectory and archive that a search leaves when its evaluations go there."""
         brief = Brief(
@@ -116,10 +116,11 @@ class Lab:
 
         async def run() -> tuple[str, ...]:
             async with open_client(self.profile) as client:
-                environment = environment_for(self.profile, "math", client, ())
+                metered = MeteredClient(client, meter, self.profile.model_pool())
+                environment = where(environment_for(self.profile, "math", metered, ()))
                 driver = Driver(brief.cost, self.profile.search, archive)
                 found = await driver.run(
-                    searcher, where(environment, meter), self.questions[:12], self.questions[12:]
+                    searcher, environment, self.questions[:12], self.questions[12:]
                 )
             return (
                 found.graph.to_json(),
@@ -131,18 +132,16 @@ class Lab:
 
     def spread(
         self, workers: int, carry: Carry = in_a_thread
-    ) -> Callable[[Evaluator, Meter], Evaluator]:
+    ) -> Callable[[Environment], Environment]:
         """Its evaluations by so many workers."""
         order = order_of(self.profile, "math", (), Path("state"))
-        return lambda environment, meter: SpreadEnvironment(
-            environment, order, carry, workers, meter
-        )
+        return lambda environment: SpreadEnvironment(environment, order, carry, workers)
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
 def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
     lab = Lab(method)
-    here = lab.search(lambda environment, meter: environment)
+    here = lab.search(lambda environment: environment)
     assert lab.search(lab.spread(1)) == here
     assert lab.search(lab.spread(3)) == here
 
@@ -154,16 +153,17 @@ def test_a_piece_that_is_done_twice_changes_nothing():
         await in_a_thread(work)
         return await in_a_thread(work)
 
-    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment, meter: environment)
+    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment: environment)
 
 
 def test_what_workers_spend_is_paid_and_the_limit_stops_them():
     lab = Lab()
     paid: list[Meter] = []
 
-    def where(environment: Evaluator, meter: Meter) -> Evaluator:
-        paid.append(meter)
-        return lab.spread(2)(environment, meter)
+    def where(environment: Environment) -> Environment:
+        assert isinstance(environment.client, MeteredClient)
+        paid.append(environment.client.meter)
+        return lab.spread(2)(environment)
 
     lab.search(where)
     total = paid[0].spent.tokens

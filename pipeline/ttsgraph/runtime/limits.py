@@ -44,6 +44,8 @@ NOTED_SHARE = 0.01
 """Share of a limit noted beyond what may be spent: a crash loses no more than that."""
 
 ROUNDING = 1e-9
+NO_LIMITS = LimitSettings()
+
 OVERHEAD_TOKENS = 64
 """Of a prompt beside its texts: roles and turns."""
 
@@ -314,7 +316,7 @@ class MeteredClient(Wrapper):
 
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner)
-        self._meter = meter
+        self.meter = meter
         self._pool = pool
         self._most_per_byte: dict[str, float] = {}
 
@@ -323,24 +325,24 @@ class MeteredClient(Wrapper):
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
             return Deferred(partial(self._wait, request, found))
-        if self._meter.over and not found.cached:
-            raise self._meter.stop()
+        if self.meter.over and not found.cached:
+            raise self.meter.stop()
         return self._paid(request, found)
 
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
-        await self._meter.hold(most)
-        charge = _Charge(self._meter, most, self._pool[request.model].price)
+        await self.meter.hold(most)
+        charge = _Charge(self.meter, most, self._pool[request.model].price)
         counting = CHARGE.set(charge)
         try:
             return self._paid(request, await call)
         except asyncio.CancelledError:
             if charge.sent:
-                self._meter.add(most)
+                self.meter.add(most)
             raise
         finally:
             CHARGE.reset(counting)
-            self._meter.release(most)
+            self.meter.release(most)
 
     def _most(self, request: Request) -> Spent:
         """The most that one attempt of a call can take."""
@@ -353,7 +355,7 @@ class MeteredClient(Wrapper):
         told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
         known = self._most_per_byte.get(request.model, 0.0)
         self._most_per_byte[request.model] = max(known, min(1.0, told))
-        self._meter.pay(completion, self._pool[request.model].price.of(completion))
+        self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
 
 

@@ -1,10 +1,10 @@
-"""One search on several workers: questions are shared out, answers put together again in their
-order.
+"""Graphs evaluated by several workers: questions are shared out, answers put together again in
+their order.
 
 A piece of work is some questions of a batch with all the graphs that are to answer them. So graphs
 that share a prefix meet in one process, where a call is made once, and every worker has a like
 share of every graph. Who carries a piece to a worker is injected (`ttsgraph_flows/workers.py` does
-it with Prefect); the process that searches keeps the journal, and is the only one that does.
+it with Prefect); the stage's process keeps tables and journal, and is the only one that does.
 
 A piece can be done twice, when a worker dies in the middle of it: its calls are in the store that
 all share, and what is found there is what counts, so that the outcome is the same.
@@ -17,7 +17,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder, RecordingClient
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.runtime.limits import NO_LIMITS, Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_grader
@@ -82,17 +82,14 @@ Carry = Callable[[Work], Awaitable[Done]]
 """Has a piece done by some worker. Raises RunStopped when there is none left that can."""
 
 
-def order_of(
-    profile: Profile, task: str, shots: Sequence[Question], state: Path, grade_nodes: bool = False
-) -> Order:
-    """What the workers of this search are told; with `grade_nodes` to grade every node's answer."""
+def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path) -> Order:
+    """What the workers of this work are told."""
     return Order(
         profile.model_dump_json(exclude_none=True),
         task,
         json.dumps([asdict(shot) for shot in shots]),
         str(state.resolve()),
         code_digest(),
-        grade_nodes,
     )
 
 
@@ -123,55 +120,74 @@ def environment_for(
     )
 
 
-class SpreadEnvironment:
-    """An Evaluator whose questions are answered by workers; `carry` takes each piece of work to
+class SpreadEnvironment(Environment):
+    """An environment whose questions are answered by workers; `carry` takes each piece of work to
     one.
 
-    What they spend is paid from `meter`: before each piece it is looked at what is left, and a
-    piece spends no more than that, so pieces that are under way together can go beyond a limit
-    together.
+    What they spend is paid from the meter of its client, if that has one: before each piece it is
+    looked at what is left, and a piece spends no more than that, so pieces that are under way
+    together can go beyond a limit together.
     """
 
     def __init__(
         self,
-        environment: Environment,
+        local: Environment,
         order: Order,
         carry: Carry,
         workers: int,
-        meter: Meter,
         recorder: Recorder | None = None,
     ) -> None:
-        self._environment = environment
-        self._order = order
+        super().__init__(
+            local.task,
+            local.prompt,
+            local.sampling,
+            local.pool,
+            local.client,
+            local.max_unscored,
+            local.grader,
+            local.grade_nodes,
+            local.most_under_way,
+            local.waves,
+        )
+        self._order = replace(order, grade_nodes=local.grade_nodes)
         self._carry = carry
-        self._meter = meter
+        self._workers = workers
         self._recorder = recorder or Recorder()
-        self._pieces = PIECES_PER_WORKER * workers
 
-    def failed(self, feedback: Feedback) -> bool:
-        """As `Environment.failed`."""
-        return self._environment.failed(feedback)
+    def _like(self, client: Client, grade_nodes: bool) -> Environment:
+        local = super()._like(client, grade_nodes)
+        return SpreadEnvironment(local, self._order, self._carry, self._workers, self._recorder)
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """As `Environment.evaluate`."""
+        (feedback,) = await self.evaluate_all([(graph, questions)], publish)
+        return feedback
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `Environment.evaluate_all`. Raises what stopped a worker, and LimitReached."""
         started = time.perf_counter()
+        meter = self.client.meter if isinstance(self.client, MeteredClient) else Meter(NO_LIMITS)
         found: dict[tuple[int, str], Graded] = {}
 
         async def one(piece: Piece) -> None:
-            if self._meter.over:
-                raise self._meter.stop()
+            if meter.over:
+                raise meter.stop()
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
-            result = await self._carry(Work(self._order, given, self._meter.left))
-            self._meter.add(result.spent)
+            result = await self._carry(Work(self._order, given, meter.left))
+            meter.add(result.spent)
             self._recorder.update(result.calls)
             if result.failure is not None:
-                raise self._meter.stop() if self._meter.over else result.failure
+                raise meter.stop() if meter.over else result.failure
             for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
                 for question, outcome in zip(questions, outcomes, strict=True):
                     found[k, question.id] = outcome
                     publish(Answered(outcome[1]))
 
-        await asyncio.gather(*(one(piece) for piece in shared_out(jobs, self._pieces)))
+        await asyncio.gather(
+            *(one(piece) for piece in shared_out(jobs, PIECES_PER_WORKER * self._workers))
+        )
         wall_s = time.perf_counter() - started
         return [
             feedback_of([found[k, q.id] for q in questions], wall_s)
