@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttsgraph.api.capacity import capacity
+from ttsgraph.api.capacity_commands import capacity
 from ttsgraph.api.project_commands import compare, init, run
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError

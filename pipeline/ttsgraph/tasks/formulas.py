@@ -49,7 +49,7 @@ _STARTS = re.compile(
 _INLINE = re.compile(
     r"\$\$([^$]{1,400})\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL
 )
-_UNIT = re.compile(
+_FOLLOWING_UNIT = re.compile(
     r"""\s?(?:[kcdm]?m|in|ft|k?g|s|h|N|J|W|[mM]?[lL])
     (?:(?:\^\{?-?\d\}?)?/(?:s|h|[kcm]?m|[kc]?g|L))?(?:\^\{?-?\d\}?)?(?![\w^(]|\s?[-+*=])""",
     re.VERBOSE,
@@ -113,7 +113,7 @@ def formulas_in(text: str) -> list[tuple[int, int, str]]:
         else:
             formula = text[at : (end := _formula(text, at, 0))]
         if re.search(r"\d|\\(?!blacksquare|square|Box)[a-z]|[-+*/=(]", formula):
-            unit = _UNIT.match(text, end) if formula.strip()[-1:] not in ")]=" else None
+            unit = _FOLLOWING_UNIT.match(text, end) if formula.strip()[-1:] not in ")]=" else None
             end = unit.end() if unit else end
             found.append((at, end, formula))
         at = max(end, at + 1)

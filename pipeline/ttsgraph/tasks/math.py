@@ -515,9 +515,9 @@ def fraction_of(text: str) -> Fraction | None:
     if len(text) > 100:
         return None
     if match := _REPEATING.fullmatch(text):
-        digits, again = len(match[2]), len(match[3])
+        nines = 10 ** len(match[3]) - 1
         part = int(match[2] + match[3]) - int(match[2] or 0)
-        repeating = int(match[1] or 0) + Fraction(part, 10**digits * (10**again - 1))
+        repeating = int(match[1] or 0) + Fraction(part, 10 ** len(match[2]) * nines)
         return -repeating if text[0] == "-" else repeating
     if _PLAIN.fullmatch(text):
         return Fraction(text.replace(",", ""))
