@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,7 +36,6 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.flow_page import step
-from ttsgraph_flows.workers import carrier
 
 NO_METRICS: Mapping[str, float] = {}
 
@@ -169,8 +168,15 @@ class Stage:
                     say(f"{self.task}: {judged}")
                 return done
 
-        with carrier(self.profile.workers) as carry:
+        with self._carrier() as carry:
             return step("ask the models", lambda: asyncio.run(run(carry)))
+
+    def _carrier(self) -> AbstractContextManager[Carry | None]:
+        if self.profile.workers.kind == "local":
+            return nullcontext()
+        from ttsgraph_flows.workers import carrier  # Prefect is slow to import
+
+        return carrier(self.profile.workers)
 
     def with_agent(
         self,

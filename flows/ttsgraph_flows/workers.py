@@ -30,13 +30,10 @@ def evaluate(work: Work) -> Done:
 
 
 @contextmanager
-def carrier(settings: WorkerSettings) -> Iterator[Carry | None]:
-    """Carries pieces to workers, which are started for it unless there is an address; None where
-    the settings leave all to this process. Raises SettingsError, EndpointError.
+def carrier(settings: WorkerSettings) -> Iterator[Carry]:
+    """Carries pieces to workers, which are started for it unless there is an address. Raises
+    SettingsError, EndpointError.
     """
-    if settings.kind == "local":
-        yield None
-        return
     context = copy_context()  # a piece's task run belongs to the flow run that is now
     if not PREFECT_API_URL.value():
         raise SettingsError(

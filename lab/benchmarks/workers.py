@@ -50,7 +50,6 @@ def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnviron
     """A Dask cluster of so many processes on this machine."""
     local = environment_for(profile, "math", OpenAIClient({}), ())
     with carrier(WorkerSettings(kind="dask", count=count)) as carry:
-        assert carry is not None
         yield SpreadEnvironment(local, order_of(profile, "math", (), state), carry, count)
 
 
