@@ -59,13 +59,26 @@ def of_single_calls(
     evidence: Evidence, brief: Brief, models: Sequence[str], chance: float = CHANCE
 ) -> Routed | None:
     """The router of single calls of these models, by the questions that all of them were asked;
-    None where none is shown to gain.
+    None where none is shown to gain. Of members that differ in sampling alone, only the best may
+    become a branch.
     """
     answers = np.stack([asked_alone(evidence, model) for model in models], axis=1)
     places = np.flatnonzero((answers != UNKNOWN).all(axis=1))
-    graphs = [topologies.single(model) for model in models]
-    scores = (answers[places] == 0).astype(float)
-    return _learnt(evidence, brief, places, graphs, scores, SINGLE_CALLS, chance)
+    right = (answers[places] == 0).astype(float)
+    kept = _best_sampled(brief, models, right)
+    graphs = [topologies.single(models[k]) for k in kept]
+    return _learnt(evidence, brief, places, graphs, right[:, kept], SINGLE_CALLS, chance)
+
+
+def _best_sampled(brief: Brief, models: Sequence[str], right: FloatArray) -> list[int]:
+    """The places of these models, of those that differ in sampling alone only the one that was
+    right (n, B) most often: what one of them is right about and the others are not is chance, which
+    a router would take for a gain.
+    """
+    best: dict[tuple[str, str], int] = {}
+    for place in np.argsort(-right.mean(axis=0), kind="stable").tolist() if len(right) else ():
+        best.setdefault(brief.cost.pool[models[place]].asked_as, place)
+    return sorted(best.values())
 
 
 def over_graphs(

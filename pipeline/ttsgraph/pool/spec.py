@@ -4,6 +4,7 @@ a variant asks otherwise.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.models.client import Completion, Sampling
 from ttsgraph.pool.variants import VariantSettings
 from ttsgraph.tasks.prompts import Prompt
+
+SAMPLING = ("temperature", "top_p")
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
 """What Theorem 1 takes from a model, and a size to order models by."""
@@ -82,6 +85,15 @@ class ModelSpec:
         variant asks in another way.
         """
         return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
+
+    @property
+    def asked_as(self) -> tuple[str, str]:
+        """What members that differ in sampling alone have in common: their model, and what else of
+        a call a variant changes.
+        """
+        changes = self.variant.changes if self.variant else {}
+        kept = {name: value for name, value in changes.items() if name not in SAMPLING}
+        return self.model, json.dumps(kept, sort_keys=True)
 
     @property
     def greedy(self) -> bool:
