@@ -37,7 +37,14 @@ from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.contenders import Contender, Contenders, form_of, probes
 from ttsgraph.contest.mixes import mixed
 from ttsgraph.contest.racing import joined
-from ttsgraph.contest.routes import FORMS, HOPEFUL, asked_alone, of_single_calls, over_graphs
+from ttsgraph.contest.routes import (
+    FORMS,
+    HOPEFUL,
+    asked_alone,
+    by_promise,
+    of_single_calls,
+    over_graphs,
+)
 from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
@@ -156,6 +163,7 @@ class Contest:
                 self._mix_again()
             await self._round(number)
         await self._finals()
+        await self._ask_for_routes()
         self._route_again()
         return self.standings
 
@@ -224,6 +232,22 @@ class Contest:
         if found is not None:
             self.router = found.graph
             self.labels = {found.graph: found.label} | self.labels
+
+    async def _ask_for_routes(self) -> None:
+        """With calls that are left, ask models alone what was asked of no graph with them, the best
+        first, so that a route is learnt from as many questions as there are.
+        """
+        if self.router is not None or not self.settings.routes:
+            return
+        left = min(self.settings.calls - self.calls, int(ROUTE_SHARE * self.settings.calls))
+        jobs = []
+        for model in by_promise(self.evidence, self.brief):
+            graph = topologies.single(model)
+            price = self.evidence.new_calls(graph, self._order)
+            if price <= left:
+                jobs.append((graph, self._order))
+                left -= price
+        await self._evaluate(jobs)
 
     def _route_again(self) -> None:
         """Where no router of single calls was found: learn it from all that is known by now, of the

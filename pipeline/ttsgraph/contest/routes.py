@@ -65,20 +65,32 @@ def of_single_calls(
     answers = np.stack([asked_alone(evidence, model) for model in models], axis=1)
     places = np.flatnonzero((answers != UNKNOWN).all(axis=1))
     right = (answers[places] == 0).astype(float)
-    kept = _best_sampled(brief, models, right)
+    kept = _best_sampled(brief, models, right.mean(axis=0)) if len(right) else []
     graphs = [topologies.single(models[k]) for k in kept]
     return _learnt(evidence, brief, places, graphs, right[:, kept], SINGLE_CALLS, chance)
 
 
-def _best_sampled(brief: Brief, models: Sequence[str], right: FloatArray) -> list[int]:
-    """The places of these models, of those that differ in sampling alone only the one that was
-    right (n, B) most often: what one of them is right about and the others are not is chance, which
-    a router would take for a gain.
+def _best_sampled(brief: Brief, models: Sequence[str], accuracy: FloatArray) -> list[int]:
+    """The places of these models, of those that differ in sampling alone only that of the greatest
+    accuracy (n,): what one of them is right about and the others are not is chance, which a router
+    would take for a gain.
     """
     best: dict[tuple[str, str], int] = {}
-    for place in np.argsort(-right.mean(axis=0), kind="stable").tolist() if len(right) else ():
+    for place in np.argsort(-accuracy, kind="stable").tolist():
         best.setdefault(brief.cost.pool[models[place]].asked_as, place)
     return sorted(best.values())
+
+
+def by_promise(evidence: Evidence, brief: Brief) -> list[str]:
+    """The pool's models in the order in which they are worth asking for a route: those that were
+    right most often first, after them those that differ from one of these in sampling alone.
+    """
+    models = list(brief.cost.pool)
+    answers = np.stack([asked_alone(evidence, model) for model in models])
+    accuracy = (answers == 0).sum(axis=1) / np.maximum(1, (answers != UNKNOWN).sum(axis=1))
+    first = set(_best_sampled(brief, models, accuracy))
+    order = sorted(range(len(models)), key=lambda k: (k not in first, -accuracy[k], k))
+    return [models[k] for k in order]
 
 
 def over_graphs(
