@@ -16,9 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 def python_path(project: Path) -> str:
     """PYTHONPATH of a process that runs the code of a copy of the project."""
-    return os.pathsep.join(
-        map(str, (project / "pipeline", project / "flows", project / "checker", project))
-    )
+    roots = ("pipeline", "flows", "checker", "reader", ".")
+    return os.pathsep.join(str(project / root) for root in roots)
 
 
 def code_digest(*modules: str) -> str:

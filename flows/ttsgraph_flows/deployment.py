@@ -59,7 +59,10 @@ START_FILES = (
     "start.json",
 )
 START_STAGES = ("pilot", "init_family", "init_instances")
-CODE = ("checker", "flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
+CODE = (
+    *("checker", "flows", "pipeline", "profiles", "reader"),
+    *("params.yaml", "dvc.yaml", "requirements"),
+)
 
 
 @dataclass(frozen=True)

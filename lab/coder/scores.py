@@ -18,7 +18,7 @@ from ttsgraph.graphs.roles import majority
 from ttsgraph.models.client import Completion
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import RememberingTask, Task, lacks_check, passes
-from ttsgraph.tasks.verdicts import Verdicts
+from ttsgraph.tasks.programs import Verdicts
 from ttsgraph_flows.verify import published_calls
 
 

@@ -44,7 +44,7 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment that has the wheel and what it requires, nothing else."""
     folder = tmp_path_factory.mktemp("plain")
     source = folder / "source"
-    for name in ("checker", "flows", "pipeline"):
+    for name in ("checker", "flows", "pipeline", "reader"):
         copy_folder(name, source)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)

@@ -322,7 +322,7 @@ def test_processes_that_remember_at_once_do_not_disturb_each_other(
 def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Copies of the source roots, to be edited."""
     folder = tmp_path_factory.mktemp("sources")
-    roots = ("pipeline", "flows", "checker")
+    roots = ("pipeline", "flows", "checker", "reader")
     for root in roots:
         shutil.copytree(ROOT / root, folder / root, ignore=shutil.ignore_patterns("*.pyc"))
     return tuple(folder / root for root in roots)
@@ -361,7 +361,7 @@ STALE = {
     "ttsgraph.models.client": ALL,
     "ttsgraph.graphs.graph": ALL,
     "ttsgraph.tasks.base": ALL,
-    "ttsgraph.tasks.mmlu": of("sample", "pilot_plots", *ASKING, tasks=("mmlu",)) | {"report"},
+    "ttsgraph.tasks.choice": of("sample", "pilot_plots", *ASKING, tasks=("mmlu",)) | {"report"},
     "ttsgraph.tasks.humaneval": {"report"},
     "ttsgraph.base.style": of("pilot_plots") | {"report"},
     "ttsgraph.contest.contest": of("init_family", "init_instances"),
@@ -447,7 +447,8 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
         f"members = vars(importlib.import_module('ttsgraph_flows.{name}')).values()\n"
         f"flow = next(f for f in members if getattr(f, 'name', '') == {name!r})\n"
         "flow.fn(**json.loads(sys.argv[1]))\n"
-        "ours = [m for m in sys.modules if m.split('.')[0] in ('ttsgraph', 'codecheck')]\n"
+        "own = ('ttsgraph', 'codecheck', 'finalanswer')\n"
+        "ours = [m for m in sys.modules if m.split('.')[0] in own]\n"
         "print(json.dumps(ours))"
     )
     (plan,) = (plan for plan in STAGES if plan.name == name)
@@ -461,7 +462,9 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
 class TestWhatAnEditMakesStale:
     def test_a_stage_imports_nothing_that_its_identity_leaves_out(self, edited: Edited) -> None:
         """Against what processes really imported, so that no stale result is missed."""
-        roots = [edited.project.folder / name for name in ("pipeline", "flows", "checker")]
+        roots = [
+            edited.project.folder / name for name in ("pipeline", "flows", "checker", "reader")
+        ]
         code = Code(*roots)
         with chdir(edited.project.folder):
             others = other_kinds(load_profile("simulated-small"), "math")

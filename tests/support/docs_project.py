@@ -23,7 +23,7 @@ from tests.support.stub_server import StubServer
 EXAMPLE_URL = "https://models.example/v1"
 EXAMPLE_PORT = "8080"
 STUB = StubServer(("smollm2-135m", "gemma3-270m", "org/my-model", "org/my-small-model"), skill=0.6)
-COPIED = ("checker", "flows", "lab", "pipeline", "profiles", "requirements")
+COPIED = ("checker", "flows", "lab", "pipeline", "profiles", "reader", "requirements")
 FILES = (
     "Makefile",
     "dvc.yaml",

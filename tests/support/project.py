@@ -38,7 +38,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("checker", "flows", "pipeline"):
+        for name in ("checker", "flows", "pipeline", "reader"):
             copy_folder(name, folder)
         for name in ("dvc.yaml", ".dvcignore"):
             shutil.copy(ROOT / name, folder)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.tasks import get_task, verdicts
+from ttsgraph.tasks import get_task, programs
 from ttsgraph.tasks.humaneval import HumanEvalTask
-from ttsgraph.tasks.verdicts import Verdicts
+from ttsgraph.tasks.programs import Verdicts
 
 ROW = {
     "task_id": "Sum/0",
@@ -31,13 +31,13 @@ def test_a_program_is_run_once_for_each_set_of_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []
-    run = verdicts.passes
+    run = programs.passes
 
     def counted(program, limits, accept_weaker):
         ran.append(program.tests)
         return run(program, limits, accept_weaker)
 
-    monkeypatch.setattr(verdicts, "passes", counted)
+    monkeypatch.setattr(programs, "passes", counted)
     for _ in range(2):
         task = at(tmp_path / "verdicts.db")
         assert [task.grade(QUESTION, text) for text in (RIGHT, WRONG)] == [True, False]
@@ -52,7 +52,7 @@ def test_a_checker_that_fails_leaves_no_verdict(
         raise CallFailed("no process can be had")
 
     with monkeypatch.context() as patched:
-        patched.setattr(verdicts, "passes", fails)
+        patched.setattr(programs, "passes", fails)
         with pytest.raises(CallFailed, match="no process"):
             at(tmp_path / "verdicts.db").grade(QUESTION, RIGHT)
     assert at(tmp_path / "verdicts.db").grade(QUESTION, RIGHT)

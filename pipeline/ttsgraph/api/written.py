@@ -17,7 +17,7 @@ from typing import Any
 
 from ttsgraph.base.errors import InputError
 
-OWN = __name__.split(".")[0]
+OWN = {__name__.split(".")[0], "finalanswer"}
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Written:
                     f"{function.__module__}: expected a function with a name in its module,"
                     f" found {function.__qualname__}"
                 )
-            roots = {OWN, function.__module__.split(".")[0]}
+            roots = OWN | {function.__module__.split(".")[0]}
             self._take(function.__module__, function.__name__, roots)
 
     @property

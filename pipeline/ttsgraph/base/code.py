@@ -26,8 +26,8 @@ from ttsgraph.base.state import STATE
 MEMORY = STATE / "code.json"
 """Where a project's processes keep what they parsed, for each other."""
 
-PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck")
-"""What is read: the library, the stages and the checker of programs."""
+PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
+"""What is read: the library, the stages, the checker of programs and the reader of answers."""
 
 _BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
 

@@ -23,8 +23,7 @@ import pandas as pd
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import wilson
 from ttsgraph.models.client import Client, Completion
-from ttsgraph.tasks.base import AskingTask, Question, Task
-from ttsgraph.tasks.rows import text_field
+from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 RIGHT = 0.5

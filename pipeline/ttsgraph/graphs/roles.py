@@ -28,13 +28,13 @@ from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from finalanswer.formulas import NUMERALS
+from finalanswer.letters import LETTERS, letter_in
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
-from ttsgraph.tasks.formulas import NUMERALS
-from ttsgraph.tasks.letters import LETTERS, letter_in
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
 Compose = Callable[[Task, Prompt, Question, Sequence[str]], tuple[Message, ...]]

@@ -36,7 +36,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, RememberingTask
-from ttsgraph.tasks.verdicts import Verdicts
+from ttsgraph.tasks.programs import Verdicts
 
 PIECES_PER_WORKER = 2
 """So that a worker has the next piece's calls to make while it waits for the last of one."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from finalanswer import fraction_of, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.tasks import TASKS
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.math import fraction_of
-from ttsgraph.tasks.plain import ANSWER_FIELDS, normalised
+from ttsgraph.tasks.plain import ANSWER_FIELDS
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 MOST_LABELS = 10

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from finalanswer import LETTERS, fraction_of, normalise, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.scaffold.kinds import MOST_LABELS, labels_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.letters import LETTERS
-from ttsgraph.tasks.math import fraction_of, normalise
-from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS, normalised
+from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 QUESTIONS = (*QUESTION_FIELDS, "problem", "query", "instruction", "q", "user", "content")

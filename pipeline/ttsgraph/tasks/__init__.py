@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
+from ttsgraph.tasks import choice, command, humaneval, math, number, structured, words  # noqa: F401
 from ttsgraph.tasks.base import (
     TASKS,
     AskingTask,

@@ -4,20 +4,20 @@ share.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from pydantic import field_validator
 
+from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in, with_choices
-from ttsgraph.tasks.plain import ANSWER_FIELDS, ReadTask, normalised, stated
-from ttsgraph.tasks.rows import missing_field, text_field
+from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
+from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS, ReadTask
+
+# MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
+MOST_OF_MMLU = 5
 
 
 class ChoiceOptions(Closed):
@@ -45,7 +45,9 @@ class LetteredTask(ReadTask):
 
     def render(self, question: Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
-        return with_choices(question.text, question.meta.get("choices") or ())
+        choices = question.meta.get("choices") or ()
+        lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
+        return "\n".join([question.text, *lines])
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is the right one, by its letter or without any by its text."""
@@ -70,35 +72,25 @@ class ChoiceTask(LetteredTask):
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """A row as a Question. Raises DataError when the answer is none of the choices."""
-        question = super().parse(row, where)  # which says first what it lacks of a question
-        choices = {} if self.options.choices else {"choices": self._choices(row, where)}
-        return replace(question, meta=choices)
-
-    def _choices(self, row: Mapping[str, Any], where: str) -> list[str]:
+        text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
+        shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
-        return choices_of(row, where, expected, len(LETTERS))
-
-    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The label or letter that is right. Raises DataError."""
-        choices = list(self.options.choices) or self._choices(row, where)
+        choices = list(shared) or _choices_of(row, where, expected, len(LETTERS))
         given = text_field(row, ANSWER_FIELDS, "an answer", where).strip()
         alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
-        if self.options.choices:
-            if alike:
-                return [choices[alike[0]]]
-            raise DataError(
-                f"{where}: expected an answer among grading.choices ({', '.join(choices)}), found"
-                f" {given[:40]!r}"
-            )
-        letter = letter_of(given, len(choices))
-        if alike and (letter is None or given.isdecimal()):
-            letter = LETTERS[alike[0]]
-        if letter is not None:
-            return [letter]
-        raise DataError(
-            f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])}, 0 to"
-            f" {len(choices) - 1} or the choices, found {given[:40]!r}"
-        )
+        letters = ", ".join(LETTERS[: len(choices)])
+        if shared:
+            answer = choices[alike[0]] if alike else None
+            known = f"grading.choices ({', '.join(choices)})"
+        else:
+            answer = _letter_of(given, len(choices))
+            if alike and (answer is None or given.isdecimal()):
+                answer = LETTERS[alike[0]]
+            known = f"{letters}, 0 to {len(choices) - 1} or the choices"
+        if answer is None:
+            raise DataError(f"{where}: expected an answer among {known}, found {given[:40]!r}")
+        meta = {} if shared else {"choices": choices}
+        return Question(row_id(row, self.name, text), text, answer, meta)
 
     def reader(self) -> partial[str | None]:
         """How letters are read, or labels."""
@@ -106,24 +98,38 @@ class ChoiceTask(LetteredTask):
         return partial(label_in, choices=choices) if choices else super().reader()
 
 
-def label_in(text: str, choices: tuple[str, ...]) -> str | None:
-    """Which of these labels a reply gives: the stated one, the last that it names otherwise."""
-    forms, pattern = _labels(choices)
-    for said in (stated(text), text):
-        if found := pattern.findall(normalised(said)):
-            return forms[found[0] if said != text else found[-1]]
-    return None
+class MmluTask(LetteredTask):
+    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, `subject`
+    may be missing.
+    """
+
+    name = "mmlu"
+    instruction = (
+        "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
+    )
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A row as a Question whose answer is a letter. Raises DataError when the answer is none of
+        the choices.
+        """
+        text = text_field(row, ("question",), "a question", where).strip()
+        choices = _choices_of(row, where, "a list of choices", MOST_OF_MMLU)
+        given = text_field(row, ("answer",), "an answer", where).strip()
+        answer = _letter_of(given, len(choices))
+        if answer is None:
+            raise DataError(
+                f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])} or 0 to"
+                f" {len(choices) - 1}, found {given!r}"
+            )
+        return Question(
+            row_id(row, self.name, "\n".join([text, *choices])),
+            text,
+            answer,
+            {"choices": choices, "subject": str(row.get("subject") or "")},
+        )
 
 
-@cache
-def _labels(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str]]:
-    forms = {normalised(choice): choice for choice in choices}
-    longest_first = sorted(forms, key=len, reverse=True)
-    return forms, re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
-
-
-def choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> list[str]:
-    """A row's choices. Raises DataError where they are no list, or too many or too few."""
+def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> list[str]:
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
         raise missing_field(row, ("choices",), expected, where)
@@ -133,7 +139,7 @@ def choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> 
     return choices
 
 
-def letter_of(given: str, count: int) -> str | None:
+def _letter_of(given: str, count: int) -> str | None:
     """The letter of so many choices that a row's answer is, or is the index of; None for others."""
     if len(given) == 1 and given.upper() in LETTERS[:count]:
         return given.upper()
@@ -141,3 +147,4 @@ def letter_of(given: str, count: int) -> str | None:
 
 
 register_task(ChoiceTask())
+register_task(MmluTask())

@@ -13,16 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from codecheck import completed, head_of, parameters_of, part_of, program_of, shown_tests
-from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.base import Question, register_task, row_id, text_field
 from ttsgraph.tasks.programs import (
     CheckedProgram,
     SandboxLimits,
+    Verdicts,
     given_tests,
     passes,
     require_isolation,
 )
-from ttsgraph.tasks.rows import row_id, text_field
-from ttsgraph.tasks.verdicts import Verdicts
 
 
 class HumanEvalTask:

@@ -1,17 +1,19 @@
-"""Answers that are one number, right within a tolerance."""
+"""Answers that are one number, right within a tolerance: given as such, or by a short program that
+computes it ("program of thought").
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from pydantic import Field
 
+from codecheck.parsing import parse
+from finalanswer import near, number_in, program_value
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.math import answer_in, fraction_of
 from ttsgraph.tasks.plain import ReadTask
 
 
@@ -22,13 +24,6 @@ class NumberOptions(Closed):
 
     tolerance: float = Field(default=0.0, ge=0)
     relative: float = Field(default=0.0, ge=0, le=1)
-
-
-def number_in(text: str) -> str | None:
-    """The number that a reply gives as its answer, in its shortest form."""
-    found = answer_in(text)
-    value = None if found is None else fraction_of(found)
-    return None if value is None else shortest(value)
 
 
 class NumberTask(ReadTask):
@@ -43,46 +38,43 @@ class NumberTask(ReadTask):
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's number. Raises DataError where it is none."""
         found = super().answers(row, where)
-        if (
-            odd := next((answer for answer in found if self.extract(answer) is None), None)
-        ) is not None:
-            raise DataError(
-                f"{where}: expected a number as the answer, found {odd[:40]!r}; for texts choose"
-                " exact or similarity"
-            )
+        for answer in found:
+            if self.extract(answer) is None:
+                raise DataError(
+                    f"{where}: expected a number as the answer, found {answer[:40]!r}; for texts"
+                    " choose exact or similarity"
+                )
         return found
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
         found = self.extract(text)
+        right = [self.extract(answer) for answer in self.accepted(question)]
         return found is not None and any(
-            self._near(found, answer) for answer in self.accepted(question)
+            each is not None and near(each, found, self.options.tolerance, self.options.relative)
+            for each in right
         )
 
-    def _near(self, found: str, answer: str) -> bool:
-        right = self.extract(answer)
-        assert right is not None  # the row was read
-        off = abs(Fraction(found) - Fraction(right))
-        room = max(
-            Fraction(self.options.tolerance), Fraction(self.options.relative) * abs(Fraction(right))
-        )
-        return off <= room
 
+class CalculationTask(NumberTask):
+    """Rows {question, answer} whose answers are numbers.
 
-def shortest(value: Fraction) -> str:
-    """A number as people write it: 12, 0.5; as a ratio where its decimals don't end."""
-    rest = value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    if rest != 1 or value.denominator == 1:
-        return str(value)
-    digits = 0
-    while (value * 10**digits).denominator != 1:
-        digits += 1
-    whole = abs(value * 10**digits).numerator
-    text = str(whole).rjust(digits + 1, "0")
-    return f"{'-' if value < 0 else ''}{text[:-digits]}.{text[-digits:]}"
+    What a program prints last is its answer, else the variable `answer`, else its last value. A
+    reply that is no such program is read as a number.
+    """
+
+    name = "calculation"
+    instruction = (
+        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
+        " line sets `answer`."
+    )
+    same_answer = "programs of the same value"
+
+    @staticmethod
+    def read(text: str) -> str | None:
+        """The value of a reply's program."""
+        return program_value(text, parse)
 
 
 register_task(NumberTask())
+register_task(CalculationTask())

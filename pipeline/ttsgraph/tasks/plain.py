@@ -1,39 +1,28 @@
-"""What the kinds that need no code share: rows with a question and its answer, settings of their
-own, and texts in normal form.
+"""What the kinds that need no code share: rows with a question and its answer, and settings of
+their own.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from ttsgraph.base.parsing import Closed, parse
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.rows import missing_field, row_id, text_field
+from ttsgraph.tasks.base import Question, missing_field, row_id, text_field
 
 QUESTION_FIELDS = ("question", "prompt", "input", "text")
 ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output", "label")
 
-_STATED = re.compile(r"(?i:\banswer\s{0,3}(?:is(?:\s{0,3}:)?|:|=))")
-MOST_READ = 20_000
-"""Characters of a reply that are compared."""
-
-MOST_STATED = 20
-_EDGES = " \t.,;:!?()[]{}<>\"'`*_“”‘’«»…"
-_ARTICLES = {"a", "an", "the"}
-
 
 class PlainTask:
-    """Rows {question, answer}; `grading` in a profile is read as this kind's `Options`."""
+    """Rows {question, answer}; `grading` in a profile is read as this kind's `Options`. Replies are
+    texts, of which none are the same.
+    """
 
     name: str = ""
-    instruction: str = ""
-    same_answer: str = (
-        "texts that are equal once case, punctuation at the edges and articles are dropped"
-    )
+    instruction: str = "Answer the question."
+    same_answer: str = ""
     """When two answers count as the same for a vote, in words; "" where nothing does."""
 
     Options: ClassVar[type[Closed]] = Closed
@@ -72,11 +61,19 @@ class PlainTask:
         """All answers that a question accepts."""
         return list(question.meta.get("answers") or [question.answer])
 
+    def extract(self, text: str) -> str | None:
+        """Nothing that a vote could count."""
+        return None
+
 
 class ReadTask(PlainTask):
     """A PlainTask whose answers are read by `read`, a function of a module, which a file of its own
     can hold.
     """
+
+    same_answer = (
+        "texts that are equal once case, punctuation at the edges and articles are dropped"
+    )
 
     @staticmethod
     def read(text: str) -> str | None:
@@ -90,32 +87,6 @@ class ReadTask(PlainTask):
     def extract(self, text: str) -> str | None:
         """The answer as `reader` has it."""
         return self.reader()(text)
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text for comparing: lower case, without punctuation at their edges, without
-    articles if others are left.
-    """
-    text = unicodedata.normalize("NFKC", text[:MOST_READ]).casefold()
-    words = [word.strip(_EDGES) for word in text.split()]
-    words = [word for word in words if word]
-    return [word for word in words if word not in _ARTICLES] or words
-
-
-def normalised(text: str) -> str:
-    """A text as its words; texts that differ in case, spacing, edges of words and articles alone
-    are the same.
-    """
-    return " ".join(words_of(text))
-
-
-def stated(text: str) -> str:
-    """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole
-    reply.
-    """
-    ends = [each.end() for each in _STATED.finditer(text)][-MOST_STATED:]
-    said = [text[end : end + MOST_READ].lstrip(" \t").partition("\n")[0] for end in ends]
-    return next((each for each in reversed(said) if each.strip()), text)
 
 
 def require_answer(row: Mapping[str, Any], where: str) -> Any:

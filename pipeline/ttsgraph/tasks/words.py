@@ -1,21 +1,20 @@
-"""Answers in words: the same words, words that must occur, and words in common."""
+"""Answers in words: the same words, words that must occur, words in common, and what a regular
+expression finds.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from ttsgraph.base.errors import SettingsError
+from pydantic import field_validator
+
+import finalanswer
+from finalanswer import form_in, normalised, token_f1
+from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask, ReadTask, normalised, stated, words_of
-
-
-def form_in(text: str) -> str | None:
-    """What a reply says its answer is, else all of it, in normal form."""
-    return normalised(stated(text)) or None
+from ttsgraph.tasks.plain import PlainTask, ReadTask
 
 
 class ExactTask(ReadTask):
@@ -38,12 +37,6 @@ class ContainsTask(PlainTask):
     """The share of the required phrases that occur in the reply, as whole words."""
 
     name = "contains"
-    instruction = "Answer the question."
-    same_answer = ""
-
-    def extract(self, text: str) -> str | None:
-        """Nothing that a vote could count: replies are texts."""
-        return None
 
     def grade(self, question: Question, text: str) -> float:
         """The share of the row's answers that occur."""
@@ -68,50 +61,74 @@ class SimilarityTask(PlainTask):
 
     name = "similarity"
     instruction = "Answer the question, briefly."
-    same_answer = ""
     Options = SimilarityOptions
 
-    def extract(self, text: str) -> str | None:
-        """Nothing that a vote could count: replies are texts."""
-        return None
-
     def grade(self, question: Question, text: str) -> float:
-        """The best score against any of the references, within [0, 1]."""
+        """The best score against any of the references, within [0, 1]. Raises SettingsError where
+        ROUGE is not installed.
+        """
+        return max(self._score(each, text) for each in self.accepted(question))
+
+    def _score(self, reference: str, text: str) -> float:
         if not text.strip():
             return 0.0
-        metric = self.options.metric
-        score = token_f1 if metric == "token_f1" else _rouge(metric)
-        return max(score(reference, text) for reference in self.accepted(question))
+        if self.options.metric == "token_f1":
+            return token_f1(reference, text)
+        try:
+            return finalanswer.rouge(self.options.metric, reference, text)
+        except finalanswer.MissingLibrary as error:
+            raise SettingsError(f"{error}: pip install 'ttsgraph[rouge]'") from None
 
 
-def token_f1(reference: str, text: str) -> float:
-    """F1 of a text's words against the reference's, each counted as often as it occurs."""
-    wanted = words_of(reference)
-    said = words_of(text)
-    common = _in_common(wanted, said)
-    return 2 * common / (len(wanted) + len(said)) if common else 0.0
+class RegexOptions(Closed):
+    """`pattern` finds the answer in a reply (its first group, else the whole match; the last match
+    counts), to be compared with the row's answer. Without it the row's answer is itself an
+    expression, that a right reply matches somewhere.
+    """
+
+    pattern: str | None = None
+
+    @field_validator("pattern")
+    @classmethod
+    def _valid(cls, pattern: str | None) -> str | None:
+        if why := finalanswer.broken_pattern(pattern or ""):
+            raise ValueError(f"expected a regular expression, but {why}")
+        return pattern
 
 
-def _in_common(first: Sequence[str], second: Sequence[str]) -> int:
-    return sum((Counter(first) & Counter(second)).values())
+class RegexTask(PlainTask):
+    """Rows {question, answer}; see RegexOptions."""
+
+    name = "regex"
+    Options = RegexOptions
+
+    def __init__(self, options: RegexOptions | None = None) -> None:
+        super().__init__(options)
+        self.same_answer = "equal matches of the pattern" if self.options.pattern else ""
+
+    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+        """The row's answer. Raises DataError where it has to be an expression and is none."""
+        found = super().answers(row, where)
+        for answer in found if self.options.pattern is None else []:
+            if why := finalanswer.broken_pattern(answer):
+                raise DataError(
+                    f"{where}: expected a regular expression as the answer, but {why}:"
+                    f" {answer[:60]!r}"
+                )
+        return found
+
+    def extract(self, text: str) -> str | None:
+        """What the pattern finds in a reply, in normal form; nothing without a pattern."""
+        pattern = self.options.pattern
+        return None if pattern is None else finalanswer.found_by(pattern, text)
+
+    def grade(self, question: Question, text: str) -> bool:
+        """Whether what is found is the answer, or the row's expression matches."""
+        accepted = self.accepted(question)
+        if self.options.pattern is not None:
+            return self.extract(text) in {normalised(answer) for answer in accepted}
+        return any(finalanswer.matches(answer, text) for answer in accepted)
 
 
-@cache
-def _rouge(metric: str) -> Any:
-    try:
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError:
-        raise SettingsError(
-            f"metric {metric} needs the package rouge-score: pip install 'ttsgraph[rouge]'"
-        ) from None
-    scorer = RougeScorer([metric], use_stemmer=True)
-
-    def score(reference: str, text: str) -> float:
-        return float(scorer.score(reference, text)[metric].fmeasure)
-
-    return score
-
-
-register_task(ExactTask())
-register_task(ContainsTask())
-register_task(SimilarityTask())
+for _kind in (ExactTask, ContainsTask, SimilarityTask, RegexTask):
+    register_task(_kind())

@@ -17,7 +17,7 @@ import threading
 from importlib.util import find_spec
 from pathlib import Path
 
-from ttsgraph.base.errors import CallFailed, InputError
+from finalanswer.errors import MissingLibrary, NotCompared
 
 
 class FormulaComparer:
@@ -28,16 +28,16 @@ class FormulaComparer:
     def __init__(
         self, cpu_seconds: float = 5.0, memory: int = 2 << 30, python: str = sys.executable
     ) -> None:
-        worker = Path(__file__).with_name("symbolic_worker.py")
-        # -P keeps this folder off the child's import path, where math.py would hide the standard
+        worker = Path(__file__).with_name("comparer_worker.py")
+        # -P keeps this folder off the child's import path, where a module could hide the standard
         # library's.
         self._command = [python, "-P", str(worker), str(cpu_seconds), str(memory)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, right: str, answer: str) -> bool:
-        """Whether `answer` equals `right`; False when it takes too long to tell. Raises CallFailed
-        when the child won't start.
+        """Whether `answer` equals `right`; False when it takes too long to tell. Raises
+        NotCompared when the child won't start, and MissingLibrary without math-verify.
         """
         with self._lock:
             process = self._running()
@@ -62,21 +62,18 @@ class FormulaComparer:
         if self._process is not None and self._process.poll() is None:
             return self._process
         if find_spec("math_verify") is None:
-            raise InputError(
-                "kind math: expected math-verify, to compare formulas: pip install"
-                " 'ttsgraph[kinds]'; kind number compares numbers without it"
-            )
+            raise MissingLibrary("expected math-verify, to compare formulas")
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
                 self._command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
             )
         except OSError as error:
-            raise CallFailed(f"can't start the process that compares formulas: {error}") from error
+            raise NotCompared(f"can't start the process that compares formulas: {error}") from error
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             self._stop(process)
-            raise CallFailed(
+            raise NotCompared(
                 f"the process that compares formulas ended with status {process.returncode}; is"
                 " math-verify installed?"
             )

@@ -1,4 +1,4 @@
-"""Short programs as answers: read, compared and graded by the number that they compute."""
+"""Short programs as answers: read as the number that they compute."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.graphs.roles import majority
-from ttsgraph.tasks import get_task
-
-TASK = get_task("calculation")
+from finalanswer import program_value
 
 
 @pytest.mark.parametrize(
@@ -30,7 +27,7 @@ TASK = get_task("calculation")
     ],
 )
 def test_a_program_is_its_value(reply: str, value: str) -> None:
-    assert TASK.extract(reply) == value
+    assert program_value(reply) == value
 
 
 @pytest.mark.parametrize(
@@ -52,17 +49,10 @@ def test_a_program_is_its_value(reply: str, value: str) -> None:
     ],
 )
 def test_what_is_no_arithmetic_is_unreadable_and_is_not_run(reply: str) -> None:
-    assert TASK.extract(reply) is None
-
-
-def test_programs_of_one_value_are_one_answer() -> None:
-    answers = ["a = 2 * 3", "b = 7", "c = 12 / 2", "broken ("]
-    assert TASK.extract(majority(TASK, answers)) == "6"
-    question = TASK.parse({"question": "?", "answer": "6"}, "here")
-    assert [bool(TASK.grade(question, answer)) for answer in answers] == [True, False, True, False]
+    assert program_value(reply) is None
 
 
 @given(st.integers(-999, 999), st.integers(1, 999), st.sampled_from("+-*/"))
 def test_arithmetic_is_exact(left: int, right: int, sign: str) -> None:
     twice = f"a = {left}\nb = {right}\nc = a {sign} b\nanswer = (c {sign} b) - (c {sign} b) + 5"
-    assert TASK.extract(twice) == "5"
+    assert program_value(twice) == "5"

@@ -1,7 +1,7 @@
 """Compares formulas with math-verify, one JSON line a request: [right, answer] in, true or false
 out.
 
-Run as a program by symbolic.py. A request that needs more processor time than allowed ends the
+Run as a program by comparer.py. A request that needs more processor time than allowed ends the
 process.
 """
 

@@ -1,5 +1,5 @@
-"""Answers that are short Python programs which compute a number ("program of thought"): graded, and
-voted on, by the number.
+"""Answers that are short Python programs which compute a number ("program of thought"), read as the
+number.
 
 A program is straight lines of arithmetic. It is evaluated statement by statement, in fractions, and
 never run as Python: no loops, attributes, imports or strings.
@@ -15,9 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from codecheck.parsing import parse
-from ttsgraph.tasks.base import register_task
-from ttsgraph.tasks.number import NumberTask, number_in, shortest
+from finalanswer.number import number_in, shortest
 
 LONGEST = 4_000
 """Characters of a program that is read."""
@@ -25,9 +23,17 @@ LARGEST = 10**18
 """A numerator or denominator beyond it makes an answer unreadable; so programs stay cheap."""
 
 
+Parse = Callable[[str], ast.Module]
+
+
 @lru_cache(maxsize=4096)
-def value_of(text: str) -> str | None:
-    """The value of a reply's program, in its shortest form; None where it has none."""
+def program_value(text: str, parse: Parse = ast.parse) -> str | None:
+    """The value of a reply's program, in its shortest form; of a reply that is no program, the
+    number that it gives; None where there is neither.
+
+    What a program prints last is its value, else the variable `answer`, else its last value.
+    `parse` takes the place of `ast.parse`, which CPython 3.11 can't run in two threads at once.
+    """
     program = program_in(text)
     if len(program) > LONGEST:
         return None
@@ -39,22 +45,6 @@ def value_of(text: str) -> str | None:
         return shortest(Calculation().run(body))
     except Exception:  # a program may be wrong in any way
         return number_in(text) if all(isinstance(line, ast.Expr) for line in body) else None
-
-
-class CalculationTask(NumberTask):
-    """Rows {question, answer} whose answers are numbers.
-
-    What a program prints last is its answer, else the variable `answer`, else its last value. A
-    reply that is no such program is read as a number.
-    """
-
-    name = "calculation"
-    instruction = (
-        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
-        " line sets `answer`."
-    )
-    same_answer = "programs of the same value"
-    read = staticmethod(value_of)
 
 
 def program_in(text: str) -> str:
@@ -165,5 +155,3 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": _exact(math.ceil),
     "floor": _exact(math.floor),
 }
-
-register_task(CalculationTask())

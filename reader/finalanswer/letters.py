@@ -192,16 +192,6 @@ _DOUBTED = re.compile(
 _SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
 
 
-def with_choices(question: str, choices: Sequence[str]) -> str:
-    """A question and its choices, one a line: "A. ..."."""
-    return "\n".join(
-        [
-            question,
-            *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
-        ]
-    )
-
-
 def letter_in(text: str) -> str | None:
     """The letter, A to J, that a reply gives; None where it gives none, or several."""
     plain, boxes = _plain_reply(text)

@@ -1,0 +1,39 @@
+"""Answers that are one number, right within a tolerance."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from finalanswer.values import answer_in, fraction_of
+
+
+def number_in(text: str) -> str | None:
+    """The number that a reply gives as its answer, in its shortest form."""
+    found = answer_in(text)
+    value = None if found is None else fraction_of(found)
+    return None if value is None else shortest(value)
+
+
+def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) -> bool:
+    """Whether a number in its shortest form is as near to the right one as this allows: in itself,
+    or as a share of the right one; the wider of both counts.
+    """
+    wanted = Fraction(right)
+    room = max(Fraction(tolerance), Fraction(relative) * abs(wanted))
+    return abs(Fraction(found) - wanted) <= room
+
+
+def shortest(value: Fraction) -> str:
+    """A number as people write it: 12, 0.5; as a ratio where its decimals don't end."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest != 1 or value.denominator == 1:
+        return str(value)
+    digits = 0
+    while (value * 10**digits).denominator != 1:
+        digits += 1
+    whole = abs(value * 10**digits).numerator
+    text = str(whole).rjust(digits + 1, "0")
+    return f"{'-' if value < 0 else ''}{text[:-digits]}.{text[-digits:]}"

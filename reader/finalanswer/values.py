@@ -1,0 +1,491 @@
+r"""A number or a formula as the final answer of a reply, read from \boxed{} or plain text, and
+compared by value rather than by spelling.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from finalanswer.comparer import FormulaComparer
+from finalanswer.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_latex
+
+MOST_OF_ANSWER = 1000
+"""Characters that any answer may have; what is longer is cut."""
+
+MAX_SYMBOLIC = 200
+"""Answers longer than this are compared as text only."""
+
+AT_START = 500
+AT_END = 3000
+MOST_STATED = 20
+MOST_OF_SENTENCE = 500
+"""Characters of a reply, or of what follows its thoughts, that an answer is looked for in."""
+
+_PLAIN = re.compile(rf"[+-]?{UNSIGNED}")
+_MIXED = re.compile(
+    r"(-?)(\d{1,30})(?:\s*and\s+|\s+|\+)?(?:\\frac\{(\d{1,30})\}\{(\d{1,30})\}|(?<=[\s])(\d{1,30})/(\d{1,30}))"
+)
+_RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d+)\}\{(-?\d+)\}|\\frac(\d)(\d)|(\d+)/(\d+))")
+_POWER_OF_TEN = re.compile(rf"([+-]?{UNSIGNED})\\times10\^(?:\{{(-?\d{{1,3}})\}}|(\d))")
+_REPEATING = re.compile(r"-?(\d{0,20})\.(\d{0,20})\\overline\{?(\d{1,20})\}?")
+_BASED = re.compile(r"([\dA-Z]{1,90})_\{?(\d{1,2})\}?")
+_ONLY_NUMBERS = re.compile(
+    rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
+)
+# A model of texts goes on with questions of its own.
+_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)([^\n]*\d.*?)\n\s*(?:Q|Question)\s?\d*\s?:)")
+_STATED = re.compile(
+    r"""(?i:\banswer(?:s|\*\*|\")?\s{0,3}
+      (?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?
+      (?:(?:is|are|(?:would|should|must|will)\sbe|comes\sout\sto|equals)
+         (?:\s{0,3}:|\s(?:then|thus|therefore|simply|just))?|:|=)
+    |答案\s?[是为]?:?|答え\s?[は:]|(?:^|\n)\W{0,3}(?:a|ans)\s?[:.](?!\w)
+    |\b(?:respuesta|réponse|antwort|ответ)\b[^\n:]{0,20}?(?:\b(?:es|est|ist|lautet)\b|:))|\#{4}""",
+    re.VERBOSE,
+)
+# What names a value: "x", "f(2)", "a_1", "AB", "\text{Area}", or arithmetic.
+_NAME = re.compile(
+    r"""\s*(?:[A-Za-z](?:_\w|_\{\w+\}|')?(?:\([^()]{0,40}\))?|[A-Z]{2,3}
+    |\\(?:angle|overline)\s?\{?\s?[A-Z]{1,3}\}?|\|?[A-Z]{1,2}\|?|\\text\{[^{}]*\}
+    |[a-z]\s?[+*]\s?[a-z]|(?:[^A-Za-z=\\]|\\[A-Za-z]+)+)\s*""",
+    re.VERBOSE,
+)
+# Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a
+# matrix's rows stays.
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:(?:left|right|displaystyle|bf|rm)(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*|[€£¥]"
+)
+_TAIL = re.compile(
+    r"""(?<=[\d}])\ ?(?:\\text\ ?\{\ *(?:percent|degrees?)\ *\}
+    |\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
+    re.VERBOSE,
+)
+_LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
+_RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
+_BRACKETED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\\})")
+_HALF_TURNED = re.compile(r"([^<>=,]*?[\d}])(<|\\le ?|>|\\ge ?)([a-z])")
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge ", "\\ge": "\\le "}
+_HALF = re.compile(r"[a-z](<|\\le ?|>|\\ge ?)([^<>=,]*?[\d}])")
+_UNIT = re.compile(r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b")
+_UNITS = {
+    name: names.split()[0]
+    for names in (
+        "mm millimeters",
+        "cm centimeter centimeters centimetres",
+        "m meter meters metres",
+        "km kilometer kilometers kilometres",
+        "in inch inches",
+        "ft foot feet",
+        "yd yard yards",
+        "mi mile miles",
+        "g gram grams",
+        "kg kilogram kilograms",
+        "lb pound pounds",
+        "oz ounces",
+        "s sec second seconds",
+        "min minute minutes",
+        "h hr hour hours",
+        "day days",
+        "week weeks",
+        "month months",
+        "year years",
+        "cent cents",
+        "dollar dollars",
+        "circ degree degrees",
+        "rad radian radians",
+    )
+    for name in names.split()
+}
+_RELATION = re.compile(r"[<>]|\\(?:[lg]eq?|neq?)(?![a-z])")
+_SAYS_MORE = re.compile(
+    r"^-?\d+[a-z]=|\\text ?\{[^{}]*\b(?:not|wrong|incorrect|than|least|most|to)\b"
+)
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(
+    rf"({UNSIGNED})\s?(?:\\text\{{)?\s?({'|'.join(_SCALES)}|hundred|dozen|and a half|halves|"
+    r"(?:third|quarter|four|fif|six|ten)(?:th)?s)\b\}?",
+    re.IGNORECASE,
+)
+_PARTS = {"half": 2, "halv": 2, "thir": 3, "quar": 4, "four": 4, "fift": 5, "sixt": 6, "eigh": 8}
+_IN_WORDS = re.compile(
+    rf"(?i:(?:\\text ?\{{)?(minus |negative )?({'|'.join(NUMERALS)})"
+    r"(?:[ -](half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?))?\}?)"
+)
+_THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷", re.IGNORECASE)
+_FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
+_SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
+# What is said of a value where it stands: that it is none, that it isn't it, that it is it again.
+_NONE_BEFORE = re.compile(
+    r"""(?i:\b(?:step|case|equation|theorem|lemma|problem|part|question|example|figure|line|section
+      |method|day|page|chapter|no\.?)\s?[\#(]?$)
+    |(?:(?i:\b(?:(?:less|more|fewer|greater|larger|bigger|other|rather)\s)?than|\bbetween|\bfrom
+      |\bexceeds|\babove|\bbelow|\btwice|\b(?:half|root|cube|square|power|percent|%|out|instead)\sof
+      |\b(?:divided|multiplied)\sby|\bplus|\btimes|\b(?:not|never|nor)|\bcannot|\banything\sbut|\bneither|\bunlikely\sto|\b(?:negative|opposite|reciprocal|inverse)\sof
+      |\bexcept|\bexcluding|\btried|\ball|\b(?:discard|reject|ignor|exclud)(?:e|ed|ing)?
+    |(?-i:(?:\banswer\sis\s|^)at)\s(?:least|most))|n't)
+    (?:\s(?:the|be|is|equal|to|exactly|it|answer|think|believe|that|[a-z]\s?=))*\W{0,4}$""",
+    re.VERBOSE,
+)
+_NONE_AFTER = re.compile(
+    r"""\W{0,3}\s?(?:(?:but|that|it|this)\s)?(?:(?:is|are|was|does|do|would|can)\s?(?:n't|not\b)
+    |(?:is|are|was)\s(?:wrong|incorrect|extraneous|invalid|impossible)|doesn't|fails|squared|cubed
+    |(?:more|less|fewer)\sthan|factorial|over\s\d|if\s|plus|minus|times|divided|choose|out\sof|to\s(?:the|[\d$\\])
+    |(?:\\?%|percent)\sof|(?:equations?|unknowns?|steps?|parts?|variables|cases|methods)\b)""",
+    re.VERBOSE,
+)
+_AGAIN = re.compile(
+    r"""(?i:[\s,(]*(?:(?:or|which\s(?:is|simplifies\sto|equals)|that\sis|is|so)[\s,]*)*
+    (?:\\approx|~|(?:about|approximately|approx\.?|roughly|equivalently|(?:which|that)\sis,?
+    |which\ssimplifies\sto)\s)\s*)""",
+    re.VERBOSE,
+)
+_JOINS = re.compile(
+    r"(?i:(?:\sor\sso)?[\s$.\\()]*(?:[,;]|\band\b|\bor\b)[\s$\\()]*(?:or\s|and\s)?(?:(?:maybe|perhaps|possibly)\s)?[\s$]*(?:[a-z]\s?=\s?)?)"
+)
+_REGRETS = (
+    r"(?:\b|(?=\}))(?:wait|hold on|oops|correction|scratch that|on second thought|"
+    r"made an? (?:mistake|error)|"
+    r"(?:that|this|it|\}\$?)(?:'s| is| was) (?:wrong|incorrect|not right))\b"
+)
+_BOX_DENIED = re.compile(r"(?i:\b(?:not|never|cannot|neither|doubt)|n't)\W[^.\n]{0,12}\\f?$")
+_BOX_TAKEN_BACK = re.compile(f"(?i:{_REGRETS})")
+_TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|my mistake|hmm)\b)")
+# A supposed answer, or one that is asked for or doubted.
+_UNSAID = re.compile(
+    r"""(?i:\b(?:doubt|impossible|suppos(?:e|ing)|assum(?:e|ing)|if|unless|whether|(?:might|may|could)\sthink)\b
+      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\b(?:wrong|incorrect)\sanswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
+    re.VERBOSE,
+)
+_UNKNOWN = re.compile(
+    r"""(?i:(?:can(?:not|'t)|unable\sto|could(?:n't|\snot))\s(?:be\s)?(?:determine|solve|answer|find|say)
+    |not\senough\sinformation|do(?:n't|\snot)\sknow|(?:is|are)\s(?:unclear|unknown|impossible)
+    |no\s(?:real\s)?(?:answer|solution)s?\b|insufficient)""",
+    re.VERBOSE,
+)
+# What only explains: a reason, a circumstance, the parts of a sum.
+_ASIDE = re.compile(
+    r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s|(?<=[a-z]):\s(?=\d{1,9}\s[a-z]{2,})"
+)
+_CUT_SHORT = re.compile(
+    r"\b(?:by|the|is|are|an?|to|of|and|we|that|with|for|from|must|be|[Tt]hen)\s*$"
+)
+_comparer = FormulaComparer()
+
+
+def answer_in(text: str) -> str | None:
+    r"""The final answer in normal form (see `normalise`), by the first rule that applies.
+
+    Values are taken whole: sums, fractions, powers, bases, mixed numbers, points and intervals; of
+    several that are joined, all. What is said to be wrong, or taken back later, is none.
+
+    1. the last \boxed{...}, with those that it is joined to;
+    2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
+       formula as it is, the first value of a phrase ("12 apples"), else the phrase;
+    3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
+    4. a one-line reply without words is a formula: what stands after "=" where the left side only
+       names a value, else all of it;
+    5. the last value of the text, unless it says that there is none.
+    """
+    after = [each.end() for each in _THOUGHTS_END.finditer(text, max(0, len(text) - 100 * AT_END))]
+    if after and text[after[-1] :].strip():
+        text = text[after[-1] :]
+    if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
+        text = next_question[1]
+    boxed = last_boxed(text[-2 * AT_END :])
+    cut = text[text.rfind("boxed{", -AT_END) + 6 :] if boxed is None and "boxed{" in text else "-"
+    if not cut.strip() or cut.count("{") > cut.count("}"):
+        return None
+    if boxed is not None:
+        at = max(text.rfind("box"), len(text) - AT_END)
+        if back := _BOX_TAKEN_BACK.search(text, at):
+            return _last_value(in_latex(text[back.end() :]))
+        if _BOX_DENIED.search(text[max(0, at - 40) : at]):
+            return None
+        left, _, value = boxed.rpartition("=")
+        names = re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", left))
+        return normalise(boxed if names else value) or None
+    if len(text) > AT_START + AT_END:
+        text = f"{text[:AT_START]}\n{text[-AT_END:]}"
+    text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
+    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
+    text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
+    text = re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
+    stated = [found.end() for found in _STATED.finditer(text)][-MOST_STATED:]
+    for at in reversed(stated):
+        if answer := _stated(text, at):
+            return answer
+    plain = text.replace("$", "").strip()
+    first, _, rest = plain.partition("\n")
+    numbers = _ONLY_NUMBERS.fullmatch(first[:AT_START])
+    if numbers and not _MIXED.fullmatch(first):
+        return normalise(numbers[1])
+    if plain and not rest.strip() and not has_words(plain):
+        return _formula_of(plain.lstrip("= ")) or None
+    return _last_value(text)
+
+
+def _stated(text: str, at: int) -> str | None:
+    """What a statement of the answer that ends here says, on its line or the next that says
+    anything; or what is said later instead.
+    """
+    rest = text[at : at + 600].lstrip(" \t*:=}")
+    line = rest.lstrip().partition("\n")[0].strip()
+    if rest[:1] == "\n" and has_words(line) and not formulas_in(line):
+        return None
+    if _NONE_BEFORE.search(text[max(0, at - 60) : at]):
+        return None
+    back = _TAKEN_BACK.search(text, at, at + 300)
+    if back and (said := _last_value(text[back.end() :])):
+        return said
+    if rest[:1] != "\n":
+        line = re.sub(r"^[-–] ?\$?(?=[\d\\])", "-", line)
+    line = re.sub(r"\\(?:f?boxed|fbox)\s?\{?", "", line)  # a box that was never closed
+    if '"' in line or line.count("}") > line.count("{"):
+        line = re.split(r'"\s*[,}]|,\s*"|\}\s*$', line)[0].strip('" ')
+    if not has_words(line):
+        return _formula_of(line.strip(" *:"))
+    sentence = _SENTENCE.split(line)[0][:MOST_OF_SENTENCE].strip(" *:")
+    values = _values(sentence)
+    if values:
+        return values[0]
+    return None if re.match(r"(?:not|n't)\b", sentence) else normalise(sentence)
+
+
+def _formula_of(line: str) -> str:
+    """The formula that a line is, without its unit and signs around it; else the line."""
+    if len(line) > MOST_OF_SENTENCE:
+        return _right_side(line)
+    values = _values(line)
+    rest = line
+    for start, end, _ in reversed(formulas_in(line)):
+        rest = rest[:start] + rest[end:]
+    return values[0] if len(values) == 1 and not re.search(r"\w", rest) else _right_side(line)
+
+
+def _last_value(text: str) -> str | None:
+    """The last value in a text; None where what follows it says that there is none."""
+    sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
+    for sentence in reversed(sentences[-MOST_STATED:]):
+        if _UNKNOWN.search(sentence) or (sentence is sentences[-1] and _CUT_SHORT.search(text)):
+            return None
+        main = _ASIDE.split(sentence)[0]
+        if values := _values(main) or _values(sentence):
+            return values[-1]
+    bold = (
+        re.fullmatch(r"\W*(?:\*\*|\$)([^*$\n]{1,60})(?:\*\*|\$)\W*", sentences[-1])
+        if sentences
+        else None
+    )
+    return normalise(bold[1]) if bold else None
+
+
+def _values(text: str) -> list[str]:
+    """The values of a text in their order; those that are joined as one, what is said twice
+    once, without those that are said to be wrong.
+    """
+    groups: list[list[str]] = []
+    relation = False
+    end = 0
+    for start, ends, formula in formulas_in(text):
+        between = text[end:start]
+        if groups and _AGAIN.fullmatch(between):
+            end = ends
+            continue
+        before = text[max(0, start - 40) : start]
+        negative = re.search(r"(?i:\b(?:minus|negative)\s*\$?|\s-\$)$", before)
+        scaled = _SCALED.match(text, start)
+        value = _right_side(f"-{formula}" if negative else scaled[0] if scaled else formula)
+        ends = scaled.end() if scaled else ends
+        same_kind = bool(_RELATION.search(formula)) == relation
+        relation = bool(_RELATION.search(formula))
+        if groups and same_kind and _JOINS.fullmatch(between):
+            said = {value, f"{value}/100"} if re.match(r"\s?\\?%", text[ends:]) else {value}
+            if groups[-1] and not any(same_plainly(a, b) for a in said for b in groups[-1]):
+                groups[-1].append(value)
+        elif _NONE_BEFORE.search(before) or (groups and between.strip(" $%") == "to"):
+            groups.append([])
+        else:
+            groups.append([value])
+        if groups[-1] and _NONE_AFTER.match(text, ends):
+            groups[-1].pop()
+        end = ends
+    return [",".join(group) for group in groups if group]
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
+    to any depth, with those before it that it is joined to by "and", "or" or a comma; else None.
+    """
+    if "box" not in text:
+        return None
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):  # \{ and \} are no braces
+        if token[0] == "{":
+            opened.append(token.start())
+        elif token[0] == "}" and opened:
+            closing[opened.pop()] = token.start()
+    found: list[str] = []
+    begins = len(text)
+    for match in reversed(list(re.finditer(r"\\(?:f?boxed|fbox)\s*(?=(\{)|[^\s{}$.,]+)", text))):
+        start = match.end()
+        if match[1] is None:
+            end = start + len(re.split(r"[\s{}$.,]", text[start : start + MAX_SYMBOLIC])[0])
+        elif start in closing:
+            end = closing[start]
+        else:
+            continue
+        if found and not _JOINS.fullmatch(text[end:begins].lstrip("}")):
+            break
+        found.append(text[start:end].removeprefix("{"))
+        begins = match.start()
+    return ",".join(reversed(found)) if found else None
+
+
+def normalise(answer: str) -> str:
+    r"""One spelling for answers that differ in form only.
+
+    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around
+    operators and "x =" before a value; plain numbers lose thousands commas and needless zeros.
+
+    "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
+    """
+    text = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
+    text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
+    text = re.sub(r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", re.sub(r"\\{4}", r"\\\\", text))
+    text = re.sub(r"(?<=\\\\)\[-?[\d.]+\w{2}\]", "", text.replace("\\text{to}", ":"))
+    text = re.sub(r"(?<=\d) (?=[a-z](?:$|[-+*/^=)]))", "", re.sub(r"^\((\w+)\)(?=_)", r"\1", text))
+    text = text.rstrip(".,~ ").removeprefix(r"\approx ")
+    text = re.sub(r" ?(\\(?:pm|mp|[lg]eq?|neq?|cdot|times|cup|cap)) ?(?![a-z])", r"\1", text)
+    text = re.sub(r"(?<=\\[lg]e)q(?![a-z])", "", re.sub(r"^[_*]+([^_*]+)[_*]+$", r"\1", text))
+    if text.count("=") == 1 and "," not in text:
+        text = re.sub(r"^[A-Za-z]=", "", text)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", _TAIL.sub("", text))
+    text = re.sub(r"\\varnothing\b", r"\\emptyset", re.sub(r"^[a-z] ?\\in ?", "", text))
+    text = _as_interval(text)
+    text = re.sub(r"^\(([^(),]*)\)$", r"\1", text)
+    if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
+        text = text.replace(" ", "")
+    if worded := _IN_WORDS.fullmatch(text):
+        sign, whole, part = (each and each.lower() for each in worded.groups())
+        above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
+        text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
+    if scaled := _SCALED.fullmatch(text):
+        scale = _SCALES.get(scaled[2].lower())
+        text = f"{scaled[1]}\\times10^{{{scale}}}" if scale else text
+    if len(text) > 100 or not _PLAIN.fullmatch(text):
+        return text
+    whole, _, part = text.replace(",", "").lstrip("+-").partition(".")
+    whole = whole.lstrip("0") or "0"
+    part = part.rstrip("0")
+    sign = "-" if text[0] == "-" and (whole, part) != ("0", "") else ""
+    return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
+
+
+def _as_interval(text: str) -> str:
+    r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
+    if span := _RANGE.fullmatch(text):
+        low, below, _, above, high = span.groups()
+    elif turned := _HALF_TURNED.fullmatch(text):
+        return _as_interval(f"{turned[3]}{_TURNED[turned[2].strip()]}{turned[1]}")
+    elif side := _HALF.fullmatch(text):
+        down = side[1].strip() in ("<", r"\le")
+        low, below = ("-\\infty", "<") if down else (side[2], side[1])
+        high, above = (side[2], side[1]) if down else ("\\infty", "<")
+    else:
+        return text
+    opens = "[" if "e" in below else "("
+    closes = "]" if "e" in above else ")"
+    return f"{opens}{low.strip()},{high.strip()}{closes}"
+
+
+def same_plainly(right: str, answer: str) -> bool | None:
+    """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
+    if right == answer:
+        return True
+    numbers = fraction_of(right), fraction_of(answer)
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
+    if based[1] and (based[0] is None or based[0][0] != based[1][0]):
+        return False  # which base is meant is for the question to say
+    brackets = [match and match.groups() for match in map(_BRACKETED.fullmatch, (right, answer))]
+    listed = "," in right and right[0] not in "([\\"
+    if brackets[0] != brackets[1] and (
+        None not in brackets or (listed and brackets[1] and brackets[1][0] != "\\{")
+    ):
+        return False
+    units = [
+        found and _UNITS.get(found[1] or found[2]) for found in map(_UNIT.search, (right, answer))
+    ]
+    if units[0] != units[1] and None not in units:
+        return False
+    if (":" in right) != (":" in answer):
+        return False  # a ratio
+    if _SAYS_MORE.search(answer) and not _SAYS_MORE.search(right):
+        return False
+    differ = bool(_RELATION.search(right)) != bool(_RELATION.search(answer))
+    return False if differ else None
+
+
+@lru_cache(maxsize=4096)
+def same_value(right: str, answer: str) -> bool:
+    """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain
+    numbers never need). Safe in any thread.
+
+    Raises MissingLibrary without math-verify, and NotCompared when no child process can be had.
+    """
+    plainly = same_plainly(right, answer)
+    if plainly is not None:
+        return plainly
+    if max(len(right), len(answer)) > MAX_SYMBOLIC or not _may_be_formula(answer):
+        return False
+    return _comparer.equal(right, answer)
+
+
+def _may_be_formula(text: str) -> bool:
+    """Whether there is anything in a text that math-verify could make sense of."""
+    plain = re.sub(r"\\(?:text|mathrm) ?\{[^{}]{0,400}\}|\\[A-Za-z]{1,40}", "", text)
+    return (
+        _FORMULA.fullmatch(text) is not None
+        and text.count("{") == text.count("}")
+        and len(re.findall(r"[A-Za-z]{2,}", plain)) <= 4
+    )
+
+
+def fraction_of(text: str) -> Fraction | None:
+    """The value of a normalised answer that is a plain number or a ratio; None for anything
+    else.
+    """
+    if len(text) > 100:
+        return None
+    if match := _REPEATING.fullmatch(text):
+        nines = 10 ** len(match[3]) - 1
+        part = int(match[2] + match[3]) - int(match[2] or 0)
+        repeating = int(match[1] or 0) + Fraction(part, 10 ** len(match[2]) * nines)
+        return -repeating if text[0] == "-" else repeating
+    if _PLAIN.fullmatch(text):
+        return Fraction(text.replace(",", ""))
+    if match := _POWER_OF_TEN.fullmatch(text):
+        return Fraction(match[1].replace(",", "")) * Fraction(10) ** int(match[2] or match[3])
+    if match := _RATIO.fullmatch(text):
+        above, below = [int(part) for part in match.groups()[1:] if part]
+        return Fraction(-above if match[1] else above, below) if below else None
+    if match := _MIXED.fullmatch(text):
+        whole, above, below = [int(part) for part in match.groups()[1:] if part]
+        value = whole + Fraction(above, below) if below else None
+        return value if value is None or not match[1] else -value
+    return None
+
+
+def _right_side(formula: str) -> str:
+    """What stands after the last "=", where the rest only names a value."""
+    *names, value = formula[:MOST_OF_ANSWER].split("=")
+    if len(names) == 1 and re.fullmatch(r"\s?[a-z][\s.$]*", value) and "\\" not in names[0]:
+        names, value = [value], names[0]  # "2 = x"
+    names = [re.sub(r"[$\s*]+|\\[\[(]", " ", name) for name in names]
+    named = names and all(_NAME.fullmatch(name) for name in names[:1])
+    return normalise(value if named and value.strip(" .$") else formula)

@@ -1,0 +1,90 @@
+"""Answers in words: the same words, one of a few labels, and words in common."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from functools import cache
+from typing import Any
+
+from finalanswer.errors import MissingLibrary
+
+MOST_READ = 20_000
+"""Characters of a reply that are compared."""
+
+MOST_STATED = 20
+_STATED = re.compile(r"(?i:\banswer\s{0,3}(?:is(?:\s{0,3}:)?|:|=))")
+_EDGES = " \t.,;:!?()[]{}<>\"'`*_“”‘’«»…"
+_ARTICLES = {"a", "an", "the"}
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text for comparing: lower case, without punctuation at their edges, without
+    articles if others are left.
+    """
+    text = unicodedata.normalize("NFKC", text[:MOST_READ]).casefold()
+    words = [word.strip(_EDGES) for word in text.split()]
+    words = [word for word in words if word]
+    return [word for word in words if word not in _ARTICLES] or words
+
+
+def normalised(text: str) -> str:
+    """A text as its words; texts that differ in case, spacing, edges of words and articles alone
+    are the same.
+    """
+    return " ".join(words_of(text))
+
+
+def stated(text: str) -> str:
+    """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole
+    reply.
+    """
+    ends = [each.end() for each in _STATED.finditer(text)][-MOST_STATED:]
+    said = [text[end : end + MOST_READ].lstrip(" \t").partition("\n")[0] for end in ends]
+    return next((each for each in reversed(said) if each.strip()), text)
+
+
+def form_in(text: str) -> str | None:
+    """What a reply says its answer is, else all of it, in normal form."""
+    return normalised(stated(text)) or None
+
+
+def label_in(text: str, choices: tuple[str, ...]) -> str | None:
+    """Which of these labels a reply gives: the stated one, the last that it names otherwise."""
+    forms, pattern = _labels(choices)
+    for said in (stated(text), text):
+        if found := pattern.findall(normalised(said)):
+            return forms[found[0] if said != text else found[-1]]
+    return None
+
+
+@cache
+def _labels(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str]]:
+    forms = {normalised(choice): choice for choice in choices}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return forms, re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
+def token_f1(reference: str, text: str) -> float:
+    """F1 of a text's words against the reference's, each counted as often as it occurs, as for
+    SQuAD.
+    """
+    wanted = words_of(reference)
+    said = words_of(text)
+    common = sum((Counter(wanted) & Counter(said)).values())
+    return 2 * common / (len(wanted) + len(said)) if common else 0.0
+
+
+def rouge(metric: str, reference: str, text: str) -> float:
+    """ROUGE's F-measure by rouge1, rouge2 or rougeL. Raises MissingLibrary."""
+    return float(_scorer(metric).score(reference, text)[metric].fmeasure)
+
+
+@cache
+def _scorer(metric: str) -> Any:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise MissingLibrary(f"metric {metric} needs the package rouge-score") from None
+    return RougeScorer([metric], use_stemmer=True)

@@ -1,0 +1,116 @@
+"""Numbers and formulas: what each reply states, and which are equal."""
+
+from pathlib import Path
+
+import pytest
+
+from finalanswer import NotCompared, answer_in, last_boxed, normalise, same_value
+from finalanswer.comparer import FormulaComparer
+
+REPLIES = Path(__file__).with_name("math_replies.txt")
+
+
+def right(expected, reply):
+    answer = answer_in(reply)
+    return answer is not None and same_value(normalise(expected), answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("12", "12"),
+        (" 12\n", "12"),
+        ("12.", "12"),
+        ("-37", "-37"),
+        ("−4", "-4"),
+        ("$-37$", "-37"),
+        ("**12**", "12"),
+        ("= 12", "12"),
+        ("7.0", "7"),
+        (".50", "0.5"),
+        ("1,234", "1234"),
+        ("12, 13, 14", "12"),
+        ("12 13", "12"),
+        ("12\n\nQ: 5 + 5\nA: 10", "12"),
+        ("12 + 7 = 19", "19"),
+        ("5 - 9 = - 4", "-4"),
+        ("so 9-3 is 6", "6"),
+        ("12 apples", "12"),
+        ("First 3, then 4, so 7 apples.", "7"),
+        ("the total is 3/4.", "3/4"),
+        ("We get = -3", "-3"),
+        ("The answer is 12.", "12"),
+        ("The answer is 3 because 4 is wrong.", "3"),
+        ("the answer is $\\frac{1}{2}$. It is not 7.", "\\frac{1}{2}"),
+        ("Answer: **5**", "5"),
+        ("work 3\n#### 1,234", "1234"),
+        ("the final answer is no solution", "no solution"),
+        ("thus \\boxed{\\dfrac{1}{\\sqrt{2}}}, not 9", "\\frac{1}{\\sqrt{2}}"),
+        ("first \\boxed{1}, then \\boxed{2}", "2"),
+        ("The answer is \\boxed{12", "12"),
+        ("\\frac{3}{4}", "\\frac{3}{4}"),
+        ("x = 5", "5"),
+        ("(1, 2)", "(1,2)"),
+        ("50\\%", "50"),
+        ("I do not know", None),
+    ],
+)
+def test_reads_the_final_answer(text, answer):
+    assert answer_in(text) == answer
+
+
+def test_reads_no_more_and_no_less_than_a_reply_says():
+    """Lines of: the right answer, how the reply is to be graded, the reply (⏎ ends its lines)."""
+    lines = REPLIES.read_text(encoding="utf-8").splitlines()
+    cases = [line.replace("⏎", "\n").split("\t") for line in lines]
+    misread = [
+        (expected, reply, answer_in(reply))
+        for expected, verdict, reply in cases
+        if right(expected, reply) is not (verdict == "right")
+    ]
+    assert misread == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        ("\\frac{1}{2}", "0.5"),
+        ("0.5", "\\frac12"),
+        ("1/2", "\\frac{2}{4}"),
+        ("2\\sqrt{2}", "\\sqrt{8}"),
+        ("x+1", "1 + x"),
+        ("90", "90^\\circ"),
+        ("5", "5 \\text{ cm}"),
+        ("1200", "\\$1,200.00"),
+        ("(1,2)", "\\left( 1, 2 \\right)"),
+        ("1,2", "2,1"),
+    ],
+)
+def test_equal_values_are_the_same(expected, given):
+    assert right(expected, f"\\boxed{{{given}}}")
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [("10", "11"), ("x^2+y^2=1", "1"), ("\\sqrt{2}", "1.41"), ("3", "-3"), ("2", "x")],
+)
+def test_other_values_are_not(expected, given):
+    assert not right(expected, f"\\boxed{{{given}}}")
+
+
+def test_boxes_nest_and_unfinished_ones_do_not_count():
+    assert last_boxed("\\boxed{a{b}{c{d}}} \\boxed{e") == "a{b}{c{d}}"
+    assert last_boxed("\\boxed 7.") == "7"
+    assert last_boxed("no box") is None
+
+
+def test_a_formula_that_takes_for_ever_is_not_equal_and_the_next_one_is_compared():
+    comparer = FormulaComparer(cpu_seconds=1)
+    assert not comparer.equal("\\sqrt{2}", "9^{9^{9}}")
+    assert comparer.equal("2\\sqrt{2}", "\\sqrt{8}")
+    comparer.close()
+
+
+def test_a_comparison_that_cannot_start_is_a_failed_call_and_no_wrong_answer():
+    with pytest.raises(NotCompared, match="process that compares formulas ended with status 1"):
+        FormulaComparer(python="/bin/false").equal("x", "y")
