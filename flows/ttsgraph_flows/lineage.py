@@ -344,8 +344,8 @@ class _Walk:
     def _journal(self, kind: str) -> list[dict[str, Any]]:
         """The entries of a type in the search's history."""
         name = "history.jsonl"
-        entries = read_content(self._content(name), name).entries[1:]
-        return [entry for _, entry in entries if entry["type"] == kind]
+        entries = read_content(self._content(name), name)
+        return [entry for entry in entries if entry["type"] == kind]
 
     def _candidates(self) -> str:
         """Every row of the archive is in the journal and in the run, with the same graph and score,

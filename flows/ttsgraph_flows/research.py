@@ -327,8 +327,7 @@ def _distribution(last: Last) -> dict[str, Any] | None:
     graph is its decoding.
     """
     wanted = json.loads(last.files["search.json"])["found_iteration"]
-    history = read_content(last.files["history.jsonl"], "history.jsonl")
-    for _, entry in history.entries[1:]:
+    for entry in read_content(last.files["history.jsonl"], "history.jsonl"):
         if (
             entry["type"] == "iteration"
             and entry["iteration"] == wanted

@@ -31,8 +31,7 @@ from ttsgraph.methods import Problem, Searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.methods.summary import Found, edge_table
-from ttsgraph.models.client import Client, Completion, Request, Usage
-from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.schemas import (

@@ -17,8 +17,7 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Sampling
-from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.client import Sampling, rare_collections
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task

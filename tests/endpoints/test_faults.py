@@ -98,7 +98,7 @@ def test_a_server_that_fails_quickly_and_answers_slowly_is_not_taken_for_down():
     async def run() -> tuple[list[bool], bool]:
         server = Server("http://127.0.0.1:1/v1", FailurePolicy(concurrency=200, waits=False))
         for _ in range(200):
-            server.take()
+            server.under_way += 1
         down = []
         for _ in range(200):
             server.failed(Fault("HTTP 500"), 0.0)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from tests.support.service import running
-from ttsgraph.endpoints.posting import Poster
+from ttsgraph.endpoints.transport import Poster
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}], "temperature": 0.5}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ttsgraph.endpoints.answers import StoppedText, read_stream
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.streaming import StoppedText, read_stream
 from ttsgraph.models.client import Sampling
 
 

@@ -12,8 +12,7 @@ import pytest
 from tests.support.fakes import ScriptedClient
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.models.collector import NEW_OBJECTS, rare_collections
+from ttsgraph.models.client import NEW_OBJECTS, Message, Request, Sampling, rare_collections
 from ttsgraph.runtime.clients import LazyClient
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
-from ttsgraph.base.journal import read
+from ttsgraph.base.journal import read_journal
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, Habits
 from ttsgraph.serving.running import _read as read_servers
@@ -204,7 +204,7 @@ def test_damaged_habits_are_as_they_were_or_found_out_again(
     path = tmp_path / "endpoints.json"
     habits = Habits(path)
     known = Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
-    habits.keeper("http://here m")(known)
+    habits.keep("http://here m", known)
     path.write_bytes(data.draw(damaged(path.read_bytes())))
     assert habits.get("http://here m") in (known, None)
 
@@ -269,7 +269,7 @@ def readers(path: Path) -> Callable[[], Any]:
     if path in FILES:
         return lambda: read_data(FILES[path][0], path, FILES[path][1])
     if path.name == "journal.jsonl":
-        return lambda: read(path).entries
+        return lambda: read_journal(path)
     return lambda: read_found(METHOD)[0].content_hash
 
 

@@ -3,7 +3,6 @@
 One JSON object a line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
 checksum of the entry's text tell a line that a crash cut short, the number, from 0, one that is not
 in its place. The first entry is a header; a journal is continued only under the same header.
-Journals from before lines had numbers are read too.
 """
 
 from __future__ import annotations
@@ -27,19 +26,8 @@ from ttsgraph.base.errors import DataError
 
 Entry = dict[str, Any]
 _LINE = re.compile(
-    rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})"(?:,"number":(\d+))?,"entry":(.*)\}\n', re.DOTALL
+    rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})","number":(\d{1,18}),"entry":(.*)\}\n', re.DOTALL
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A journal's whole entries with the offset at which each starts, where they end, and the bytes
-    of a torn tail after that.
-    """
-
-    entries: list[tuple[int, Entry]]
-    end: int
-    torn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,64 +41,9 @@ class Mark:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A whole line: its offset and its bytes."""
-
-    at: int
-    data: bytes
-
-    @property
-    def entry(self) -> Entry:
-        return _entry(self.data)
-
-    @property
-    def end(self) -> int:
-        return self.at + len(self.data)
-
-
-def read(path: Path) -> Read:
-    """Read a journal. Raises DataError when a line other than the last is damaged: a crash can't do
-    that.
-    """
-    return read_content(path.read_bytes(), str(path))
-
-
-def read_content(data: bytes, where: str) -> Read:
-    """As `read`, from a journal's content."""
-    lines = list(_whole_lines(io.BytesIO(data), len(data), where))
-    end = lines[-1].end if lines else 0
-    return Read([(line.at, line.entry) for line in lines], end, len(data) - end)
-
-
-def _whole_lines(
-    file: BinaryIO, size: int, where: str, header: bytes = b"", before: int = 0
-) -> Iterator[_Line]:
-    """The lines of a journal of `size` bytes from where the file stands, up to a torn tail.
-
-    `before` lines have been read, the first of which is `header`. Raises DataError as `read` does.
-    """
-    at = file.tell()
-    for place, data in enumerate(file, before):
-        number, text = _parts(data)
-        # Lines that are whole and not in their place, or a header among them: two journals were put
-        # into one file.
-        misplaced = text is not None and (number not in (None, place) or text == header)
-        if text is None or misplaced:
-            if misplaced or at + len(data) < size:
-                raise DataError(
-                    f"{where}: expected a journal, but line {place + 1} is damaged; move the file"
-                    " away to start anew"
-                )
-            return
-        header = header or text
-        yield _Line(at, data)
-        at += len(data)
-
-
 def read_journal(path: Path) -> list[Entry]:
-    """The entries of a journal after its header; a torn tail is left out. Raises DataError when it
-    is damaged.
+    """The entries of a journal after its header; a torn tail is left out. Raises DataError when a
+    line other than the last is damaged: a crash can't do that.
     """
     return list(entries_of(path))
 
@@ -118,10 +51,21 @@ def read_journal(path: Path) -> list[Entry]:
 def entries_of(path: Path) -> Iterator[Entry]:
     """As `read_journal`, one after another, however long the journal is."""
     with path.open("rb") as file:
-        for line in itertools.islice(
-            _whole_lines(file, os.fstat(file.fileno()).st_size, str(path)), 1, None
-        ):
-            yield line.entry
+        for _, line in itertools.islice(_whole_lines(file, str(path)), 1, None):
+            yield _entry(line)
+
+
+def read_content(data: bytes, where: str) -> list[Entry]:
+    """As `read_journal`, from a journal's content."""
+    return [_entry(line) for _, line in _whole_lines(io.BytesIO(data), where)][1:]
+
+
+def entries_at(path: Path, offsets: Iterable[int]) -> Iterator[Entry]:
+    """The entries of a journal whose lines start at these offsets."""
+    with path.open("rb") as file:
+        for at in offsets:
+            file.seek(at)
+            yield _entry(file.readline())
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -147,15 +91,48 @@ def _line(entry: Mapping[str, Any], number: int) -> bytes:
     )
 
 
-def _parts(line: bytes) -> tuple[int | None, bytes | None]:
-    """The number of a line, if it has one, and its entry's text, or None when it is not whole."""
-    match = _LINE.fullmatch(line)
-    if match is None:
-        return None, None
+def _entry(line: bytes) -> Entry:
+    """The entry of a line that is known to be whole."""
+    return dict(json.loads(line)["entry"])
+
+
+def _number(line: bytes) -> int | None:
+    """The number of a line, or None when it is not whole."""
+    if (match := _LINE.fullmatch(line)) is None:
+        return None
     length, checksum, number, text = match.groups()
-    if length != b"%d" % len(text) or zlib.crc32(text) != int(checksum, 16):
-        return None, None
-    return None if number is None else int(number[:18]), text
+    whole = length == b"%d" % len(text) and zlib.crc32(text) == int(checksum, 16)
+    return int(number) if whole else None
+
+
+def _whole_lines(file: BinaryIO, where: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The lines of a journal with the offset of each, from where the file stands, which is after
+    `before` lines, up to a torn tail. Raises DataError as `read_journal` does.
+    """
+    at = file.tell()
+    for place, line in enumerate(file, before):
+        number = _number(line)
+        if number != place:
+            # One that is whole and not in its place: two journals were put into one file.
+            if number is not None or file.read(1):
+                raise DataError(
+                    f"{where}: expected a journal, but line {place + 1} is damaged; move the file"
+                    " away to start anew"
+                )
+            return
+        yield at, line
+        at += len(line)
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN as null: JSON has no NaN."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return value
 
 
 class Journal:
@@ -178,45 +155,45 @@ class Journal:
     ) -> None:
         self.path = path
         self._tell = tell
-        self._pending: deque[_Line] = deque()
+        self._pending: deque[tuple[int, bytes]] = deque()
         self._lines = 0
         self._begin = 0
         self._sha = hashlib.sha256()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             self._resume_or_set_aside(header, mark)
-        self.marked = self._begin > 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         if os.fstat(self._file).st_size == 0:
             self._write(header)
-            _sync_folder(path.parent)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # which makes a new file's name as lasting as its content
+            finally:
+                os.close(folder)
 
     def _resume_or_set_aside(self, header: Mapping[str, Any], mark: Mark | None) -> None:
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
-            first = next(_whole_lines(file, size, str(self.path)), None)
-            ours = first is not None and first.entry == _without_nan(header)
+            first = next(_whole_lines(file, str(self.path)), None)
+            if first is not None and _entry(first[1]) != _without_nan(header):
+                self._set_aside()
+                return
             file.seek(0)
-            if first is not None and ours and mark is not None and self._begins_as(file, mark):
-                _, text = _parts(first.data)
-                lines = _whole_lines(file, size, str(self.path), text or b"", mark.lines)
-            else:
+            if mark is None or not self._goes_on_at(mark, file):
                 file.seek(0)
-                lines = _whole_lines(file, size, str(self.path))
-            self._pending.extend(lines)
-        end = self._pending[-1].end if self._pending else self._begin
+            self._pending.extend(_whole_lines(file, str(self.path), self._lines))
+        end = self._begin
+        if self._pending:
+            at, line = self._pending[-1]
+            end = at + len(line)
         if end < size:
             self._tell(f"{self.path}: cut {size - end} bytes that a crash left unfinished")
             os.truncate(self.path, end)
         self._lines += len(self._pending)
-        if ours and not self._begin:
-            self._sha.update(self._pending.popleft().data)
-        elif first is not None and not ours:
-            self._pending.clear()
-            self._lines = 0
-            self._set_aside()
+        if self._pending and not self._begin:
+            self._sha.update(self._pending.popleft()[1])
 
-    def _begins_as(self, file: BinaryIO, mark: Mark) -> bool:
+    def _goes_on_at(self, mark: Mark, file: BinaryIO) -> bool:
         """Whether the journal begins as it did at this mark; then the file stands at it."""
         digest = hashlib.sha256()
         left = mark.end
@@ -231,20 +208,17 @@ class Journal:
         return True
 
     def _set_aside(self) -> None:
-        aside = next(
-            path
-            for n in itertools.count(1)
-            if not (path := self.path.with_name(f"{self.path.name}.previous-{n}")).exists()
-        )
+        names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in itertools.count(1))
+        aside = next(path for path in names if not path.exists())
         self.path.rename(aside)
         self._tell(
             f"{self.path}: is of a search with other settings; moved to {aside.name}, starting anew"
         )
 
     @property
-    def pending(self) -> list[Entry]:
-        """What is still to be replayed."""
-        return [line.entry for line in self._pending]
+    def marked(self) -> bool:
+        """Whether it was opened at a mark."""
+        return self._begin > 0
 
     @property
     def replaying(self) -> bool:
@@ -266,9 +240,9 @@ class Journal:
         with self.path.open("rb") as file:
             at = len(file.readline())
             while at < self._begin:
-                data = file.readline()
-                yield at, _entry(data)
-                at += len(data)
+                line = file.readline()
+                yield at, _entry(line)
+                at += len(line)
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
         """The next entry from the disk if it is the expected one. Where it is another, the run has
@@ -276,30 +250,28 @@ class Journal:
         """
         if not self._pending:
             return None
-        entry = self._pending[0].entry
+        entry = _entry(self._pending[0][1])
         if not expected(entry):
-            self.cut()
+            self._cut()
             return None
-        self._sha.update(self._pending.popleft().data)
+        self._sha.update(self._pending.popleft()[1])
         return entry
 
     def cut_from(self, wrong: Callable[[Entry], bool]) -> None:
         """Remove what is pending from the first entry on that is `wrong`, if there is one."""
-        self.cut(
-            next(
-                (k for k, line in enumerate(self._pending) if wrong(line.entry)),
-                len(self._pending),
-            )
-        )
+        for keep, (_, line) in enumerate(self._pending):
+            if wrong(_entry(line)):
+                self._cut(keep)
+                return
 
-    def cut(self, keep: int = 0) -> None:
+    def _cut(self, keep: int = 0) -> None:
         """Remove what is pending, but for the first `keep` entries."""
         if len(self._pending) <= keep:
             return
         self._tell(
             f"{self.path}: cut {len(self._pending) - keep} entries that this run does not repeat"
         )
-        os.ftruncate(self._file, self._pending[keep].at)
+        os.ftruncate(self._file, self._pending[keep][0])
         os.fsync(self._file)
         while len(self._pending) > keep:
             self._pending.pop()
@@ -309,7 +281,7 @@ class Journal:
         """Add an entry; it is on disk when this returns. Raises OSError, with the journal as it was
         before.
         """
-        self.cut()
+        self._cut()
         self._write(entry)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
@@ -329,41 +301,3 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-
-
-def entry_at(path: Path, at: int) -> Entry:
-    """The entry of a journal whose line starts at this offset."""
-    return next(entries_at(path, [at]))
-
-
-def entries_at(path: Path, offsets: Iterable[int]) -> Iterator[Entry]:
-    """The entries of a journal whose lines start at these offsets."""
-    with path.open("rb") as file:
-        for at in offsets:
-            file.seek(at)
-            yield _entry(file.readline())
-
-
-def _entry(line: bytes) -> Entry:
-    """The entry of a line that is known to be whole."""
-    return dict(json.loads(line)["entry"])
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name as lasting as its content."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _without_nan(value: Any) -> Any:
-    """NaN as null: JSON has no NaN."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return value

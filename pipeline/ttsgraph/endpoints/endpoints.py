@@ -35,6 +35,10 @@ class Fault(CallFailed):
     error, and `tokens` what an answer that can't be used says that it took.
     """
 
+    said = ""
+    status: int | None = None
+    tokens: tuple[int, int] | None = None
+
     def __init__(
         self,
         kind: str,
@@ -49,9 +53,6 @@ class Fault(CallFailed):
         self.overload = overload
         self.retry_after_s = retry_after_s
         self.unreached = unreached
-        self.said = ""
-        self.status: int | None = None
-        self.tokens: tuple[int, int] | None = None
 
     @property
     def charged(self) -> bool:
@@ -102,7 +103,8 @@ class Server:
         self.under_way = 0
         self.finished = self.failed_for_good = 0
         self.faults: Counter[str] = Counter()
-        self._waiting: deque[asyncio.Future[Server | None]] = deque()
+        self.waiting: deque[asyncio.Future[Server | None]] = deque()
+        """Calls that the first server with room takes."""
         self._failures_in_a_row = 0
         self._is_open = False
         self._down_since: float | None = None
@@ -155,23 +157,15 @@ class Server:
         if self._is_open and now >= self._closed_until:
             self._close(self._break_s)
             self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
-        if self.given_up or self.turns_away:
-            self._dismiss()
-
-    def _dismiss(self) -> None:
-        """Tell all waiting calls to look again: there may be nothing left to wait for."""
-        while self._waiting:
-            place = self._waiting.popleft()
+        while self.waiting and (self.given_up or self.turns_away):
+            # There may be nothing left to wait for: each is to look again.
+            place = self.waiting.popleft()
             if not place.done():
                 place.set_result(None)
 
     def _close(self, seconds: float) -> None:
         self._closed_until = max(self._closed_until, time.monotonic() + seconds)
         asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
-
-    def take(self) -> None:
-        """One more request is under way."""
-        self.under_way += 1
 
     def release(self) -> None:
         """A request ended; the longest waiting call gets its place."""
@@ -180,15 +174,11 @@ class Server:
 
     def wake(self) -> None:
         """Hand free places to waiting calls, first come first served."""
-        while self._waiting and self.has_room:
-            place = self._waiting.popleft()
+        while self.waiting and self.has_room:
+            place = self.waiting.popleft()
             if not place.done():
-                self.take()
+                self.under_way += 1
                 place.set_result(self)
-
-    def queue(self, place: asyncio.Future[Server | None]) -> None:
-        """Wait here too; the first server with room takes the call."""
-        self._waiting.append(place)
 
     def finish(self, failed: Fault | None) -> None:
         """A call is over, after all its attempts. Raises RunStopped when too large a share of them
@@ -219,26 +209,20 @@ async def place(servers: Sequence[Server]) -> Server:
         stop_if_given_up(servers)
         if all(server.turns_away for server in servers):
             raise Fault("down", retry=False)
-        free = [server for server in servers if server.has_room]
-        if free:
+        if free := [server for server in servers if server.has_room]:
             server = min(free, key=lambda s: s.under_way)
-            server.take()
+            server.under_way += 1
             return server
-        if (found := await _wait(servers)) is not None:
-            return found
-
-
-async def _wait(servers: Sequence[Server]) -> Server | None:
-    """The first of these servers that has a place for this call, or None to look again."""
-    waiting: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
-    for server in servers:
-        server.queue(waiting)
-    try:
-        return await waiting
-    except asyncio.CancelledError:
-        if waiting.done() and not waiting.cancelled() and (held := waiting.result()) is not None:
-            held.release()
-        raise
+        waiting: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
+        for server in servers:
+            server.waiting.append(waiting)
+        try:
+            if (found := await waiting) is not None:
+                return found
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and (held := waiting.result()):
+                held.release()
+            raise
 
 
 def stop_if_given_up(servers: Sequence[Server]) -> None:

@@ -13,12 +13,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, TypeVar
 
 import openai
 
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.transport import OVERFLOW
+from ttsgraph.endpoints.transport import OVERFLOW, said_by
 from ttsgraph.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
@@ -40,7 +41,7 @@ def refusal_of(error: Exception) -> Refusal | None:
     """
     if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
         return None
-    return _read(_text_of(error))
+    return _read(said_by(error))
 
 
 def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
@@ -49,38 +50,30 @@ def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
     """
     if not isinstance(error, openai.APIStatusError):
         return ""
-    words = "".join(
-        letter if letter.isprintable() else " " for letter in _read(_text_of(error)).words
-    )
-    line = redact(" ".join(words.split()), secrets)
+    words = _read(said_by(error)).words
+    shown = "".join(letter if letter.isprintable() else " " for letter in words)
+    line = redact(" ".join(shown.split()), secrets)
     return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
-
-
-def _text_of(error: openai.APIStatusError) -> str:
-    return error.response.content.decode(errors="replace")
 
 
 def _read(text: str) -> Refusal:
     """The words of an error in one of the shapes that servers give it: OpenAI's, vLLM's, FastAPI's,
     or plain text.
     """
+    param = None
+    words: Any
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return Refusal(
-            "" if text.lstrip().startswith("<") else text[:2000]
-        )  # a page of HTML says nothing
-    inner = data.get("error", data) if isinstance(data, dict) else data
-    if isinstance(inner, Mapping):
-        words = inner.get("message") or inner.get("detail") or inner
-        param = inner.get("param")
-        told = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
-        return Refusal(_plain(words), param if told else None)
-    return Refusal(_plain(inner))
-
-
-def _plain(words: Any) -> str:
-    return (words if isinstance(words, str) else json.dumps(words))[:2000]
+        words = "" if text.lstrip().startswith("<") else text  # a page of HTML says nothing
+    else:
+        words = data.get("error", data) if isinstance(data, dict) else data
+        if isinstance(words, Mapping):
+            param = words.get("param")
+            words = words.get("message") or words.get("detail") or words
+    known = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
+    plain = words if isinstance(words, str) else json.dumps(words)
+    return Refusal(plain[:2000], param if known else None)
 
 
 @dataclass
@@ -93,7 +86,7 @@ class Learned:
 
     where: str
     dialect: Dialect
-    keep: Callable[[Dialect], None] = lambda dialect: None
+    keep: Callable[[Dialect], None]
     known: bool = False
     _first: asyncio.Event | None = None
 
@@ -125,23 +118,28 @@ class Learned:
         self,
         body: Callable[[Dialect], dict[str, Any]],
         post: Callable[[dict[str, Any]], Awaitable[T]],
-    ) -> T:
-        """What the endpoint answers, without what it refuses. Until it has answered once, a refusal
-        that names nothing is met with less and less. Raises what `post` raised first when nothing
-        is left to leave out.
+    ) -> tuple[T, float]:
+        """What the endpoint answers, without what it refuses, and when it was asked for that
+        (monotonic seconds): what was refused before is no part of an answer's latency. Until it
+        has answered once, a refusal that names nothing is met with less and less.
+
+        Raises what `post` raised first when nothing is left to leave out.
         """
         dialect = self.dialect
         first = None
         overflowed = False
         while True:
             sent = body(dialect)
+            started = monotonic()
             try:
                 answer = await post(sent)
             except openai.APIStatusError as error:
                 refusal = refusal_of(error)
-                other = None if refusal is None else dialect.after(refusal, sent)
-                fits = refusal is not None and not OVERFLOW.search(_text_of(error))
-                if other is None and refusal is not None and (refusal.of_bound or not fits):
+                if refusal is None:
+                    raise first or error from None
+                fits = not OVERFLOW.search(said_by(error))
+                other = dialect.after(refusal, sent)
+                if other is None and (refusal.of_bound or not fits):
                     other = dialect.with_lower_bound(refusal, sent)
                     overflowed = overflowed or not fits
                 if other in (None, dialect) and fits and not self.known:
@@ -152,24 +150,25 @@ class Learned:
                 dialect = other
             else:
                 if overflowed and _long(sent["messages"], dialect.most_tokens):
-                    # no room for more beside this prompt, which says nothing of others
+                    # no room for more next to this prompt, which says nothing of others
                     dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
                 self._settle(dialect)
-                return answer
+                return answer, started
 
     def leave_out(self, parameter: str) -> None:
         """The endpoint takes no notice of a parameter."""
         self._settle(replace(self.dialect, left_out=self.dialect.left_out | {parameter}))
 
     def _settle(self, dialect: Dialect) -> None:
-        if (joined := self.dialect.joined(dialect)) != self.dialect:
-            self.dialect = joined
-            log.warning(
-                "%s refuses or ignores some of what it is asked with; it is asked %s",
-                self.where,
-                joined.words,
-            )
-            self.keep(joined)
+        if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
+            return
+        self.dialect = joined
+        log.warning(
+            "%s refuses or ignores some of what it is asked with; it is asked %s",
+            self.where,
+            joined.words,
+        )
+        self.keep(joined)
 
 
 def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import openai
 from openai import RequestOptions
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, FormRefused
-from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.answers import read_answer, read_answers, with_prompt
-from ttsgraph.endpoints.choices import read_choice_stream, read_choices
+from ttsgraph.base.secrets import environment_secrets, key_problem, redact
+from ttsgraph.endpoints.answers import (
+    read_answer,
+    read_answers,
+    read_choice_stream,
+    read_choices,
+    read_stream,
+    with_prompt,
+)
 from ttsgraph.endpoints.endpoints import (
     TRANSIENT,
     FailurePolicy,
@@ -27,31 +36,115 @@ from ttsgraph.endpoints.endpoints import (
     stop_if_given_up,
 )
 from ttsgraph.endpoints.learning import Learned, said_in
-from ttsgraph.endpoints.posting import Poster
-from ttsgraph.endpoints.streaming import read_stream
-from ttsgraph.endpoints.transport import (
-    MAX_BODY_BYTES,
-    connect,
-    fault_of,
-    listed_by,
-    reason_of,
-)
-from ttsgraph.endpoints.wire import Endpoint as Endpoint
-from ttsgraph.endpoints.wire import body_of, probe
+from ttsgraph.endpoints.transport import Poster, connect, fault_of, listed_by, reason_of
 from ttsgraph.models.client import (
     CHARGE,
     OUTGOING,
     Charge,
     Client,
     Completion,
+    Message,
     Request,
     Sampling,
 )
-from ttsgraph.models.dialect import Dialect, Habits, habit_name
+from ttsgraph.models.dialect import ANY, Dialect, Habits, habit_name
 
 LONGEST_WAIT_S = 30.0
 _UNLISTED = (403, 404, 405, 501)
 """How servers without a list of models, or with keys that may not see it, answer to /models."""
+
+_REFUSED_FORM = (400, 422, 501)
+_PATH = "/chat/completions"
+_NOTHING_MORE: Mapping[str, Any] = {}
+_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one model is served, and under which name. `api_key_env` names the environment variable
+    with the key.
+
+    Several base URLs are replicas that share the model's load. `seeds` says whether requests may
+    carry a seed, `lists_models` whether /models can be asked what is served. `key_header` is the
+    header with the key where that is not the usual one, `query` and `extra_body` (JSON) what is
+    added to URLs and bodies. What a `local` server takes is not kept: its port is another's next.
+    """
+
+    base_urls: tuple[str, ...]
+    served_as: str
+    api_key_env: str | None = None
+    seeds: bool = False
+    lists_models: bool = True
+    dialect: Dialect = ANY
+    key_header: str | None = None
+    query: tuple[tuple[str, str], ...] = ()
+    extra_body: str | None = None
+    local: bool = False
+
+    def options(self) -> RequestOptions:
+        """What each request of this model adds to the client of its URL: its key and its query.
+        Raises as `api_key`.
+        """
+        key = self.api_key()
+        headers: dict[str, str | openai.Omit] = {"Authorization": f"Bearer {key}"}
+        if self.key_header is not None:
+            headers = {"Authorization": openai.Omit(), self.key_header: key}
+        return {"headers": headers, "params": dict(self.query)}
+
+    def api_key(self) -> str:
+        """The key, or a placeholder for servers that want none. Raises EndpointError when the
+        variable is not set, or holds what can't be sent.
+        """
+        if self.api_key_env is None:
+            return "none"
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key:
+            raise EndpointError(
+                f"{self.base_urls[0]}: expected a key in the environment variable"
+                f" {self.api_key_env}, which is not set"
+            )
+        if problem := key_problem(key):
+            raise EndpointError(
+                f"{self.base_urls[0]}: the key in the environment variable {self.api_key_env}:"
+                f" {problem}"
+            )
+        return key
+
+    def body(
+        self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
+    ) -> dict[str, Any]:
+        """The body of a request, as far as it is known what is taken; `more` are further
+        parameters.
+        """
+        sampling = request.sampling
+        parameters = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "stop": list(sampling.stop) or None,
+            "reasoning_effort": sampling.reasoning_effort,
+            # From the content key, so that a lost cache comes back the same where the server can
+            # repeat itself.
+            "seed": int(request.key()[:8], 16) if self.seeds else None,
+            **more,
+        }
+        sent = {
+            name: value
+            for name, value in parameters.items()
+            if value is not None and name not in sampling.left_out
+        }
+        spoken = dialect.body(request.messages, sampling.max_tokens, sent)
+        body = {"model": self.served_as, **spoken}
+        # The form is somebody's wish: what the endpoint does not take of it is refused, not left
+        # out.
+        for extra in (self.extra_body, sampling.extra_body, request.form):
+            body |= json.loads(extra) if extra else {}
+        return body
+
+
+def probe(model: str) -> Request:
+    """A short question to a model, with nothing that a server might refuse."""
+    sampling = Sampling(None, max_tokens=16, left_out=("top_p", "seed"))
+    return Request(model, "probe", (Message("user", "Say OK."),), sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +162,8 @@ class Retries:
     budget: RetryBudget | None = None
 
 
-AskServer = Callable[[Server, Request, float], Awaitable[Completion]]
-"""One attempt at a server that started then (monotonic seconds)."""
+AskServer = Callable[[Server, Request], Awaitable[Completion]]
+"""One attempt at a server."""
 
 Piece = TypeVar("Piece")
 ReadStream = Callable[
@@ -78,12 +171,8 @@ ReadStream = Callable[
 ]
 """Reads the chunks of an attempt that started then, and hands each piece over as it comes."""
 
-_REFUSED_FORM = (400, 422, 501)
-
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
-_NOTHING_MORE: Mapping[str, Any] = {}
-_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIClient(Client):
@@ -105,28 +194,21 @@ class OpenAIClient(Client):
     ) -> None:
         self._habits = habits or Habits()
         self._learned = dict[tuple[str, str | None, str | None], Learned]()
-        self._options = {name: endpoint.options() for name, endpoint in endpoints.items()}
         self._endpoints = dict(endpoints)
+        self._options = {name: endpoint.options() for name, endpoint in endpoints.items()}
         self._retries = retries
         self._secrets = environment_secrets()
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
-        for endpoint in self._endpoints.values():
+        self._posters: dict[tuple[str, str], Poster] = {}
+        self._replicas: dict[str, list[Server]] = {}
+        for name, endpoint in endpoints.items():
             for url in endpoint.base_urls:
                 if url not in self._clients:
                     self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
                     self._servers[url] = Server(url, policy)
-        self._posters = {
-            (url, name): Poster(
-                self._clients[url], "/chat/completions", self._options[name], MAX_BODY_BYTES
-            )
-            for name, endpoint in endpoints.items()
-            for url in endpoint.base_urls
-        }
-        self._replicas = {
-            name: [self._servers[url] for url in endpoint.base_urls]
-            for name, endpoint in endpoints.items()
-        }
+                self._posters[url, name] = Poster(self._clients[url], _PATH, self._options[name])
+            self._replicas[name] = [self._servers[url] for url in endpoint.base_urls]
 
     async def check(self) -> None:
         """Ask every endpoint for its models, and where it lists none each model for an answer.
@@ -174,16 +256,26 @@ class OpenAIClient(Client):
             async with asyncio.timeout(self._retries.timeout_s):
                 headers = options.get("headers", {})
                 return set(map(redact, await listed_by(asking, headers, options.get("params", {}))))
-        except Exception as error:  # whatever a server that is none of models makes of it
-            if isinstance(error, openai.APIStatusError) and error.status_code in _UNLISTED:
+        except openai.APIStatusError as error:
+            if error.status_code in _UNLISTED:
                 return None
-            raise EndpointError(f"{url}: {_why_unlisted(error)}") from None
+            why = f"expected a list of models from /models, found HTTP {error.status_code}"
+        except openai.APIError as error:
+            why = (
+                f"expected an OpenAI-compatible server, but {reason_of(error)}; start it, or"
+                " correct base_url; `ttsgraph doctor` lists all that is missing"
+            )
+        except TimeoutError:
+            why = "expected a list of models from /models, but it timed out"
+        except Exception:  # whatever a server that is none of models makes of it
+            why = "expected a list of models from /models, found something else"
+        raise EndpointError(f"{url}: {why}")
 
     async def once(self, url: str, request: Request) -> Completion:
         """One attempt at one base URL. Raises what comes of it as the `openai` package does, and
         Fault for an odd answer.
         """
-        return await self._ask(self._servers[url], request, time.monotonic())
+        return await self._ask(self._servers[url], request)
 
     def manner(self, request: Request) -> Dialect:
         """How a request like this one is asked, as far as it is known by now."""
@@ -204,10 +296,8 @@ class OpenAIClient(Client):
         """Whether the endpoint may be asked for several draws at once: not where each has a seed,
         and not once it refused.
         """
-        return (
-            not self._endpoints[request.model].seeds
-            and "n" not in self._how(request).dialect.left_out
-        )
+        endpoint = self._endpoints[request.model]
+        return not endpoint.seeds and "n" not in self._how(request).dialect.left_out
 
     async def several(self, request: Request, count: int) -> list[Completion]:
         """Up to `count` draws of one request, at least one, with the latency of them all. Raises as
@@ -215,9 +305,9 @@ class OpenAIClient(Client):
         """
         found: list[Completion] = []
 
-        async def ask(server: Server, request: Request, started: float) -> Completion:
-            body, started = await self._body(server, request, started, {"n": count})
-            found[:], choices = read_answers(body, time.monotonic() - started, request.sampling)
+        async def ask(server: Server, request: Request) -> Completion:
+            body, latency_s = await self._body(server, request, {"n": count})
+            found[:], choices = read_answers(body, latency_s, request.sampling)
             if choices == 1 and "n" not in (how := self._how(request)).dialect.left_out:
                 how.leave_out("n")  # ignored
             found[:] = [with_prompt(each, request.messages) for each in found]
@@ -241,6 +331,10 @@ class OpenAIClient(Client):
     async def _streamed(
         self, request: Request, read: ReadStream[Piece], on_piece: Callable[[Piece], None]
     ) -> Completion:
+        endpoint = self._endpoints[request.model]
+        options = self._options[request.model]
+        if (out := OUTGOING.get()) is not None and out.headers:
+            options = {**options, "headers": {**options.get("headers", {}), **out.headers}}
         handed = False
 
         def hand_over(piece: Piece) -> None:
@@ -248,22 +342,19 @@ class OpenAIClient(Client):
             handed = True
             on_piece(piece)
 
-        async def ask(server: Server, request: Request, started: float) -> Completion:
+        async def ask(server: Server, request: Request) -> Completion:
             async def post(body: dict[str, Any]) -> openai.AsyncStream[object]:
-                nonlocal started
-                started = time.monotonic()
                 return await self._clients[server.url].post(
-                    "/chat/completions",
+                    _PATH,
                     cast_to=object,
                     body=body,
-                    options=_carrying(self._options[request.model]),
+                    options=options,
                     stream=True,
                     stream_cls=openai.AsyncStream[object],
                 )
 
-            endpoint = self._endpoints[request.model]
-            chunks = await self._how(request).send(
-                lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post
+            chunks, started = await self._how(request).send(
+                lambda dialect: endpoint.body(request, dialect, _STREAMED), post
             )
             async with chunks:
                 found = await read(chunks, request.sampling, started, hand_over)
@@ -278,21 +369,14 @@ class OpenAIClient(Client):
         servers = self._replicas[request.model]
         how = self._how(request)
         used = servers[0]
-
-        async def attempt() -> Completion:
-            nonlocal used
-            if how.settled:  # as it mostly is: then there is no turn to wait for
-                used = await place(servers)
-                return await self._attempt(used, request, ask)
-            async with how.turn():
-                used = await place(servers)
-                return await self._attempt(used, request, ask)
-
         attempts = _Attempts(self._retries, used.policy)
         try:
             while True:
                 try:
-                    completion = await attempt()
+                    # Mostly it is settled: then there is no turn to wait for.
+                    async with nullcontext() if how.settled else how.turn():
+                        used = await place(servers)
+                        completion = await self._attempt(used, request, ask)
                     break
                 except Fault as fault:
                     if not (fault.retry and again()) or attempts.over(fault):
@@ -310,14 +394,9 @@ class OpenAIClient(Client):
         return self._redacted(completion)
 
     def _redacted(self, completion: Completion) -> Completion:
-        text = redact(completion.text, self._secrets)
-        reasoning = redact(completion.reasoning, self._secrets)
-        choices = redact(completion.choices, self._secrets)
-        if (text, reasoning, choices) == (
-            completion.text,
-            completion.reasoning,
-            completion.choices,
-        ):
+        told = (completion.text, completion.reasoning, completion.choices)
+        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in told)
+        if clean == told:
             return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
@@ -331,9 +410,12 @@ class OpenAIClient(Client):
             # a byte now and then.
             async with asyncio.timeout(self._retries.timeout_s):
                 with OUTGOING.get() or nullcontext():
-                    completion = await ask(server, request, started)
+                    completion = await ask(server, request)
         except Exception as error:  # whatever an answer makes of those who read it
-            fault = self._fault_of(error, server, request)
+            fault = fault_of(error, f"{request.model} at {server.url}")
+            if isinstance(fault, ContextOverflow):
+                server.succeeded()
+                raise fault from None
             fault.said = said_in(error, self._secrets)
             server.failed(fault, started)
             charge.sent = False
@@ -346,50 +428,36 @@ class OpenAIClient(Client):
         finally:
             server.release()
 
-    def _fault_of(self, error: Exception, server: Server, request: Request) -> Fault:
-        try:
-            return fault_of(error, f"{request.model} at {server.url}")
-        except ContextOverflow:
-            server.succeeded()
-            raise
-
-    async def _ask(self, server: Server, request: Request, started: float) -> Completion:
-        body, started = await self._body(server, request, started, _NOTHING_MORE)
+    async def _ask(self, server: Server, request: Request) -> Completion:
+        body, latency_s = await self._body(server, request)
         read = read_answer if request.form is None else read_choices
-        return with_prompt(
-            read(body, time.monotonic() - started, request.sampling), request.messages
-        )
+        return with_prompt(read(body, latency_s, request.sampling), request.messages)
 
     async def _body(
-        self, server: Server, request: Request, started: float, more: Mapping[str, Any]
+        self, server: Server, request: Request, more: Mapping[str, Any] = _NOTHING_MORE
     ) -> tuple[bytes, float]:
-        """The body of a server's answer, and when it was asked for that."""
+        """The body of a server's answer, and how many seconds it took."""
         endpoint = self._endpoints[request.model]
-        poster = self._posters[server.url, request.model]
-
-        async def post(body: dict[str, Any]) -> bytes:
-            nonlocal started
-            started = time.monotonic()  # what was refused before is no part of an answer's latency
-            return await poster.post(body)
-
-        answer = await self._how(request).send(
-            lambda dialect: body_of(endpoint, request, dialect, more), post
+        answer, started = await self._how(request).send(
+            lambda dialect: endpoint.body(request, dialect, more),
+            self._posters[server.url, request.model].post,
         )
-        return answer, started
+        return answer, time.monotonic() - started
 
     def _how(self, request: Request) -> Learned:
         """How the request's model wants to be asked: what reasons more or less may take other
         parameters.
         """
         sampling = request.sampling
-        endpoint = self._endpoints[request.model]
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
         if manner not in self._learned:
+            endpoint = self._endpoints[request.model]
             name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
             where = f"{request.model} at {endpoint.base_urls[0]}"
-            keep = Habits().keeper(name) if endpoint.local else self._habits.keeper(name)
+            habits = Habits() if endpoint.local else self._habits
+            keep = partial(habits.keep, name)
             self._learned[manner] = Learned(where, dialect, keep, known is not None)
         return self._learned[manner]
 
@@ -397,27 +465,6 @@ class OpenAIClient(Client):
         """Close all connections."""
         for client in self._clients.values():
             await client.close()
-
-
-def _why_unlisted(error: Exception) -> str:
-    """What was expected of an endpoint's list of models, and what came."""
-    if isinstance(error, openai.APIError) and not isinstance(error, openai.APIStatusError):
-        advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
-        return f"expected an OpenAI-compatible server, but {reason_of(error)}; {advice}"
-    found = "found something else"
-    if isinstance(error, openai.APIStatusError):
-        found = f"found HTTP {error.status_code}"
-    elif isinstance(error, TimeoutError):
-        found = "but it timed out"
-    return f"expected a list of models from /models, {found}"
-
-
-def _carrying(options: RequestOptions) -> RequestOptions:
-    """These options with the headers that the call's requests carry."""
-    out = OUTGOING.get()
-    if out is None or not out.headers:
-        return options
-    return {**options, "headers": {**options.get("headers", {}), **out.headers}}
 
 
 class _Attempts:

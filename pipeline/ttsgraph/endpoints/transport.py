@@ -8,6 +8,7 @@ followed.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import time
@@ -21,11 +22,20 @@ from typing import Any, TypeVar
 import aiohttp
 import httpx2
 import openai
+import yarl
+from multidict import CIMultiDict
+from openai import RequestOptions
+from openai._models import FinalRequestOptions
+from openai._vendor.httpx_aiohttp.transport import (
+    AiohttpResponseStream,
+    AiohttpTransport,
+    map_aiohttp_exceptions,
+)
 
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
-from ttsgraph.models.client import whole_text
+from ttsgraph.models.client import OUTGOING, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
@@ -41,34 +51,164 @@ OVERFLOW = re.compile(
 T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_LEFT_OUT = (b"content-length", b"transfer-encoding", b"x-stainless-")
+"""How headers begin that are of one body, or tell the package's makers of this machine: no endpoint
+needs them.
+"""
+
+_NO_OPTIONS: RequestOptions = {}
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-def connect(
-    url: str, key: str, timeout_s: float, max_bytes: int = MAX_BODY_BYTES
-) -> openai.AsyncOpenAI:
+def connect(url: str, key: str, timeout_s: float) -> openai.AsyncOpenAI:
     """A client that makes one attempt at a time and follows no redirect. What it reads raises Fault
-    beyond `max_bytes`.
+    beyond MAX_BODY_BYTES.
     """
-
-    async def bound(response: httpx2.Response) -> None:
-        packed = response.headers.get("content-encoding", "identity").strip().lower()
-        if packed not in ("identity", "", "gzip", "x-gzip", "deflate"):
-            raise Fault("expected an answer that is not compressed, found one that is")
-        if "content-encoding" in response.headers:
-            del response.headers[
-                "content-encoding"
-            ]  # it is unpacked below, as httpx knows no bound
-        response.stream = _Bounded(response.stream, max_bytes, packed not in ("identity", ""))
-
     http = openai.DefaultAioHttpClient(
         timeout=timeout_s,
         follow_redirects=False,
         headers={"accept-encoding": "identity"},
-        event_hooks={"response": [bound]},
+        event_hooks={"response": [_bound]},
     )
     return openai.AsyncOpenAI(
         base_url=url, api_key=key, timeout=timeout_s, max_retries=0, http_client=http
     )
+
+
+async def _bound(response: httpx2.Response) -> None:
+    # Unpacked by _Bounded: httpx knows no bound.
+    packed = response.headers.pop("content-encoding", "").strip().lower()
+    if packed not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise Fault("expected an answer that is not compressed, found one that is")
+    response.stream = _Bounded(response.stream, packed not in ("identity", ""))
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that is read, and unpacked where it is packed, up to a bound."""
+
+    def __init__(self, stream: Any, packed: bool) -> None:
+        self._stream = stream
+        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if packed else None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MAX_BODY_BYTES
+        async for chunk in self._stream:
+            try:
+                # At most one byte too many is unpacked.
+                piece = chunk if self._unpack is None else self._unpack.decompress(chunk, left + 1)
+            except zlib.error:
+                raise Fault(
+                    "expected an answer in gzip, as its header says, found something else"
+                ) from None
+            left -= len(piece)
+            if left < 0:
+                raise Fault(
+                    f"expected an answer of at most {MAX_BODY_BYTES / 2**20:g} MiB, found a longer"
+                    " one"
+                )
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Poster:
+    """Posts JSON to one path of an endpoint, over the `openai` package's own connections.
+
+    The URL, the headers (the key among them) and the time limits are those that the package gives a
+    request to it with these options, made once; proxies, TLS and connections are the package's.
+    That spares most of a call's core time: options, headers and URL would be made anew, and merged
+    three times.
+
+    A plain answer (a success, not packed, its length told and within `max_bytes`) is read as it
+    comes. All other answers go the package's way, through the client's response hooks.
+    """
+
+    def __init__(
+        self,
+        client: openai.AsyncOpenAI,
+        path: str,
+        options: RequestOptions = _NO_OPTIONS,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._made = client._build_request(
+            FinalRequestOptions.construct(method="post", url=path, json_data={}, **options)
+        )
+        self._max_bytes = max_bytes
+        self._hooks = client._client.event_hooks["response"]
+        # The proxy's, where the environment has one for this URL.
+        transport = client._client._transport_for_url(self._made.url)
+        assert isinstance(transport, AiohttpTransport), "a client that is not over aiohttp"
+        self._transport = transport
+        limits = self._made.extensions.get("timeout", {})
+        proxy = transport.proxy
+        # As the package's transport hands a request to aiohttp, but for its body.
+        self._sent: dict[str, Any] = {
+            "url": yarl.URL(str(self._made.url)),
+            "headers": CIMultiDict(
+                (name.decode(), value.decode())
+                for name, value in self._made.headers.raw
+                if not name.lower().startswith(_LEFT_OUT)
+            ),
+            "allow_redirects": False,
+            "auto_decompress": False,
+            "timeout": aiohttp.ClientTimeout(
+                sock_connect=limits.get("connect"),
+                sock_read=limits.get("read"),
+                connect=limits.get("pool"),
+            ),
+            "proxy": proxy and str(proxy.url),
+            "proxy_auth": aiohttp.BasicAuth(*proxy.auth) if proxy and proxy.auth else None,
+            "proxy_headers": proxy and proxy.headers,
+        }
+
+    async def post(self, body: Mapping[str, Any]) -> bytes:
+        """The answer's body. Raises the package's errors: APIStatusError, APITimeoutError,
+        APIConnectionError.
+        """
+        transport = self._transport
+        if not isinstance(transport.client, aiohttp.ClientSession):
+            transport.client = transport.get_client()
+        sent = self._sent
+        if (out := OUTGOING.get()) is not None and out.headers:
+            sent = sent | {"headers": CIMultiDict(sent["headers"], **out.headers)}
+        try:
+            with map_aiohttp_exceptions():
+                async with transport.client.post(data=_dumps(body).encode(), **sent) as answer:
+                    if 200 <= answer.status < 300 and self._is_plain(answer.headers):
+                        return await answer.read()
+                    response = await self._read(answer)
+        except httpx2.TimeoutException as error:
+            raise openai.APITimeoutError(request=self._made) from error
+        except httpx2.HTTPError as error:
+            raise openai.APIConnectionError(request=self._made) from error
+        if not response.is_success:
+            raise openai.APIStatusError(
+                f"HTTP {response.status_code}", response=response, body=None
+            )
+        return response.content
+
+    def _is_plain(self, headers: Mapping[str, str]) -> bool:
+        packed = headers.get("Content-Encoding", "identity") != "identity"
+        length = headers.get("Content-Length", "")
+        known = length.isdecimal() and "Transfer-Encoding" not in headers
+        return known and not packed and len(length) < 19 and int(length) <= self._max_bytes
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> httpx2.Response:
+        """Any answer, as the package has it."""
+        response = httpx2.Response(
+            answer.status,
+            headers=answer.raw_headers,
+            stream=AiohttpResponseStream(answer),
+            request=self._made,
+        )
+        try:
+            for hook in self._hooks:
+                await hook(response)
+            await response.aread()
+        finally:
+            await response.aclose()
+        return response
 
 
 def ask_once(
@@ -111,38 +251,8 @@ async def listed_by(
     return found
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that is read, and unpacked where it is packed, up to a bound."""
-
-    def __init__(self, stream: Any, max_bytes: int, packed: bool) -> None:
-        self._stream = stream
-        self._max_bytes = max_bytes
-        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if packed else None
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._max_bytes
-        async for chunk in self._stream:
-            try:
-                # At most one byte too many is unpacked.
-                piece = chunk if self._unpack is None else self._unpack.decompress(chunk, left + 1)
-            except zlib.error:
-                raise Fault(
-                    "expected an answer in gzip, as its header says, found something else"
-                ) from None
-            left -= len(piece)
-            if left < 0:
-                raise Fault(
-                    f"expected an answer of at most {self._max_bytes / 2**20:g} MiB, found a"
-                    " longer one"
-                )
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def fault_of(error: Exception, where: str) -> Fault:
-    """What an exception of one attempt means, whatever it is. Raises ContextOverflow for a prompt
+def fault_of(error: Exception, where: str) -> Fault | ContextOverflow:
+    """What an exception of one attempt means, whatever it is: a fault of the attempt, or a prompt
     that does not fit the model.
 
     A fault's kind is in our words, never the server's, which end in logs and reports.
@@ -157,10 +267,8 @@ def fault_of(error: Exception, where: str) -> Fault:
         return Fault("timed out", overload=True)
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
-        if status in (400, 413, 422) and OVERFLOW.search(
-            error.response.content.decode(errors="replace")
-        ):
-            raise ContextOverflow(f"{where}: the prompt does not fit the model's context") from None
+        if status in (400, 413, 422) and OVERFLOW.search(said_by(error)):
+            return ContextOverflow(f"{where}: the prompt does not fit the model's context")
         redirect = (
             " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
         )
@@ -175,6 +283,11 @@ def fault_of(error: Exception, where: str) -> Fault:
     if isinstance(error, ValueError):
         return Fault("expected JSON, found something else")
     return Fault(f"expected an HTTP response, found something else ({type(error).__name__})")
+
+
+def said_by(error: openai.APIStatusError) -> str:
+    """All that an answer with an error status holds."""
+    return error.response.content.decode(errors="replace")
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -198,7 +311,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, openai.APIStatusError):
         return f"HTTP {error.status_code}"
     if not isinstance(error, openai.APIError):
-        return error.kind if isinstance(error, Fault) else fault_of(error, "").kind
+        return str(fault_of(error, ""))
     # aiohttp's transport takes a refused connection for a connection that timed out.
     what = (
         "Connection error"

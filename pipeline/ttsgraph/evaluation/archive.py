@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 import pandas as pd
 
 from ttsgraph.base.files import UNREADABLE, write_text
-from ttsgraph.base.journal import Entry, Journal, Mark, entries_at, entry_at
+from ttsgraph.base.journal import Entry, Journal, Mark, entries_at
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, short_form
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -223,7 +223,7 @@ class _Records(Sequence[Record]):
         k = range(len(self))[place]
         if k >= len(self._offsets):
             return self._fresh[k - len(self._offsets)]
-        return _record(entry_at(self.path, self._offsets[k]))
+        return _record(next(entries_at(self.path, [self._offsets[k]])))
 
     def __iter__(self) -> Iterator[Record]:
         if self._offsets:

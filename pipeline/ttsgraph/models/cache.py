@@ -18,7 +18,6 @@ import sqlite3
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,6 +40,7 @@ create table if not exists calls (
     used integer not null
 )
 """
+_COLUMNS = "rowid, key, model, value, checksum, used"
 _KEPT = "what was computed is kept, start again to continue"
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class CallStore(ABC):
             return replace(first, cached=False)
         self._puts += 1
         if self._puts % self.check_every == 0:
-            self._bound(key)
+            self.shrink(self.max_bytes, key)
         return completion
 
     def prune(
@@ -111,20 +111,18 @@ class CallStore(ABC):
         """Delete damaged entries, those unused for so many days, and what is over the bound; give
         the space back to the disk.
         """
-        gone = Counter[str]()
+        damaged = unused = 0
         for entry in self._entries():
-            if entry.completion is None:
-                gone["damaged"] += 1
-            elif unused_days is not None and entry.used < _hours() - unused_days * 24:
-                gone["unused"] += 1
-            else:
-                continue
-            self._drop(entry.place)
+            is_damaged = entry.completion is None
+            if is_damaged or (unused_days is not None and entry.used < _hours() - unused_days * 24):
+                self._drop(entry.place)
+                damaged += is_damaged
+                unused += not is_damaged
         over = 0 if max_bytes is None else self.shrink(max_bytes)
         self._tidy()
         return {
-            "damaged": gone["damaged"],
-            "unused": gone["unused"],
+            "damaged": damaged,
+            "unused": unused,
             "over_the_bound": over,
             "kept": len(self),
             "bytes": self.bytes_used(),
@@ -158,9 +156,9 @@ class CallStore(ABC):
         }
 
     @abstractmethod
-    def shrink(self, max_bytes: int) -> int:
-        """Delete the calls not used for longest until the store is within the bound; returns how
-        many went.
+    def shrink(self, max_bytes: int, key: str | None = None) -> int:
+        """Delete the calls not used for longest until the store, or the part of it that a key lies
+        in, is within the bound; returns how many went.
         """
 
     @abstractmethod
@@ -190,10 +188,6 @@ class CallStore(ABC):
 
     @abstractmethod
     def _entries(self) -> Iterator[_Entry]: ...
-
-    @abstractmethod
-    def _bound(self, key: str) -> None:
-        """Hold what this key lies among to its bound."""
 
     @abstractmethod
     def _tidy(self) -> None:
@@ -236,8 +230,7 @@ class CallCache(CallStore):
         self._inode = self.path.stat().st_ino
 
     def _find(self, key: str) -> _Entry | None:
-        columns = "rowid, key, model, value, checksum, used"
-        rows = self._run(f"select {columns} from calls where key = ?", key)
+        rows = self._run(f"select {_COLUMNS} from calls where key = ?", key)
         return _row_entry(*rows[0]) if rows else None
 
     def _add(self, key: str, completion: Completion, model: str) -> bool:
@@ -256,36 +249,24 @@ class CallCache(CallStore):
 
     def _entries(self) -> Iterator[_Entry]:
         """Every entry, a few at a time."""
-        columns = "rowid, key, model, value, checksum, used"
+        some = f"select {_COLUMNS} from calls where rowid > ? order by rowid limit 1000"
         last = -(2**63)
-        while rows := self._run(
-            f"select {columns} from calls where rowid > ? order by rowid limit 1000", last
-        ):
+        while rows := self._run(some, last):
             yield from (_row_entry(*row) for row in rows)
             last = rows[-1][0]
-
-    def _bound(self, key: str) -> None:
-        self.shrink(self.max_bytes)
 
     def _tidy(self) -> None:
         self._run("vacuum")
         self._run("pragma wal_checkpoint(truncate)")
 
-    def shrink(self, max_bytes: int) -> int:
-        """Delete the calls not used for longest until the store is within the bound; returns how
-        many went.
-        """
+    def shrink(self, max_bytes: int, key: str | None = None) -> int:
+        """The whole file."""
         gone = 0
+        least = "select key from calls order by used limit ?"
         while (size := self.bytes_used()) > max_bytes and (count := len(self)):
             # A tenth more than needed, so that a full store is not swept at every look.
             most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
-            gone += len(
-                self._run(
-                    "delete from calls where key in (select key from calls order by used limit ?)"
-                    " returning 1",
-                    most,
-                )
-            )
+            gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
         return gone
 
     def bytes_used(self) -> int:
@@ -354,12 +335,11 @@ class SharedCallCache(CallStore):
 
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(folder, max_bytes)
+        target = folder / f".{uuid.uuid4().hex}.probe"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with self._written(b"") as probe:
-                target = folder / f".{uuid.uuid4().hex}.probe"
-                os.link(probe, target)
-                target.unlink()
+            self._link(b"", target)
+            target.unlink()
         except OSError as error:
             raise DataError(
                 f"call store {folder}: expected a folder with hard links that can be written, but"
@@ -367,25 +347,21 @@ class SharedCallCache(CallStore):
             ) from None
 
     def _find(self, key: str) -> _Entry | None:
-        try:
-            return _file_entry(self._path(key))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._stopped(error) from None
+        with self._usable():
+            try:
+                return _file_entry(self._path(key))
+            except FileNotFoundError:
+                return None
 
     def _add(self, key: str, completion: Completion, model: str) -> bool:
         path = self._path(key)
         value = json.dumps([model, *completion.to_list()]).encode()
-        try:
-            path.parent.mkdir(exist_ok=True)
-            line = _digest(key, value).hexdigest().encode() + b"\n" + value
-            with self._written(line) as unfinished:
-                os.link(unfinished, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise self._stopped(error) from None
+        with self._usable():
+            try:
+                path.parent.mkdir(exist_ok=True)
+                self._link(_digest(key, value).hexdigest().encode() + b"\n" + value, path)
+            except FileExistsError:
+                return False
         return True
 
     def _touch(self, key: str) -> None:
@@ -400,18 +376,28 @@ class SharedCallCache(CallStore):
             with contextlib.suppress(FileNotFoundError):
                 yield _file_entry(path)
 
-    def _bound(self, key: str) -> None:
-        self._shrink(self._path(key).parent, self.max_bytes / _SHARDS)
-
     def _tidy(self) -> None:
         """Delete what crashes left unfinished."""
         for left in self.path.glob(".*.part"):
             if time.time() - left.stat().st_mtime > _DAY_S:
                 left.unlink(missing_ok=True)
 
-    def shrink(self, max_bytes: int) -> int:
-        """Each subfolder to its share."""
-        return sum(self._shrink(shard, max_bytes / _SHARDS) for shard in self._shards())
+    def shrink(self, max_bytes: int, key: str | None = None) -> int:
+        """Each subfolder above its share, or that of this key, until it is a tenth below that."""
+        most = max_bytes / _SHARDS
+        gone = 0
+        for shard in self._shards() if key is None else [self._path(key).parent]:
+            files = sorted(self._files(shard), key=lambda file: file[1])
+            size = sum(length for _, _, length in files)
+            if size <= most:
+                continue
+            for path, _, length in files:
+                if size <= 0.9 * most:
+                    break
+                path.unlink(missing_ok=True)
+                size -= length
+                gone += 1
+        return gone
 
     def bytes_used(self) -> int:
         """Of all files."""
@@ -426,8 +412,8 @@ class SharedCallCache(CallStore):
     def _path(self, key: str) -> Path:
         return self.path / key[:2] / key
 
-    def _shards(self) -> Iterator[Path]:
-        yield from (path for path in sorted(self.path.iterdir()) if path.is_dir())
+    def _shards(self) -> list[Path]:
+        return [path for path in sorted(self.path.iterdir()) if path.is_dir()]
 
     def _files(self, shard: Path | None = None) -> Iterator[tuple[Path, float, int]]:
         """Path, time of the last use and bytes of every entry, or of those in one subfolder; what
@@ -439,42 +425,26 @@ class SharedCallCache(CallStore):
                     stat = entry.stat()
                     yield Path(entry.path), stat.st_mtime, stat.st_size
 
-    def _shrink(self, shard: Path, max_bytes: float) -> int:
-        """Delete the entries of a subfolder not used for longest until it is a tenth below its
-        bound; returns how many went.
-        """
-        files = sorted(self._files(shard), key=lambda file: file[1])
-        size = sum(length for _, _, length in files)
-        gone = 0
-        if size <= max_bytes:
-            return 0
-        for path, _, length in files:
-            if size <= 0.9 * max_bytes:
-                break
-            path.unlink(missing_ok=True)
-            size = size - length
-            gone = gone + 1
-        return gone
-
-    @contextlib.contextmanager
-    def _written(self, data: bytes) -> Iterator[Path]:
-        """A file with this content under a name of its own, on the disk, for as long as the block
-        lasts.
-        """
-        path = self.path / f".{uuid.uuid4().hex}.part"
+    def _link(self, data: bytes, path: Path) -> None:
+        """Have a file of this content there, on the disk. Raises FileExistsError where one is."""
+        unfinished = self.path / f".{uuid.uuid4().hex}.part"
         try:
-            with path.open("xb") as file:
+            with unfinished.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            yield path
+            os.link(unfinished, path)
         finally:
-            path.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
-    def _stopped(self, error: OSError) -> RunStopped:
-        return RunStopped(
-            f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
-        )
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunStopped(
+                f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
+            ) from None
 
 
 def _hours() -> int:
@@ -537,9 +507,6 @@ class CachedClient(Wrapper):
                 return replace(completion, cached=True)
         if self._made != made and (found := self._cache.get(key)) is not None:
             return found
-        return await self._make(key, request)
-
-    async def _make(self, key: str, request: Request) -> Completion:
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:

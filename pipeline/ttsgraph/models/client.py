@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
@@ -86,21 +88,15 @@ class Request:
 
         Texts stand with their lengths, so that no two requests read alike.
         """
-        parts = [
-            _key_head(self.model, self.revision, self.sampling, self.schema),
-            str(self.replica),
-        ]
+        head = _key_head(self.model, self.revision, self.sampling, self.schema)
+        parts = [head, str(self.replica)]
         if self.form is not None:
             parts += ("form", str(len(self.form)), self.form)
         for message in self.messages:
-            parts += (
-                str(len(message.role)),
-                message.role,
-                str(len(message.content)),
-                message.content,
-            )
-            if message.whole is not None:
-                parts += ("whole", str(len(message.whole)), message.whole)
+            role, content, whole = message.role, message.content, message.whole
+            parts += (str(len(role)), role, str(len(content)), content)
+            if whole is not None:
+                parts += ("whole", str(len(whole)), whole)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -139,26 +135,18 @@ class Completion:
         """As plain data for a store, the last part only where there is any of it."""
         plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
-        ending = [self.choices, self.cut, self.estimated]
-        while ending and not ending[-1]:
-            ending.pop()
-        more += ending
+        more += [self.choices, self.cut, self.estimated]
+        while len(more) > 3 and not more[-1]:
+            more.pop()
         return [*plain, more] if any(more) else plain
 
     @classmethod
     def from_list(cls, plain: list[Any]) -> Completion:
         """What `to_list` made, as it comes from a store."""
-        text, prompt_tokens, completion_tokens, latency_s, *more = plain
-        reasoning, *counts = more[0] if more else ("",)
-        return cls(
-            whole_text(text),
-            prompt_tokens,
-            completion_tokens,
-            latency_s,
-            True,
-            whole_text(reasoning),
-            *counts,
-        )
+        text, prompt_tokens, completion_tokens, latency_s, *rest = plain
+        reasoning, *more = rest[0] if rest else ("",)
+        counts = (prompt_tokens, completion_tokens, latency_s)
+        return cls(whole_text(text), *counts, True, whole_text(reasoning), *more)
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
@@ -190,11 +178,31 @@ def with_room(begin: Begin) -> Begin:
     second call can't be made, it is the first.
     """
 
+    async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
+        first = found if isinstance(found, Completion) else await found
+        if not first.cut:
+            return first
+        try:
+            again = begin(roomier(request))
+            more = again if isinstance(again, Completion) else await again
+        except (CallFailed, ContextOverflow):
+            return first
+        return replace(
+            more,
+            prompt_tokens=first.prompt_tokens + more.prompt_tokens,
+            completion_tokens=first.completion_tokens + more.completion_tokens,
+            latency_s=first.latency_s + more.latency_s,
+            cached=first.cached and more.cached,
+            reasoning_tokens=first.reasoning_tokens + more.reasoning_tokens,
+            known_tokens=first.known_tokens + more.known_tokens,
+            estimated=first.estimated or more.estimated,
+        )
+
     def roomy(request: Request) -> Completion | Awaitable[Completion]:
         found = begin(request)
         if isinstance(found, Completion) and not found.cut:
             return found
-        return Deferred(partial(_whole, begin, request, found))
+        return Deferred(partial(whole, request, found))
 
     return roomy
 
@@ -203,29 +211,6 @@ def roomier(request: Request) -> Request:
     """The request that asks once more for an answer that was cut."""
     sampling = request.sampling
     return replace(request, sampling=replace(sampling, max_tokens=ROOM * sampling.max_tokens))
-
-
-async def _whole(
-    begin: Begin, request: Request, found: Completion | Awaitable[Completion]
-) -> Completion:
-    first = found if isinstance(found, Completion) else await found
-    if not first.cut:
-        return first
-    try:
-        again = begin(roomier(request))
-        more = again if isinstance(again, Completion) else await again
-    except (CallFailed, ContextOverflow):
-        return first
-    return replace(
-        more,
-        prompt_tokens=first.prompt_tokens + more.prompt_tokens,
-        completion_tokens=first.completion_tokens + more.completion_tokens,
-        latency_s=first.latency_s + more.latency_s,
-        cached=first.cached and more.cached,
-        reasoning_tokens=first.reasoning_tokens + more.reasoning_tokens,
-        known_tokens=first.known_tokens + more.known_tokens,
-        estimated=first.estimated or more.estimated,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,3 +353,27 @@ class Wrapper(Client):
     async def aclose(self) -> None:
         """Close the inner client."""
         await self._inner.aclose()
+
+
+NEW_OBJECTS = 50_000
+"""New objects between two looks for garbage, instead of Python's 700.
+
+A look goes through the objects of all calls that wait, and finds next to nothing: calls leave few
+cycles. With 700 it took a tenth to a fifth of the client's core time, and a larger share the more
+calls were waiting, so that the time for a graph grew faster than its nodes
+(lab/benchmarks/growth.py).
+"""
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """While models are asked, look for garbage seldom; as before afterwards. A collector that is
+    off stays off.
+    """
+    before = gc.get_threshold()
+    if before[0]:
+        gc.set_threshold(max(NEW_OBJECTS, before[0]), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,19 +121,13 @@ class Dialect:
         """How to ask the same after this body was refused so; None where the words name nothing
         that could be left out.
         """
-        if (
-            self.system
-            and any(message["role"] == "system" for message in body["messages"])
-            and _NO_SYSTEM.search(refusal.words)
-        ):
+        if self.system and _has_system(body) and _NO_SYSTEM.search(refusal.words):
             return replace(self, system=False)
-        named = None
+        named: str | None = None
         if refusal.unsupported:
-            if self.bound and refusal.names(self.bound):
-                return replace(self, left_out=self.left_out | {self.bound})
-            named = next(
-                (name for name in _LEAST_MISSED if name in body and refusal.names(name)), None
-            )
+            sent = (name for name in _LEAST_MISSED if name in body)
+            wanted = [name for name in (self.bound, *sent) if name and refusal.names(name)]
+            named = wanted[0] if wanted else None
         if named is None and "n" in body:
             # refused in many words ("at most 1"), and whatever is wrong, nothing is lost by asking
             # for one draw
@@ -156,13 +150,9 @@ class Dialect:
         with the other name for the bound on tokens, then without a system message. None where
         nothing is left to try.
         """
-        if name := next((name for name in _LEAST_MISSED if name in body), None):
+        if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in body), None):
             return replace(self, left_out=self.left_out | {name})
-        if "max_tokens" in body:
-            return replace(self, left_out=self.left_out | {"max_tokens"})
-        if any(message["role"] == "system" for message in body["messages"]):
-            return replace(self, system=False)
-        return None
+        return replace(self, system=False) if _has_system(body) else None
 
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
@@ -187,29 +177,13 @@ class Dialect:
         told += [] if self.system else ["system messages in the user's turn"]
         return "; ".join(told)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "tokens_key": self.tokens_key,
-            "left_out": sorted(self.left_out),
-            "system": self.system,
-            "most_tokens": self.most_tokens,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Dialect:
-        """What `to_dict` made."""
-        key: TokensKey = (
-            "max_completion_tokens"
-            if data["tokens_key"] == "max_completion_tokens"
-            else "max_tokens"
-        )
-        left_out = frozenset(map(str, data["left_out"]))
-        return cls(key, left_out, bool(data["system"]), data.get("most_tokens"))
-
 
 ANY = Dialect()
 """Of an endpoint of which nothing is known."""
+
+
+def _has_system(body: Mapping[str, Any]) -> bool:
+    return any(message["role"] == "system" for message in body["messages"])
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -249,22 +223,19 @@ class Habits:
 
     def get(self, name: str) -> Dialect | None:
         """What is kept under this name."""
-        found = self._read().get(name)
         try:
-            return None if found is None else Dialect.from_dict(found)
+            found = self._read()[name]
+            return Dialect(**found | {"left_out": frozenset(found["left_out"])})
         except (TypeError, KeyError):
             return None
 
-    def keeper(self, name: str) -> Callable[[Dialect], None]:
-        """Where to put what is found out under this name."""
+    def keep(self, name: str, dialect: Dialect) -> None:
+        """Keep what is found out under this name."""
+        if self._path is not None:
+            found = asdict(dialect) | {"left_out": sorted(dialect.left_out)}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            keep(self._path, self._read() | {name: found})
 
-        def note(dialect: Dialect) -> None:
-            if self._path is not None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                keep(self._path, self._read() | {name: dialect.to_dict()})
-
-        return note
-
-    def _read(self) -> dict[str, dict[str, object]]:
+    def _read(self) -> dict[str, Any]:
         found = None if self._path is None else kept(self._path)
         return found if isinstance(found, dict) else {}

@@ -10,8 +10,8 @@ from typing import Any
 OPEN = "<think>"
 CLOSE = "</think>"
 _KEYS = ("reasoning_content", "reasoning")
-"""Where servers put it beside the content: DeepSeek, vLLM, SGLang and LM Studio; OpenRouter, Ollama
-and newer vLLM.
+"""Where servers put it next to the content: DeepSeek, vLLM, SGLang and LM Studio; OpenRouter,
+Ollama and newer vLLM.
 """
 
 
@@ -31,7 +31,7 @@ def parted(message: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def beside(message: Mapping[str, Any]) -> str:
-    """The reasoning that stands beside a message's content, or beside a piece of it."""
+    """The reasoning that stands next to a message's content, or next to a piece of it."""
     return next((text for key in _KEYS if isinstance(text := message.get(key), str) and text), "")
 
 
@@ -65,69 +65,37 @@ def _joined(parts: list[Any]) -> tuple[Any, str]:
     return "".join(texts), "".join(thought for thought in thoughts if isinstance(thought, str))
 
 
-def finer_usage(
-    usage: Any, prompt: int, completion: int, text: str, reasoning: str
-) -> tuple[int, int, int]:
-    """Completion tokens, how many prompt tokens the endpoint had in its cache, and how many of the
-    completion's are reasoning.
-
-    Where reasoning came and its tokens are not told, they are taken to be its share of the letters.
-    """
-    usage = usage if isinstance(usage, Mapping) else {}
-    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens") or _count(
-        usage, "prompt_cache_hit_tokens"
-    )
-    thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
-    if thought and _count(usage, "total_tokens") == prompt + completion + thought:
-        completion += thought  # xAI counts them apart
-    if not thought and reasoning:
-        thought = round(completion * len(reasoning) / (len(reasoning) + len(text)))
-    return completion, min(cached, prompt), min(thought, completion)
-
-
-def _count(counts: Any, name: str) -> int:
-    number = counts.get(name) if isinstance(counts, Mapping) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
-
-
 class Thoughts:
     """A text that comes in pieces, without what stands in <think> tags at its head."""
 
     def __init__(self) -> None:
         self.reasoning = ""
         self._held = ""
-        self._state = "before"
+        self._within = self._answering = False
 
     def add(self, piece: str) -> str:
         """Add a piece; returns what of the answer can be shown now."""
-        if self._state == "answer":
+        if self._answering:
             return piece
         self._held += piece
-        if self._state == "before":
+        if not self._within:
             head = self._held.lstrip()
             if len(head) < len(OPEN) and OPEN.startswith(head):
                 return ""
             if not head.startswith(OPEN):
-                return self._answer(self._held)
-            self._state = "within"
+                self._answering = True
+                return self._held
+            self._within = True
             self._held = head.removeprefix(OPEN)
-        if self._state == "within":
-            thought, end, answer = self._held.partition(CLOSE)
-            if not end:
-                return ""
+        thought, _, answer = self._held.partition(CLOSE)
+        answer = answer.lstrip()
+        if answer:
             self.reasoning = thought.strip()
-            self._state = "after"
-            self._held = answer
-        answer = self._held.lstrip()
-        return self._answer(answer) if answer else ""
+            self._answering = True
+        return answer
 
     def rest(self) -> str:
         """Nothing more comes: what was held back, unless it is reasoning without an end."""
-        if self._state == "within":
-            self.reasoning = self._held.strip()
-        return self._answer(self._held) if self._state == "before" else ""
-
-    def _answer(self, text: str) -> str:
-        self._state = "answer"
-        self._held = ""
-        return text
+        if self._within and not self._answering:
+            self.reasoning = self._held.partition(CLOSE)[0].strip()
+        return "" if self._within or self._answering else self._held

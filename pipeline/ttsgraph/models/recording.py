@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,15 +30,17 @@ REPLAY = "replay.parquet"
 answers.
 """
 
-FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
+_FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
     "failed": CallFailed,
     "overflow": ContextOverflow,
 }
-SHOWN = 60
-COUNTS = ("prompt_tokens", "completion_tokens", "latency_s")
-TOLD = (*COUNTS, "reasoning", "reasoning_tokens", "known_tokens")
-FLAGS = ("cut", "estimated")
-COLUMNS = ("key", "model", "text", *TOLD, "failure", *FLAGS)
+_SHOWN = 60
+_TOLD = (
+    *("text", "prompt_tokens", "completion_tokens", "latency_s"),
+    *("reasoning", "reasoning_tokens", "known_tokens"),
+)
+_FLAGS = ("cut", "estimated")
+_COLUMNS = ("key", "model", *_TOLD, "failure", *_FLAGS)
 """Of a call that failed for good, `failure` says in which way and `text` why."""
 
 
@@ -70,13 +73,26 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
-        self._spool: int | None = None
+        self._spool: FileIO | None = None
 
     def on_disk(self, spool: Path, identity: str) -> Recorder:
         """Have calls on disk as soon as they are known, until it is closed. Those of an earlier
         start under the same identity are among them: what its journal recalls is not asked again.
         """
-        self._spool = self._opened(spool, identity)
+        head = json.dumps({"identity": identity}).encode() + b"\n"
+        content = spool.read_bytes() if spool.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave a part of a line
+        if not whole.startswith(head):
+            whole = head
+        for line in whole.splitlines()[1:]:
+            with suppress(ValueError, LookupError, TypeError):
+                key, row = json.loads(line)
+                self.calls[key] = _call(row)
+        spool.parent.mkdir(parents=True, exist_ok=True)
+        self._spool = spool.open("ab", buffering=0)
+        if whole != content:
+            self._spool.truncate(0)
+            self._spool.write(whole)
         return self
 
     def add(self, key: str, call: Call) -> None:
@@ -85,7 +101,7 @@ class Recorder:
             return
         self.calls[key] = call
         if self._spool is not None:
-            os.write(self._spool, _line(key, call))
+            self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
     def update(self, calls: Calls) -> None:
         """Record several."""
@@ -95,25 +111,8 @@ class Recorder:
     def close(self) -> None:
         """Let go of the spool."""
         if self._spool is not None:
-            os.close(self._spool)
+            self._spool.close()
             self._spool = None
-
-    def _opened(self, spool: Path, identity: str) -> int:
-        head = json.dumps({"identity": identity}).encode() + b"\n"
-        content = spool.read_bytes() if spool.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave a part of a line
-        if not whole.startswith(head):
-            whole = head
-        for line in whole.splitlines()[1:]:
-            with suppress(ValueError, LookupError, TypeError):
-                key, call = _read_line(line)
-                self.calls[key] = call
-        spool.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        if whole != content:
-            os.ftruncate(file, 0)
-            os.write(file, whole)
-        return file
 
 
 class RecordingClient(Wrapper):
@@ -127,13 +126,16 @@ class RecordingClient(Wrapper):
         """As the inner client."""
         with self._failures(request):
             found = self._inner.begin(request)
-        if isinstance(found, Completion):
-            return self._recorded(request, found)
-        return Deferred(partial(self._wait, request, found))
+        if not isinstance(found, Completion):
+            return Deferred(partial(self._wait, request, found))
+        self._recorder.add(request.key(), Call(request.model, found))
+        return found
 
     async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
         with self._failures(request):
-            return self._recorded(request, await pending)
+            found = await pending
+        self._recorder.add(request.key(), Call(request.model, found))
+        return found
 
     @contextmanager
     def _failures(self, request: Request) -> Iterator[None]:
@@ -142,10 +144,6 @@ class RecordingClient(Wrapper):
         except (CallFailed, ContextOverflow) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
-
-    def _recorded(self, request: Request, completion: Completion) -> Completion:
-        self._recorder.add(request.key(), Call(request.model, completion))
-        return completion
 
 
 class ReplayClient(Client):
@@ -161,7 +159,7 @@ class ReplayClient(Client):
         key = request.key()
         call = self._calls.get(key)
         if call is None:
-            asked = request.messages[-1].content[-SHOWN:]
+            asked = request.messages[-1].content[-_SHOWN:]
             raise DataError(
                 f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked"
                 f" ...{asked!r}) among {len(self._calls)} recorded ones, found none"
@@ -175,9 +173,9 @@ def _schema() -> Any:
     """The columns of a file of calls."""
     import pyarrow as pa  # large, and of the extra `tables`
 
-    types = dict.fromkeys(COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
-    whole = {name: pa.int64() for name in COLUMNS if name.endswith("_tokens")}
-    flags = dict.fromkeys(FLAGS, pa.bool_())
+    types = dict.fromkeys(_COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
+    whole = {name: pa.int64() for name in _COLUMNS if name.endswith("_tokens")}
+    flags = dict.fromkeys(_FLAGS, pa.bool_())
     return pa.schema(list((types | whole | flags).items()))
 
 
@@ -222,23 +220,14 @@ def _row(call: Call) -> dict[str, Any]:
         failure = ""
     else:
         done = Completion(str(call.outcome), 0, 0, 0.0)
-        failure = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
-    told = {name: getattr(done, name) for name in ("text", *TOLD, *FLAGS)}
+        failure = next(kind for kind, error in _FAILURES.items() if type(call.outcome) is error)
+    told = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
     return {"model": call.model, **told, "failure": failure}
 
 
 def _call(row: Mapping[str, Any]) -> Call:
     if row["failure"]:
-        return Call(row["model"], FAILURES[row["failure"]](row["text"]))
-    values = {name: row[name] for name in ("text", *TOLD)}
-    values |= {name: bool(row.get(name)) for name in FLAGS}  # which older files have not
+        return Call(row["model"], _FAILURES[row["failure"]](row["text"]))
+    values = {name: row[name] for name in _TOLD}
+    values |= {name: bool(row.get(name)) for name in _FLAGS}  # which older files have not
     return Call(row["model"], Completion(**values, cached=True))
-
-
-def _line(key: str, call: Call) -> bytes:
-    return json.dumps([key, _row(call)]).encode() + b"\n"
-
-
-def _read_line(line: bytes) -> tuple[str, Call]:
-    key, row = json.loads(line)
-    return key, _call(row)

@@ -27,8 +27,7 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.evaluation.executor import NodeAnswer, run_graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
-from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.client import Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine

@@ -15,9 +15,8 @@ import openai
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.learning import refusal_of, said_in
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries, probe
 from ttsgraph.endpoints.transport import reason_of
-from ttsgraph.endpoints.wire import probe
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.pool.spec import ModelSpec
