@@ -1,12 +1,8 @@
-"""Questions of other tools: tables, tasks of lm-eval and inspect_ai, evaluation data sets of
-MLflow.
-"""
+"""Questions of other tools: tables, tasks of lm-eval and inspect_ai."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +17,6 @@ from ttsgraph.tasks.sources import (
     InspectSource,
     JsonlSource,
     LmEvalSource,
-    MlflowSource,
     load_questions,
     load_rows,
 )
@@ -110,35 +105,6 @@ def test_a_task_of_inspect_ai_gives_its_samples(
         load_rows(InspectSource(kind="inspect_ai", task="needs.py@sums"), 0)
 
 
-DATASET = """
-import sys, mlflow
-from mlflow.genai.datasets import create_dataset
-mlflow.set_tracking_uri(sys.argv[1])
-experiment = mlflow.create_experiment("support")
-made = create_dataset(name="support", experiment_id=[experiment])
-made.merge_records([
-    {"inputs": {"question": "When?"}, "expectations": {"expected_response": "Today"}},
-    {"inputs": {"messages": [{"role": "user", "content": "Who?"}]},
-     "expectations": {"expected_facts": ["Ada", "Grace"]}},
-])
-"""
-
-
-@pytest.mark.slow
-def test_an_evaluation_data_set_of_mlflow_gives_its_records(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    made = [sys.executable, "-c", DATASET, uri]
-    done = subprocess.run(made, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    source = MlflowSource(kind="mlflow", name="support", tracking_uri=uri)
-    found = load_questions(get_task("contains"), source, 0)
-    told = {question.text: get_task("contains").accepted(question) for question in found}
-    assert told == {"When?": ["Today"], "Who?": ["Ada", "Grace"]}
-    missing = MlflowSource(kind="mlflow", name="nothing", tracking_uri=uri)
-    with pytest.raises(DataError, match="mlflow:nothing: expected questions, but"):
-        load_rows(missing, 0)
-
-
 def test_python_takes_a_source_as_a_profile_has_it(tmp_path: Path) -> None:
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     source = {"kind": "jsonl", "path": str(tmp_path / "qa.jsonl")}
@@ -146,5 +112,3 @@ def test_python_takes_a_source_as_a_profile_has_it(tmp_path: Path) -> None:
     assert [json.loads(line) for line in path.read_text().splitlines()] == ROWS
     with pytest.raises(SettingsError, match=r"questions: .*steam"):
         questions_file({"kind": "steam"}, tmp_path / "state")
-    with pytest.raises(SettingsError, match="expected name or dataset_id, one of them"):
-        questions_file({"kind": "mlflow"}, tmp_path / "state")

@@ -128,7 +128,7 @@ def test_lm_eval_ships_mmlu_questions():
 
 
 def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
-    from ttsgraph.tasks.mmlu_flan import flan_rows
+    from ttsgraph.tasks.evaluations import flan_rows
 
     path = tmp_path / "prompts.json"
     good = "Q: Sky?\n(A) red (B) blue (C) green (D) grey\nA: Look up. The answer is (B)."

@@ -83,7 +83,6 @@ class JudgeTask(PlainTask):
 
     name = "judge"
     instruction = "Answer the question, briefly."
-    same_answer = ""
     Options = JudgeOptions
 
     def __init__(self, options: JudgeOptions | None = None) -> None:
@@ -94,10 +93,6 @@ class JudgeTask(PlainTask):
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's reference, if judges are to see one. Raises DataError where it is missing."""
         return super().answers(row, where) if self.options.reference else [NO_REFERENCE]
-
-    def extract(self, text: str) -> str | None:
-        """Nothing that a vote could count: replies are texts."""
-        return None
 
     def grade(self, question: Question, text: str) -> float:
         """Nothing is what no judge is asked about; anything else needs one. Raises

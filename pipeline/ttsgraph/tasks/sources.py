@@ -12,29 +12,26 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.tasks import synthetic
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.evaluations import (
-    GENERATE,
-    INSPECT,
-    MLFLOW,
     Rows,
+    flan_rows,
     lm_eval_rows,
     lm_eval_task,
     package_folder,
     printed_rows,
 )
-from ttsgraph.tasks.mmlu_flan import flan_rows
 
-T = TypeVar("T")
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet")
 
@@ -101,32 +98,7 @@ class InspectSource(_Source):
 
     def rows(self, seed: int) -> Rows:
         """Its samples."""
-        wanted = {"task": self.task, "args": self.args}
-        return printed_rows(INSPECT, wanted, self.task, "inspect_ai")
-
-
-class MlflowSource(_Source):
-    """An evaluation data set of MLflow: its inputs, with the expected response or facts."""
-
-    kind: Literal["mlflow"]
-    name: str | None = None
-    """of the data set; or its id"""
-    dataset_id: str | None = None
-    """where names are not unique"""
-    tracking_uri: str | None = None
-    """MLflow's own default if not given"""
-
-    @model_validator(mode="after")
-    def _one_of(self) -> MlflowSource:
-        if (self.name is None) == (self.dataset_id is None):
-            raise ValueError("expected name or dataset_id, one of them")
-        return self
-
-    def rows(self, seed: int) -> Rows:
-        """Its records."""
-        which = self.model_dump(include={"name", "dataset_id"}, exclude_none=True)
-        wanted = {"tracking_uri": self.tracking_uri, "which": which}
-        return printed_rows(MLFLOW, wanted, f"mlflow:{self.name or self.dataset_id}", "mlflow")
+        return printed_rows("inspect_ai", {"task": self.task, "args": self.args}, self.task)
 
 
 class JsonlSource(_Source):
@@ -140,10 +112,7 @@ class JsonlSource(_Source):
 
     def rows(self, seed: int) -> Rows:
         """Its lines."""
-        suffix = self.path.suffix.lower()
-        if suffix == ".parquet":
-            return _parquet_rows(self.path)
-        return _csv_rows(self.path) if suffix in TEXT_TABLES else _jsonl_rows(self.path)
+        return _file_rows(self.path)
 
 
 class PackageSource(_Source):
@@ -162,7 +131,7 @@ class PackageSource(_Source):
     def rows(self, seed: int) -> Rows:
         """Those of the file. The package is located, not imported, as that can take much more."""
         path = package_folder(self.package) / self.file
-        return flan_rows(path) if self.format == "mmlu_flan_cot" else _jsonl_rows(path)
+        return flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
 
 
 class GeneratorSource(_Source):
@@ -212,17 +181,15 @@ class GeneratorSource(_Source):
         """What is generated with this seed, or the source's own."""
         wanted = self.model_dump(include={"dataset", "size", "config"})
         wanted["seed"] = seed if self.seed is None else self.seed
-        found = printed_rows(GENERATE, wanted, f"generator {self.dataset}", "reasoning_gym")
-        return [(where, self._as_written(row, where)) for where, row in found]
-
-    def _as_written(self, row: dict[str, Any], where: str) -> dict[str, Any]:
-        text = row["question"]
-        if self.pattern is not None:
-            match = re.search(self.pattern, text)
+        found = printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
+        for where, row in found:
+            match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
-                raise DataError(f"{where}: pattern {self.pattern!r} does not match {text!r}")
-            text = match.group(1)
-        return row | {"question": self.template.replace("{question}", text)}
+                raise DataError(
+                    f"{where}: pattern {self.pattern!r} does not match {row['question']!r}"
+                )
+            row["question"] = self.template.replace("{question}", match[1])
+        return found
 
 
 class SyntheticSource(_Source):
@@ -249,7 +216,6 @@ OneSource = (
     | SyntheticSource
     | LmEvalSource
     | InspectSource
-    | MlflowSource
 )
 SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
@@ -299,57 +265,62 @@ def load_rows(source: Source, seed: int) -> Rows:
     return source.rows(seed)
 
 
-def _read(path: Path, read: Callable[[Path], T], what: str) -> T:
-    """What a function reads of a file. Raises DataError where it is not there or not that."""
+def _file_rows(path: Path) -> Rows:
+    """The rows of a file of questions, each with its line. Raises DataError for one that can't be
+    read, or has none.
+    """
+    suffix = path.suffix.lower()
+    expected = "a table of questions" if suffix in TABLES else "JSON lines"
     try:
-        return read(path)
+        if suffix == ".parquet":
+            rows = _parquet_rows(path)
+        else:
+            rows = _csv_rows(path) if suffix in TEXT_TABLES else _jsonl_rows(path)
     except FileNotFoundError:
         raise DataError(
             f"{path}: expected a question file, but there is none; put it there, or correct the"
             " path"
         ) from None
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: expected {what}, but it can't be read: {error}") from None
+        raise DataError(f"{path}: expected {expected}, but it can't be read: {error}") from None
+    if not rows:
+        raise DataError(f"{path}: expected at least one question, found an empty file")
+    return rows
 
 
 def _parquet_rows(path: Path) -> Rows:
     import pandas as pd  # slow to import, and needed for these tables alone
     import pyarrow  # noqa: F401  whose want pandas tells in five lines
 
-    table = _read(path, pd.read_parquet, "a table of questions")
     # Plain values, as a file of JSON lines has them.
-    rows = json.loads(table.to_json(orient="records", force_ascii=False))
-    return _some(path, [(f"{path.name}:{number}", dict(row)) for number, row in enumerate(rows, 1)])
+    rows = json.loads(pd.read_parquet(path).to_json(orient="records", force_ascii=False))
+    return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
 def _csv_rows(path: Path) -> Rows:
     """The rows of a table as text, its columns parted by what parts the names of most."""
-    text = _read(path, _text, "a table of questions")
+    text = _text(path)
     names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
     csv.field_size_limit(sys.maxsize)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=names.count))
-    found = [line for line in lines if any(cell.strip() for cell in line)]
+    columns, *found = [line for line in lines if any(cell.strip() for cell in line)] or [[]]
     rows = []
-    for number, line in enumerate(found[1:], 1):
+    for number, line in enumerate(found, 1):
         where = f"{path.name}:{number}"
-        if any(cell.strip() for cell in line[len(found[0]) :]):
+        if any(cell.strip() for cell in line[len(columns) :]):
             raise DataError(
-                f"{where}: expected {len(found[0])} columns, found {len(line)}; put texts with a"
+                f"{where}: expected {len(columns)} columns, found {len(line)}; put texts with a"
                 " separator in them into double quotes"
             )
-        cells = line + [""] * (len(found[0]) - len(line))
-        rows.append((where, dict(zip(found[0], cells, strict=False))))
-    return _some(path, rows)
-
-
-def _some(path: Path, rows: Rows) -> Rows:
-    if not rows:
-        raise DataError(f"{path}: expected at least one question, found an empty file")
+        cells = dict.fromkeys(columns, "") | dict(zip(columns, line, strict=False))
+        rows.append((where, cells))
     return rows
 
 
 def _text(path: Path) -> str:
-    """A file's text, in the encoding that it begins with, else UTF-8 or that of Windows."""
+    """A file's text, in the encoding that it begins with, else UTF-8 or, of a table, that of
+    Windows.
+    """
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -362,20 +333,16 @@ def _text(path: Path) -> str:
         return data.decode("cp1252")
 
 
-def _listed(text: str, path: Path) -> list[Any] | None:
-    """The rows of a file that is one JSON list, or (.json) an object that holds one."""
-    try:
-        data = json.loads(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
-    except ValueError:
-        return None
-    if isinstance(data, dict):
-        data = next((each for each in data.values() if isinstance(each, list)), [data])
-    return data
-
-
 def _jsonl_rows(path: Path) -> Rows:
-    text = _read(path, _text, "JSON lines")
-    listed = _listed(text, path)
+    """The rows of a file with one JSON object a line; or of one that is a JSON list, or (.json) an
+    object that holds one.
+    """
+    text = _text(path)
+    listed = None
+    with suppress(ValueError):
+        listed = json.loads(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
+    if isinstance(listed, dict):
+        listed = next((each for each in listed.values() if isinstance(each, list)), [listed])
     # A string may hold other line separators than this.
     lines = text.split("\n") if listed is None else listed
     rows = []
@@ -393,7 +360,7 @@ def _jsonl_rows(path: Path) -> Rows:
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
         rows.append((where, row))
-    return _some(path, rows)
+    return rows
 
 
 def _loaded(
