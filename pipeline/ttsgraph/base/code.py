@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.state import STATE
@@ -29,26 +28,19 @@ MEMORY = STATE / "code.json"
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 """What is read: the library, the stages, the checker of programs and the reader of answers."""
 
-_BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
+_WITHOUT_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """What a module's text says: its digest, the modules that it may import, and the strings in it
-    that may name files.
+    that may name files; and the hash of what it was parsed from, its package and text.
     """
 
     digest: str
     imports: tuple[str, ...]
     names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """A module as it was parsed, and the hash of what it was parsed from: its package and text."""
-
     content: str
-    parsed: Parsed
 
 
 class Code:
@@ -69,7 +61,6 @@ class Code:
         self.memory = memory
         self._parsed: dict[str, Parsed] = {}
         self._known = _remembered(memory) if memory else {}
-        self._seen: dict[str, Remembered] = {}
 
     @cached_property
     def modules(self) -> Mapping[str, Path]:
@@ -98,29 +89,56 @@ class Code:
             name = waiting.pop()
             if name in found:
                 continue
-            path = self.modules[name]
             found.add(name)
             parsed = self._read(name)
             package = name.rpartition(".")[0]
-            beside = [
-                f"{package}.{name}" for name in parsed.imports if "." not in name
-            ]  # what a script imports plainly
-            for wanted in (
-                package,
-                *parsed.imports,
-                *beside,
-                *self._named_modules(path, parsed.names),
-            ):
-                if wanted in self.modules and not (
-                    wanted in without and wanted.rpartition(".")[0] == name
-                ):
-                    waiting.append(wanted)
-            files.update(self._within(file).as_posix() for file in _named_files(path, parsed.names))
+            plainly = [f"{package}.{each}" for each in parsed.imports if "." not in each]
+            named, more = self._named(self.modules[name], parsed.names)
+            files.update(more)
+            waiting += (
+                wanted
+                for wanted in (package, *parsed.imports, *plainly, *named)
+                if wanted in self.modules
+                and not (wanted in without and wanted.rpartition(".")[0] == name)
+            )
         return (*sorted(found), *sorted(files))
+
+    def _named(self, path: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Modules that strings in a file name, by a file next to it, as a script that is run, or by
+        dotted name, to be run with -m; and other files next to it, or in a folder next to it that
+        is no package.
+        """
+        modules: list[str] = []
+        files: list[Path] = []
+        for name in names:
+            place = path.parent / name
+            if name.endswith(".py"):
+                if place.is_file():
+                    modules.append(".".join(self._within(place).with_suffix("").parts))
+            elif "." in name and name in self.modules:
+                modules.append(name)
+            elif "/" in name or name in (".", ".."):
+                continue
+            elif place.is_file():
+                files.append(place)
+            elif place.is_dir() and not (place / "__init__.py").exists():
+                files += (
+                    file
+                    for file in place.rglob("*")
+                    if file.is_file() and "__pycache__" not in file.parts
+                )
+        return modules, [self._within(file).as_posix() for file in files]
 
     def digests(self, *roots: str, without: Collection[str] = ()) -> dict[str, str]:
         """Each member of the closure -> its digest."""
-        return {name: self._digest(name) for name in self.closure(*roots, without=without)}
+        found = {}
+        for name in self.closure(*roots, without=without):
+            if name in self.modules:
+                found[name] = self._read(name).digest
+            else:
+                places = (root / name for root in self.roots)
+                found[name] = _short(next(p for p in places if p.is_file()).read_bytes())
+        return found
 
     def libraries(self, modules: Iterable[str]) -> set[str]:
         """What these modules import of others, by the first part of its name."""
@@ -131,44 +149,26 @@ class Code:
         """One digest of the closure."""
         return hashlib.sha256(json.dumps(self.digests(*roots), sort_keys=True).encode()).hexdigest()
 
-    def _digest(self, name: str) -> str:
-        if name in self.modules:
-            return self._read(name).digest
-        found = next(root / name for root in self.roots if (root / name).is_file())
-        return _short(found.read_bytes())
-
     def _read(self, name: str) -> Parsed:
         if name not in self._parsed:
             path = self.modules[name]
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             source = path.read_bytes()
             known = self._known.get(name)
-            content = _short(f"{package}\n".encode() + source)
-            if known is None or known.content != content:
-                known = Remembered(content, parsed(source, package))
-            self._seen[name] = known
-            self._parsed[name] = known.parsed
+            if known is None or known.content != _content(source, package):
+                known = parsed(source, package)
+            self._parsed[name] = known
         return self._parsed[name]
 
     def remember(self) -> None:
         """Put what is parsed into the memory, if it is not there; another process may do the same,
         and the last one is right too.
         """
-        if self.memory and any(self._known.get(name) != new for name, new in self._seen.items()):
-            self._known |= self._seen
+        if self.memory and any(self._known.get(name) != new for name, new in self._parsed.items()):
+            self._known |= self._parsed
             modules = {name: asdict(known) for name, known in self._known.items()}
             with suppress(OSError):
                 keep(self.memory, {"made_by": _maker(), "modules": modules})
-
-    def _named_modules(self, path: Path, names: Iterable[str]) -> Iterator[str]:
-        """Modules that strings name: by file, as a script beside this one, or by dotted name, to be
-        run with -m.
-        """
-        for name in names:
-            if name.endswith(".py") and (path.parent / name).is_file():
-                yield ".".join(self._within(path.parent / name).with_suffix("").parts)
-            elif name in self.modules and "." in name:
-                yield name
 
 
 @lru_cache(maxsize=4)
@@ -183,7 +183,10 @@ def own_code(memory: Path | None = None) -> Code:
 def parsed(source: bytes, package: str) -> Parsed:
     """A module of a package, parsed. Raises SyntaxError."""
     tree = ast.parse(source)
-    _drop_docstrings(tree)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(node, field, None), list):
+                setattr(node, field, [each for each in body if not _is_text(each)])
     imports = tuple(dict.fromkeys(_imports(tree.body, package)))
     texts = (
         node.value
@@ -193,21 +196,12 @@ def parsed(source: bytes, package: str) -> Parsed:
     names = tuple(
         dict.fromkeys(text for text in texts if 0 < len(text) <= 100 and "\n" not in text)
     )
-    return Parsed(_short(_dumped(tree).encode("utf-8", "surrogatepass")), imports, names)
-
-
-def _drop_docstrings(tree: ast.Module) -> None:
-    """Remove every string that stands as a statement: docstrings of modules, classes, functions and
-    constants.
-    """
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            body = getattr(node, field, None)
-            if isinstance(body, list):
-                setattr(node, field, [statement for statement in body if not _is_text(statement)])
+    digest = _short(_dumped(tree).encode("utf-8", "surrogatepass"))
+    return Parsed(digest, imports, names, _content(source, package))
 
 
 def _is_text(statement: ast.stmt) -> bool:
+    """Whether it is a string alone: the docstring of a module, class, function or constant."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -235,24 +229,6 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
         yield from _imports(ast.iter_child_nodes(node), package)
 
 
-def _named_files(path: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Files other than modules that strings name, next to the module or in a folder next to it that
-    is no package.
-    """
-    for name in names:
-        if "/" in name or name in (".", ".."):
-            continue
-        beside = path.parent / name
-        if beside.is_file() and beside.suffix != ".py":
-            yield beside
-        elif beside.is_dir() and not (beside / "__init__.py").exists():
-            yield from (
-                file
-                for file in beside.rglob("*")
-                if file.is_file() and "__pycache__" not in file.parts
-            )
-
-
 def _dumped(node: object) -> str:
     """A syntax tree as text, the same for every version of Python that has these nodes: `ast.dump`
     is not.
@@ -261,7 +237,7 @@ def _dumped(node: object) -> str:
         fields = (
             (name, getattr(node, name, None))
             for name in node._fields
-            if name not in _BESIDE_THE_MEANING
+            if name not in _WITHOUT_MEANING
         )
         shown = ",".join(
             f"{name}={_dumped(value)}"
@@ -274,22 +250,18 @@ def _dumped(node: object) -> str:
     return repr(node)
 
 
-def _remembered(path: Path) -> dict[str, Remembered]:
+def _remembered(path: Path) -> dict[str, Parsed]:
     """What an earlier process with this code parsed; nothing where that can't be read."""
     try:
         data = kept(path)
         if data["made_by"] != _maker():
             return {}
         return {
-            name: Remembered(each["content"], _as_parsed(each["parsed"]))
+            name: Parsed(**each | {key: tuple(each[key]) for key in ("imports", "names")})
             for name, each in data["modules"].items()
         }
     except (LookupError, TypeError, AttributeError):
         return {}
-
-
-def _as_parsed(plain: Mapping[str, Any]) -> Parsed:
-    return Parsed(plain["digest"], tuple(plain["imports"]), tuple(plain["names"]))
 
 
 @lru_cache(maxsize=1)
@@ -300,3 +272,7 @@ def _maker() -> str:
 
 def _short(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _content(source: bytes, package: str) -> str:
+    return _short(f"{package}\n".encode() + source)

@@ -1,19 +1,5 @@
-"""The exceptions of ttsgraph.
-
-TTSGraphError
-├── InputError            what a person gave can't be used: one line, exit code 2
-│   ├── SettingsError     params.yaml or a profile
-│   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
-│   ├── BudgetError       a budget that holds nothing
-│   ├── DataError         a source, a question file, a table between stages
-│   ├── EndpointError     an endpoint that refuses, or lacks the model that was asked for
-│   └── DeploymentError   a name under which nothing is deployed
-├── CallFailed            one model call failed for good: its question is unscored, never wrong
-│   └── FormRefused       an endpoint does not answer in the form that a client wishes
-├── ContextOverflow       a prompt does not fit its model: the graph's doing, so its node has no
-│                         answer, and is graded so
-└── RunStopped            a run stopped early with its state kept (too many failures): exit code 3
-    └── LimitReached      a search has spent what its profile's `limits` allow: exit code 4
+"""The exceptions of ttsgraph. A command ends with exit code 2 for an InputError, with 4 for a
+LimitReached, and with 3 for another TTSGraphError.
 """
 
 

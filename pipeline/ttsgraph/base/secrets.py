@@ -64,11 +64,8 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
 
 def key_problem(key: str) -> str:
     """Why a key can't be sent, without showing it; nothing for one that can."""
-    return (
-        ""
-        if key.isascii() and key.isprintable() and " " not in key
-        else "expected printable ASCII without blanks"
-    )
+    fits = key.isascii() and key.isprintable() and " " not in key
+    return "" if fits else "expected printable ASCII without blanks"
 
 
 def refuse_secrets(data: Any, where: str) -> None:
