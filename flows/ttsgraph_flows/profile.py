@@ -24,7 +24,6 @@ def profile_models(task: str, profile: str | None = None) -> None:
     with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
         table = stage.with_models(
             lambda env, questions: profiled(given, task, members, env, questions["train"], publish),
-            batch=True,
             account="profile",
         )
     stage.finish("profile", Profiles, table)

@@ -133,16 +133,14 @@ class Stage:
     def with_models(
         self,
         work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]],
-        batch: bool = False,
         account: str | None = None,
         meter: Meter | None = None,
     ) -> T:
         """Run async work with an environment over live models; servers that were started for it are
         stopped after it.
 
-        `batch` says that the work asks each model alone and all at once. What it spends is held to
-        the profile's limits: by a meter, if there is one, else under the name of an `account`.
-        Without either, the work sees to that itself.
+        What the work spends is held to the profile's limits: by a meter, if there is one, else
+        under the name of an `account`. Without either, the work sees to that itself.
         """
         questions = self.questions()
         self.grader()  # refuses before anything is spent
@@ -151,7 +149,7 @@ class Stage:
 
         async def run(carry: Carry | None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
-            async with open_client(self.profile, batch=batch) as client, watched:
+            async with open_client(self.profile) as client, watched:
                 asked: Client = RecordingClient(client, self.recorder)
                 if meter is not None:
                     asked = MeteredClient(asked, meter, self.profile.model_pool())

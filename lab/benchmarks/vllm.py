@@ -32,8 +32,8 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import connect, hosted
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.servers import LOCAL, server_specs
+from ttsgraph.serving.launcher import LOCAL, Launcher
+from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -24,7 +24,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import read_calls
 from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
-from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.launcher import read_pool
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import EXIT_CODES, guarded

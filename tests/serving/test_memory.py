@@ -26,8 +26,8 @@ from ttsgraph.serving.memory import (
     need,
     needs_of,
 )
-from ttsgraph.serving.placement import Hosted, Placed, shares
-from ttsgraph.serving.servers import server_specs, slots
+from ttsgraph.serving.placement import Hosted, Placed, servers_of, shares
+from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
@@ -242,9 +242,9 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     for gpus in ({0: 80.0}, {0: 80.0, 1: 80.0}, {0: 24.0}):
         found = doctor._gpus(profile, tmp_path, gpus)
         fits += [one.ok for one in found if one.subject.startswith("server ")]
-        for slot in slots(models, gpus):
-            model = profile.pool[slot.name]
-            wanted = slot.hosted.needs[len(slot.gpus)]
+        for server in servers_of(models, gpus):
+            model = profile.pool[server.model]
+            wanted = models[server.model].needs[len(server.gpus)]
             needs.append(wanted)
             total = int(gpus[0] * GIB)
             cases.append(
@@ -256,7 +256,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
                     "context": model.serve.max_model_len or profile.engine.max_model_len,
                     "total": total,
                     "free": total,
-                    "share": slot.gpu_memory,
+                    "share": server.share,
                     "rest": int((wanted.weights + wanted.running) * GIB),
                 }
             )

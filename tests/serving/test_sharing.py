@@ -17,9 +17,7 @@ from lab import python_path
 from tests.support.processes import alive, children_of, wait_until
 from tests.support.tiny_server import processes, tiny_spec
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.running import is_kept_up
-from ttsgraph.serving.servers import served_models
+from ttsgraph.serving.launcher import Launcher, is_kept_up, served_models
 from ttsgraph.serving.sharing import Keeper, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]

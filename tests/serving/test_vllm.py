@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import RealPool
 from tests.serving.test_launcher import ends_with_its_parent
-from tests.support.processes import all_below, children_of, wait_until
+from tests.support.processes import children_of, wait_until
 from tests.support.real import (
     GEMMA,
     MODELS,
@@ -26,22 +26,19 @@ from tests.support.real import (
     SMOLLM,
     SUMS,
     laptop,
-    link_serve_environment,
     require_models,
 )
 from ttsgraph.agent.base import Brief
-from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.evaluation.archive import Archive, Record
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.topologies import single
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
-from ttsgraph.models.client import Client, Completion, Message, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.serving.running import read_pool
-from ttsgraph.serving.servers import Hosted, served_models, server_specs
+from ttsgraph.serving.launcher import read_pool, served_models
+from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
@@ -213,44 +210,3 @@ def test_no_process_of_vllm_outlives_its_parent(
     hosted = {"m": Hosted(str(MODELS / SMOLLM))}
     (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, python=str(PYTHON), max_model_len=512)
     ends_with_its_parent(spec, ending, timeout_s=600)
-
-
-@pytest.mark.slow
-def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(
-    tmp_path: Path,
-) -> None:
-    require_models()
-    link_serve_environment(tmp_path)
-    profile = laptop((SMOLLM,), engine={"offline": True})
-    state = tmp_path / ".ttsgraph"
-    settings = profile.tasks["math"]
-    pool = profile.model_pool()
-    prompt = settings.prompt.prompt(get_task("math"), SUMS[:4])
-    greedy = replace(settings.sampling.sampling(), temperature=0.0)
-    long = Request(SMOLLM, "r", (Message("user", "word " * 3000),), greedy)
-
-    async def evaluate() -> tuple[Feedback, object]:
-        async with open_client(profile, state, batch=True) as client:
-            too_long = asyncio.create_task(client.complete(long))
-            feedback = await Environment(get_task("math"), prompt, greedy, pool, client).evaluate(
-                single(SMOLLM), SUMS[4:36]
-            )
-            return feedback, (await asyncio.gather(too_long, return_exceptions=True))[0]
-
-    with chdir(tmp_path):
-        before = all_below(os.getpid())
-        feedback, overflow = asyncio.run(evaluate())
-        again, _ = asyncio.run(evaluate())
-    assert isinstance(overflow, ContextOverflow)
-    assert all_below(os.getpid()) <= before
-    assert not (state / "servers.json").exists()
-    assert (feedback.n_scored, feedback.usage.calls, feedback.usage.cached_calls) == (32, 32, 0)
-    assert (
-        feedback.n_correct >= 8
-    )  # of small sums with worked examples, the model gets a third or more right
-    assert feedback.latency_s > 0
-    assert feedback.usage.prompt_tokens > 20 * 32
-    assert again.usage.cached_calls == 32
-    assert [result.answer for result in again.results] == [
-        result.answer for result in feedback.results
-    ]

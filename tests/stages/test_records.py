@@ -23,7 +23,8 @@ from ttsgraph.base.files import keep, kept
 from ttsgraph.base.journal import read_journal
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, Habits
-from ttsgraph.serving.running import _read as read_servers
+from ttsgraph.serving.launcher import recorded_pool, write_pool
+from ttsgraph.serving.servers import ServerSpec
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
     Gated,
@@ -216,18 +217,11 @@ def test_a_damaged_record_of_servers_names_servers_or_none(
     tmp_path: Path, data: st.DataObject | None
 ) -> None:
     path = tmp_path / "servers.json"
-    server = {
-        "name": "m",
-        "base_url": "http://127.0.0.1:9/v1",
-        "model": "m",
-        "lists_models": True,
-    }
-    content = json.dumps({"pid": 1, "servers": [server], "given_up": {}}).encode()
+    write_pool(path, [ServerSpec("m", "m", (), {}, 9, tmp_path / "m.log")])
+    known = recorded_pool(path)
+    content = path.read_bytes()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
-    found = read_servers(path)
-    assert found is None or all(
-        isinstance(s.base_url, str) and isinstance(s.model, str) for s in found.servers
-    )
+    assert recorded_pool(path) in (known, None)
 
 
 @pytest.fixture(scope="module")

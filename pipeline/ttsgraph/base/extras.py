@@ -21,7 +21,6 @@ EXTRAS = {
     "prefect_dask": "dask",
     "prefect_ray": "ray",
     "prometheus_client": "serve",
-    "psutil": "flows",
     "pyarrow": "page",
     "reasoning_gym": "tasks",
     "regex": "kinds",

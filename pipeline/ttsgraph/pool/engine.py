@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
@@ -105,8 +105,6 @@ class EngineSettings(Closed):
     """until a server that is started here has to answer"""
     max_restarts: int = Field(default=3, ge=0)
     """how often a server that died is started again"""
-    offline: bool = False
-    """vllm: whether a stage that asks models alone does so without a server"""
     draws: PositiveInt = Field(default=1, exclude_if=lambda most: most == 1)
     """alike calls in one request (n), at most; where an endpoint takes one alone is found out"""
     seeds: bool = False
@@ -127,9 +125,3 @@ class EngineSettings(Closed):
             known = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
             raise ValueError(f"expected one of {known}, found {kind!r}")
         return kind
-
-    @model_validator(mode="after")
-    def _offline_vllm(self) -> EngineSettings:
-        if self.offline and self.kind != "vllm":
-            raise ValueError(f"offline is for kind vllm, found kind {self.kind}")
-        return self

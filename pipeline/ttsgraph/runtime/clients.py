@@ -34,11 +34,9 @@ from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, 
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.environment import number_format, run_serving, vllm_build
+from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
-from ttsgraph.serving.offline import OfflineClient
-from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
 from ttsgraph.settings.profile import Profile
@@ -79,14 +77,9 @@ class LazyClient(Client):
 
 
 @asynccontextmanager
-async def open_client(
-    profile: Profile, state: Path = STATE, batch: bool = False
-) -> AsyncIterator[Client]:
+async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Client]:
     """A cached client for the profile's pool; servers are started with the first call that the
     cache lacks, and stopped after it.
-
-    `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is
-    started for that.
 
     Raises EndpointError when an endpoint can't be had (where servers are started, its first call
     does), and SettingsError when the profile lacks what a simulation needs.
@@ -99,16 +92,11 @@ async def open_client(
         with rare_collections():
             yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
-    offline = False
-    if batch and profile.engine.offline and not profile.judges:
-        up = read_pool(state / RECORD, profile.engine.startup_s) or {}
-        offline = len(profile.hosted) == len(profile.pool) and not set(profile.hosted) <= set(up)
-    opened = partial(_offline if offline else _online, profile, state)
+    opened = partial(_online, profile, state)
     here = bool(profile.hosted or profile.elsewhere)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
         # What is started already is checked before any work.
-        opening = contextlib.aclosing(LazyClient(opened)) if here else opened()
-        async with opening as client:
+        async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
             yield CachedClient(client, cache)
 
 
@@ -133,12 +121,6 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
         policy = FailurePolicy(engine.concurrency, down_s, engine.max_failed)
         async with connect(profile, urls, retries, policy, state) as client:
             yield DrawingClient(client, engine.draws) if engine.draws > 1 else client
-
-
-def _offline(profile: Profile, state: Path) -> contextlib.AbstractAsyncContextManager[Client]:
-    """A client without servers."""
-    client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
-    return contextlib.aclosing(client)
 
 
 @asynccontextmanager
@@ -217,26 +199,20 @@ def running_servers(
     profile: Profile, state: Path = STATE
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
     """Model -> base URLs of local servers, if any. Starts what is not up, and stops it."""
-    if profile.elsewhere:
-        yield from _of_plugin(profile, state)
-        return
-    if not profile.hosted:
+    engine = profile.engine
+    if profile.hosted:
+        launch = partial(_launcher, profile, state)
+        with shared_servers(state / RECORD, profile.hosted, launch, engine.startup_s) as urls:
+            yield {name: urls[name] for name in profile.hosted}
+    elif models := profile.elsewhere:  # an engine of a plug-in starts them
+        with ENGINES[engine.kind].servers(models, engine, state) as urls:
+            if missing := [name for name in models if not urls.get(name)]:
+                raise EndpointError(
+                    f"engine {engine.kind}: expected a base URL of {missing[0]!r}, found none"
+                )
+            yield {name: tuple(urls[name]) for name in models}
+    else:
         yield {}
-        return
-    launch = partial(_launcher, profile, state)
-    with shared_servers(state / RECORD, profile.hosted, launch, profile.engine.startup_s) as urls:
-        yield {name: urls[name] for name in profile.hosted}
-
-
-def _of_plugin(profile: Profile, state: Path) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """What an engine of a plug-in started."""
-    models = profile.elsewhere
-    with ENGINES[profile.engine.kind].servers(models, profile.engine, state) as urls:
-        if missing := [name for name in models if not urls.get(name)]:
-            raise EndpointError(
-                f"engine {profile.engine.kind}: expected a base URL of {missing[0]!r}, found none"
-            )
-        yield {name: tuple(urls[name]) for name in models}
 
 
 def servers_on_demand(
@@ -340,7 +316,8 @@ def endpoints(
     found = {}
     engine = profile.engine
     vllm = engine.kind == "vllm"
-    seeds = vllm and bool(local) and vllm_build(engine.python).seeds
+    # On a seed, the CPU build's engine ends, as CPU generators know no offset.
+    seeds = vllm and bool(local) and vllm_build(engine.python).device == "gpu"
     for name, model in profile.pool.items():
         found[name] = endpoint_of(name, model, engine.seeds)
         if name in local:
@@ -400,14 +377,14 @@ def prepare_weights(
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         say(f"preparing the weights of {name} (once; up to a minute)")
-    command = ["convert.py", "--out", str(folder)]
+    command = ["--out", str(folder)]
     if weights.gguf is None:
         command += ["--package", str(weights.package)]
     else:
         given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
         command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
         command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
-    found = run_serving(python, command, f"weights of {name}: ")
+    found = run_convert(python, command, f"weights of {name}: ")
     revision = json.loads(found[-1])["revision"]
     if model.revision != revision:
         raise EndpointError(

@@ -1,27 +1,40 @@
 """What a profile needs of this machine and of its endpoints, what of it is missing, and how to get
 it.
 
-Looks, asks each model behind an endpoint one short question, and changes nothing but what is known
-of endpoints.
+Looks, asks each model behind an endpoint one short question with its own key and parameters, and
+changes nothing but what is known of endpoints.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import openai
+
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.learning import refusal_of, said_in
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries, probe
+from ttsgraph.endpoints.transport import reason_of
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.runtime.reach import Finding as Finding
-from ttsgraph.runtime.reach import finding, reach
-from ttsgraph.serving.environment import number_format, run_serving, vllm_build
+from ttsgraph.pool.spec import ModelSpec
+from ttsgraph.runtime.clients import endpoint_of
+from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
-from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
+from ttsgraph.serving.placement import Hosted, Placed, servers_of
+from ttsgraph.serving.servers import HUB_TOKEN, SERVE_PYTHON, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import CodeTask
@@ -34,7 +47,38 @@ TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0
 """How far a profile's facts may be from those of the weights, as shares."""
 
 SERVER_GIB = 2.0
-"""Of a server on the CPU beside its weights: activations, runtime, a cache for few prompts."""
+"""Of a server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
+
+MOST_TOKENS = 32
+"""Of an answer that nobody reads."""
+
+LONGEST_S = 60.0
+SHOWN = 8
+"""Names of an endpoint's list that are shown."""
+
+_ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
+_NO_MODEL = re.compile(
+    r"(model|deployment).{0,80}(not (found|exist|available|a valid)|n't"
+    r" exist|unknown|invalid|not_found|no longer)"
+    r"|(invalid|unknown|no such|not a valid|no endpoints found"
+    r" for).{0,30}(model|deployment)|DeploymentNotFound",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing a profile needs: whether it is there, what was found, and what to do if not."""
+
+    subject: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def _finding(subject: str, ok: bool, found: str, advice: str) -> Finding:
+    """A finding that gives its advice only where something is missing."""
+    return Finding(subject, ok, found, "" if ok else advice)
 
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
@@ -47,7 +91,7 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
-    findings += reach(profile, state)
+    findings += asyncio.run(_reach_all(profile, state))
     findings += _sources(profile)
     findings += _isolation(profile)
     return findings
@@ -86,7 +130,7 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
         f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says"
         " how)"
     )
-    yield finding("vLLM", wanted in ("auto", build.device), found, advice)
+    yield _finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
         dtype = number_format(profile.engine.dtype, python, state)
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
@@ -103,14 +147,13 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         return
     dtype = number_format(profile.engine.dtype, profile.engine.python, state)
     size = 2 if dtype.name == "float32" else 1
-    replicas = sum(
-        (size * weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
+    needed = sum(
+        (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
         for model in profile.hosted.values()
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    found = f"{total:.0f} GiB, servers need about {replicas:.0f}"
-    advice = "take models out of the pool, or serve some elsewhere (base_url)"
-    yield finding("memory", replicas <= total, found, advice)
+    found = f"{total:.0f} GiB, servers need about {needed:.0f}"
+    yield _finding("memory", needed <= total, found, _ELSEWHERE)
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
@@ -126,13 +169,12 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             )
             yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
             needs = {}
-        load = model.non_embedding or 0.0
-        models[name] = Hosted(name, model.serve, needs=needs, load=load)
+        models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
     if not gpus:
         total = 0.0
         for hosted in models.values():
-            span, least = next(iter(hosted.needs.items()), (0, None))
-            total += span * (hosted.replicas or 1) * (least.total if least else 0.0)
+            for span, least in list(hosted.needs.items())[:1]:
+                total += span * (hosted.replicas or 1) * least.total
         advice = (
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
             " pool elsewhere (base_url)"
@@ -140,51 +182,48 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
         return
     try:
-        servers = slots(models, gpus)
+        servers = servers_of(models, gpus)
     except EndpointError as error:
         advice = "lower tensor_parallel, or use a machine with more GPUs"
         yield Finding("GPU", False, str(error), advice)
         return
     taken = dict.fromkeys(gpus, 0.0)
     work = dict.fromkeys(gpus, 0.0)
-    for slot in servers:
-        wanted = slot.hosted.needs.get(len(slot.gpus))
-        for gpu in slot.gpus:
+    for server in servers:
+        wanted = models[server.model].needs.get(len(server.gpus))
+        for gpu in server.gpus:
             taken[gpu] += wanted.total if wanted else 0.0
-            work[gpu] += slot.load
+            work[gpu] += server.load
         if wanted is not None:
-            context = slot.hosted.serve.max_model_len or profile.engine.max_model_len
-            yield _server(slot, wanted, min(gpus[gpu] for gpu in slot.gpus), context)
+            context = models[server.model].serve.max_model_len or profile.engine.max_model_len
+            yield _server(server, wanted, min(gpus[gpu] for gpu in server.gpus), context)
     busiest = max(work.values()) if len(gpus) > 1 else 0.0
     for gpu, size in gpus.items():
         done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
-        yield finding(
-            f"GPU {gpu}",
-            taken[gpu] <= USABLE * size,
-            f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}",
-            "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
-            " (base_url)",
-        )
+        found = f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}"
+        advice = f"use larger or more GPUs, {_ELSEWHERE}"
+        yield _finding(f"GPU {gpu}", taken[gpu] <= USABLE * size, found, advice)
 
 
-def _server(slot: ServerSlot, wanted: Need, size: float, context: int) -> Finding:
-    share = slot.gpu_memory * size
-    where = ", ".join(map(str, slot.gpus))
-    told = f"a share of {share:.1f} GiB on {size:.0f} GiB (GPU {where})"
-    if wanted.total <= share:
-        room = f"the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
-        return Finding(f"server {slot.title}", True, f"{wanted.words} fit {told}; {room}")
-    alone = wanted.total <= USABLE * size
+def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
+    share = server.share * size
+    fits = wanted.total <= share
+    found = (
+        f"{wanted.weights:.1f} GiB weights + {wanted.cache:.1f} GiB cache"
+        f" + {wanted.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
+        f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
+    )
+    if fits:
+        found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
     advice = (
-        "alone on this GPU it would fit: take models out of the pool, or serve some elsewhere"
-        " (base_url)"
-        if alone
+        f"alone on this GPU it would fit: {_ELSEWHERE}"
+        if wanted.total <= USABLE * size
         else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
     )
-    return Finding(f"server {slot.title}", False, f"{wanted.words} do not fit {told}", advice)
+    return _finding(f"server {server.title}", fits, found, advice)
 
 
-def weights_gib(model: ModelSettings) -> float:
+def _weights_gib(model: ModelSettings) -> float:
     """What a model's weights take; 0 where the profile does not say how many parameters it has."""
     return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
 
@@ -192,61 +231,58 @@ def weights_gib(model: ModelSettings) -> float:
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
     for name, model in profile.hosted.items():
-        size = weights_gib(model)
-        folder = weights_folder(name, model, state)
-        if folder is not None and (folder / "config.json").exists():
-            yield Finding(f"weights of {name}", True, str(folder))
+        subject = f"weights of {name}"
+        if (folder := weights_folder(name, model, state)) is not None:
+            yield Finding(subject, True, str(folder))
         elif model.weights is not None and model.weights.hub is not None:
+            size = _weights_gib(model)
             missing_gib += size
             pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
             advice = (
                 f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
                 " licence on the hub first)"
             )
-            yield Finding(f"weights of {name}", False, "not in the hub's cache here", advice)
+            yield Finding(subject, False, "not in the hub's cache here", advice)
             if not pinned:
                 advice = "pin a commit of the hub's repository as its revision"
                 yield Finding(f"revision of {name}", False, "unpinned", advice)
         else:
             advice = "run `ttsgraph prepare`, or correct the path in the profile"
-            yield Finding(f"weights of {name}", False, "not there", advice)
+            yield Finding(subject, False, "not there", advice)
     if missing_gib:
-        known = (
-            any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH"))
-            or hub_home().joinpath("token").exists()
-        )
-        found = "found" if known else "none; gated models need one"
-        yield finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
         home = hub_home()
+        known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
+        found = "found" if known else "none; gated models need one"
+        yield _finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
         there = next(path for path in (home, *home.parents) if path.exists())
         free = shutil.disk_usage(there).free / GIB
         found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
         advice = "free space, or point HF_HOME at a larger disk"
-        yield finding("disk", free > missing_gib, found, advice)
+        yield _finding("disk", free > missing_gib, found, advice)
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """The profile's facts against the configurations of the weights that are here."""
-    here = {}
-    for name, model in profile.hosted.items():
-        folder = weights_folder(name, model, state)
-        if folder is not None and (folder / "config.json").exists():
-            here[name] = folder
+    here = [
+        (name, model, folder)
+        for name, model in profile.hosted.items()
+        if (folder := weights_folder(name, model, state)) is not None
+    ]
     if not here or not Path(python).exists():
         return
-    counted = count_parameters(list(here.values()), python)
-    for name, found in zip(here, counted, strict=True):
-        wrong = differences(profile.hosted[name], found)
+    counted = count_parameters([folder for _, _, folder in here], python)
+    for (name, model, _), found in zip(here, counted, strict=True):
+        wrong = differences(model, found)
         found_so = "; ".join(wrong) or "as configured"
-        yield finding(f"facts of {name}", not wrong, found_so, "correct the profile")
+        yield _finding(f"facts of {name}", not wrong, found_so, "correct the profile")
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
     """Layers, hidden, total and non_embedding of each configuration, counted in the serve
     environment. Raises EndpointError when that fails.
     """
-    command = ["count_parameters.py", *map(str, paths)]
-    found = run_serving(python, command, "counting parameters failed: ")
+    command = ["--count", *map(str, paths)]
+    found = run_convert(python, command, "counting parameters failed: ")
     return [json.loads(line) for line in found]
 
 
@@ -268,7 +304,7 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
-        yield finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
+        yield _finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -289,7 +325,7 @@ def _sources(profile: Profile) -> Iterator[Finding]:
                 )
             else:
                 continue
-            yield finding(f"questions of {task}", ok, found, advice)
+            yield _finding(f"questions of {task}", ok, found, advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
@@ -306,4 +342,145 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
         "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
         " sandbox.accept_weaker: true"
     )
-    yield finding("isolation of programs", not missing, found, advice)
+    yield _finding("isolation of programs", not missing, found, advice)
+
+
+async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
+    """Ask each model at each base_url, and the agent's; what they refuse is kept for runs."""
+    habits = Fresh(state / HABITS)
+    calls = []
+    for spec in profile.model_pool().values() if profile.pool else ():
+        model = profile.pool[spec.model]
+        if _asks_otherwise(spec):
+            endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
+            request = _request(profile, spec)
+            for url in model.base_urls:
+                at = replace(endpoint, base_urls=(url,))
+                calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
+    agent = profile.agent
+    if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
+        endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
+        asked = probe(agent.model)
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, Habits()))
+    return list(await asyncio.gather(*calls))
+
+
+class Fresh(Habits):
+    """Finds out again what is known, and keeps what is found."""
+
+    def get(self, name: str) -> None:
+        """Nothing is known."""
+
+
+def _asks_otherwise(spec: ModelSpec) -> bool:
+    """Whether its endpoint may take other parameters than from the other members of its model."""
+    return (
+        spec.variant is None
+        or spec.variant.reasoning_effort is not None
+        or spec.variant.extra_body is not None
+    )
+
+
+def _request(profile: Profile, spec: ModelSpec) -> Request:
+    """A call as the profile's first task would make it, but short."""
+    task = next(iter(profile.tasks.values()), None)
+    sampling = spec.sampling(Sampling() if task is None else task.sampling.sampling())
+    messages = (Message("system", "Answer with one word."), Message("user", "Say OK."))
+    return Request(
+        spec.model,
+        "probe",
+        messages,
+        replace(sampling, max_tokens=min(MOST_TOKENS, sampling.max_tokens)),
+    )
+
+
+async def _reach(
+    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: Habits
+) -> Finding:
+    try:
+        retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
+        client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
+    except EndpointError as error:  # a key that is not set, or can't be sent
+        return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
+    try:
+        async with asyncio.timeout(retries.timeout_s):
+            return await _asked(subject, client, endpoint, request)
+    except TimeoutError:
+        found = f"{endpoint.base_urls[0]} does not answer within {retries.timeout_s:g} s"
+        return Finding(subject, False, found, "see what its server does")
+    finally:
+        await client.aclose()
+
+
+async def _asked(
+    subject: str, client: OpenAIClient, endpoint: Endpoint, request: Request
+) -> Finding:
+    started = time.monotonic()
+    url = endpoint.base_urls[0]
+    try:
+        answer = await client.once(url, request)
+    except Exception as error:  # whatever a server that is none of models makes of it
+        return Finding(subject, False, *await _why(error, client, endpoint, request.model))
+    client.keep(request)
+    listed = await _listed(client, url, request.model)
+    seconds = time.monotonic() - started
+    names = {endpoint.served_as, f"{endpoint.served_as}:latest"}
+    if listed and endpoint.lists_models and not names & listed:
+        found = f"{url} answers, but it does not list {endpoint.served_as!r} ({_names(listed)})"
+        advice = "correct served_as, or say `listed: false` if this name is right"
+        return Finding(subject, False, found, advice)
+    how = client.manner(request).words
+    asked = f"; asked {how}" if how else ""
+    tokens = f"{answer.prompt_tokens} tokens read and {answer.completion_tokens} written"
+    if answer.reasoning_tokens:
+        tokens += f", {answer.reasoning_tokens} of them reasoning"
+    found = f"{url} answers after {seconds:.1f} s, {tokens}{asked}"
+    return Finding(subject, True, found)
+
+
+async def _why(
+    error: Exception, client: OpenAIClient, endpoint: Endpoint, model: str
+) -> tuple[str, str]:
+    """What is wrong, with the server's own words, and what to do about it."""
+    url = endpoint.base_urls[0]
+    said = said_in(error)
+    words = f" ({said})" if said else ""
+    if not isinstance(error, openai.APIStatusError):
+        if isinstance(error, openai.APIConnectionError):
+            found = f"no server at {url}: the connection is refused or broken"
+            return found, "start the server, or correct base_url"
+        found = f"{url} answers, but not as an OpenAI-compatible server: {reason_of(error)}"
+        return found, "correct base_url; it mostly ends in /v1"
+    status = error.status_code
+    found = f"{url} can't answer now"
+    advice = "try again later"
+    if status in (401, 403):
+        named = endpoint.api_key_env
+        found = f"{url} refuses {f'the key in {named}' if named else 'a request without a key'}"
+        advice = f"correct {named}" if named else "name the key's variable: api_key_env"
+    elif status in (400, 404, 422) and _NO_MODEL.search(said):
+        names = _names(await _listed(client, url, model) or set())
+        found = f"{url} has no model {endpoint.served_as!r}"
+        advice = f"correct served_as; the server has {names}"
+    elif status in (404, 405) or 300 <= status < 400:
+        found = f"nothing at {url}/chat/completions"
+        advice = "correct base_url; it mostly ends in /v1"
+    elif status == 402 or (status == 429 and "quota" in said.lower()):
+        found = f"{url} wants to be paid first"
+        advice = "see the account that the key is of"
+    elif refusal_of(error) is not None:
+        found = f"{url} refuses the request"
+        advice = "see left_out, tokens_key and extra_body in docs/own-models.md"
+    return f"{found}: HTTP {status}{words}", advice
+
+
+async def _listed(client: OpenAIClient, url: str, model: str) -> set[str] | None:
+    try:
+        return await client.listed(url, model)
+    except EndpointError:
+        return None
+
+
+def _names(listed: set[str]) -> str:
+    shown = ", ".join(sorted(listed)[:SHOWN]) or "none in its list"
+    return shown + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

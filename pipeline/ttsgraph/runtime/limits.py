@@ -123,6 +123,8 @@ class Meter:
         tell: Callable[[Spent], None] = lambda spent: None,
     ) -> None:
         self.limits = limits
+        self._dollars = math.inf if limits.dollars is None else limits.dollars
+        self._tokens = math.inf if limits.tokens is None else limits.tokens
         self._before = before
         self._note = note
         self._tell = tell
@@ -161,8 +163,7 @@ class Meter:
         """
         if self._refused:
             raise self.stop(most)
-        if self._may_start(most) and not self._waiting:
-            self._take(most)
+        if not self._waiting and self._take(most):
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((most, place))
@@ -187,22 +188,19 @@ class Meter:
             raise self.stop(most)
 
     def _fits(self, most: Spent) -> bool:
-        limits = self.limits
         needed = self._paid + self._held + most
-        return (limits.dollars is None or needed.dollars <= limits.dollars * (1 + ROUNDING)) and (
-            limits.tokens is None or needed.tokens <= limits.tokens
-        )
+        return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
-    def _may_start(self, most: Spent) -> bool:
-        """Whether a call fits in what is left. Together they hold back half of that at most, which
-        is what a process that is killed loses.
+    def _take(self, most: Spent) -> bool:
+        """Begin a call, if it fits in what is left. Together they hold back half of that at most,
+        which is what a process that is killed loses.
         """
-        return self._fits(most) and (not self._under_way or self._fits(self._held + most + most))
-
-    def _take(self, most: Spent) -> None:
+        if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
+            return False
         self._under_way += 1
         self._held += most
         self._keep()
+        return True
 
     def _admit(self) -> None:
         """Let waiting calls start, first come first served, as far as they fit."""
@@ -213,8 +211,7 @@ class Meter:
                 if self._refused:  # the search ends: none of its calls is to be cut off under way
                     place.set_exception(self.stop(most))
                     place.exception()  # that nobody waits for it any more is no fault
-                elif self._may_start(most):
-                    self._take(most)
+                elif self._take(most):
                     place.set_result(None)
                 else:
                     return
@@ -222,25 +219,23 @@ class Meter:
 
     def _keep(self) -> None:
         """Note what may have been spent by now, a little more than that so as to write seldom."""
-        noted = self._noted
         limits = self.limits
         spent = self.spent + self._held
         step = Spent(
             NOTED_SHARE * (limits.dollars or spent.dollars),
             math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens)),
         )
-        too_much = noted - spent
+        too_much = self._noted - spent
         if (
             too_much.dollars < 0
             or too_much.tokens < 0
             or (limits.dollars is not None and too_much.dollars > 2 * step.dollars)
             or (limits.tokens is not None and too_much.tokens > 2 * step.tokens)
         ):
-            most = spent + step
-            if limits.dollars is not None:  # what is left may yet be spent
-                most = replace(most, dollars=max(spent.dollars, min(most.dollars, limits.dollars)))
-            self._noted = most
-            self._note(most)
+            most = spent + step  # what is left may yet be spent
+            dollars = max(spent.dollars, min(most.dollars, self._dollars))
+            self._noted = replace(most, dollars=dollars)
+            self._note(self._noted)
 
     def note_now(self) -> None:
         """Have what was spent noted, with what is held back if calls are under way yet."""
@@ -250,19 +245,15 @@ class Meter:
     @property
     def over(self) -> bool:
         """Whether dollars or tokens have reached their limit."""
-        limits = self.limits
-        return (limits.dollars is not None and self._paid.dollars >= limits.dollars) or (
-            limits.tokens is not None and self._paid.tokens >= limits.tokens
-        )
+        return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
 
     @property
     def left(self) -> LimitSettings:
         """Dollars and tokens that may still be spent, while it is not `over`."""
-        dollars = self.limits.dollars
-        tokens = self.limits.tokens
+        limits = self.limits
         return LimitSettings(
-            dollars=None if dollars is None else dollars - self._paid.dollars,
-            tokens=None if tokens is None else tokens - self._paid.tokens,
+            dollars=None if limits.dollars is None else limits.dollars - self._paid.dollars,
+            tokens=None if limits.tokens is None else limits.tokens - self._paid.tokens,
         )
 
     def stop(self, most: Spent = NO_SPENDING) -> LimitReached:

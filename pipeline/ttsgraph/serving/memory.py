@@ -8,10 +8,10 @@ longest context, and a block that it keeps for itself.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,6 @@ class ModelShape:
     weight_bytes: float = 2
     cache_bytes: float = 2
 
-    def token_bytes(self, gpus: int = 1) -> float:
-        """Bytes of a token's keys and values on each of so many GPUs, where all layers attend."""
-        heads = math.ceil(self.kv_heads / gpus)  # a head is held whole
-        return 2 * self.layers * heads * self.head_dim * self.cache_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -77,19 +72,13 @@ class Need:
         """Requests of the longest context that a share of so many GiB holds at once."""
         return max(0.0, (share_gib - self.weights - self.running) / self.cache)
 
-    @property
-    def words(self) -> str:
-        """ "15.0 GiB weights + 2.0 GiB cache + 2.1 GiB to run"."""
-        return (
-            f"{self.weights:.1f} GiB weights + {self.cache:.1f} GiB cache + {self.running:.1f} GiB"
-            " to run"
-        )
-
 
 def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
     """What a server of this model needs of each of `gpus` GPUs, `max_seqs` requests at once."""
+    heads = math.ceil(shape.kv_heads / gpus)  # a head is held whole
+    token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes  # keys, values
     blocks = math.ceil(max_model_len / BLOCK) + 1
-    cache = blocks * BLOCK * shape.token_bytes(gpus) / GIB
+    cache = blocks * BLOCK * token_bytes / GIB
     # An upper bound: what is not embeddings taken to be gated feed-forward layers alone.
     inner = shape.non_embedding / shape.layers / (3 * shape.hidden)
     step = BATCHED_TOKENS * (3 * inner / gpus + 4 * shape.hidden) * shape.weight_bytes
@@ -102,6 +91,10 @@ def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) ->
 SPANS = (1, 2, 4, 8)
 """GPUs that a server may spread a model over, if the profile doesn't say how many."""
 
+_FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+_FLAGS.add_argument("--dtype", default="")
+_FLAGS.add_argument("--kv-cache-dtype", default="")
+
 
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
@@ -109,7 +102,6 @@ def needs_of(
     """GPUs that a server may span -> what it needs of each; or the facts that are missing."""
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
-    flags = [*serve.extra_args, *engine.extra_args]
     known = {
         "total": model.total,
         "non_embedding": model.non_embedding,
@@ -121,23 +113,13 @@ def needs_of(
     if missing := tuple(fact for fact, value in known.items() if value is None):
         return missing
     facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
-    weight_bytes = 4 if _flag(flags, "--dtype") in ("float32", "float") else 2
-    cache_bytes = 1 if _flag(flags, "--kv-cache-dtype").startswith("fp8") else weight_bytes
+    flags, _ = _FLAGS.parse_known_args([*serve.extra_args, *engine.extra_args])
+    weight_bytes = 4 if flags.dtype in ("float32", "float") else 2
+    cache_bytes = 1 if flags.kv_cache_dtype.startswith("fp8") else weight_bytes
     shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
     context = serve.max_model_len or engine.max_model_len
     spans = SPANS if serve.tensor_parallel is None else (serve.tensor_parallel,)
     return {span: need(shape, context, engine.concurrency, span) for span in spans}
-
-
-def _flag(flags: Sequence[str], name: str) -> str:
-    """The value of a server's flag, the last one if it stands there twice; nothing without one."""
-    found = ""
-    for place, word in enumerate(flags):
-        if word == name:
-            found = "".join(flags[place + 1 : place + 2])
-        elif word.startswith(f"{name}="):
-            found = word.removeprefix(f"{name}=")
-    return found
 
 
 def _heads(folder: Path | None) -> dict[str, int]:
@@ -160,14 +142,14 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
     weights = model.weights
     if weights is None:
         return None
-    if weights.converted:
-        return state / "models" / name
-    if weights.path is not None:
-        return weights.path
-    repository = hub_home() / "hub" / f"models--{str(weights.hub).replace('/', '--')}" / "snapshots"
-    if model.revision != "unpinned":
-        return repository / model.revision
-    return next(iter(sorted(repository.glob("*"))), None)
+    folder = state / "models" / name if weights.converted else weights.path
+    if folder is None:
+        hub = str(weights.hub).replace("/", "--")
+        snapshots = hub_home() / "hub" / f"models--{hub}" / "snapshots"
+        pinned = model.revision != "unpinned"
+        folders = [snapshots / model.revision] if pinned else sorted(snapshots.glob("*"))
+        folder = next(iter(folders), None)
+    return folder if folder is not None and (folder / "config.json").exists() else None
 
 
 def hub_home() -> Path:

@@ -14,19 +14,20 @@ HiGHS solves it (scipy). GPUs are taken to be equally fast.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, Need
-
-NO_SETTINGS = ServeSettings()
 
 SPREAD = 1.2
 """What a call takes of several GPUs in all, against one: they wait. An assumption."""
@@ -54,7 +55,7 @@ class Hosted:
     """
 
     source: str
-    serve: ServeSettings = NO_SETTINGS
+    serve: ServeSettings = field(default_factory=ServeSettings)
     revision: str | None = None
     ports: tuple[int, ...] = ()
     needs: Mapping[int, Need] = field(default_factory=dict)
@@ -81,11 +82,58 @@ class Hosted:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One server of a model: its GPUs, and what it has to do on each (0 where that isn't known)."""
+    """One server of a model: its GPUs, what it has to do on each (0 where that isn't known), its
+    share of their memory, which of the model's servers it is, and what it is called.
+    """
 
     model: str
-    gpus: tuple[int, ...]
+    gpus: tuple[int, ...] = ()
     load: float = 0.0
+    share: float = 0.0
+    replica: int = 0
+    title: str = ""
+
+
+def servers_of(
+    models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
+) -> list[Placed]:
+    """The servers of each model (served name -> what to serve).
+
+    `gpus` are those to take, with GiB of memory; None: servers run on the CPU. They are placed by
+    load and memory where these are known and all fit, else on GPUs in turn. Raises EndpointError
+    when a model needs more GPUs than there are.
+    """
+    placed = None
+    if gpus is not None and models and all(hosted.needs for hosted in models.values()):
+        placed = place(models, gpus)
+    if placed is None:
+        placed = _in_turn(models, gpus)
+    given = [0.0] * len(placed) if gpus is None else shares(models, placed, gpus)
+    many = Counter(one.model for one in placed)
+    number: Counter[str] = Counter()
+    found = []
+    for one, share in zip(placed, given, strict=True):
+        replica = number[one.model]
+        number[one.model] += 1
+        title = one.model if many[one.model] == 1 else f"{one.model}-{replica + 1}"
+        found.append(replace(one, share=share, replica=replica, title=title))
+    return found
+
+
+def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[Placed]:
+    """A server a replica, on the next GPUs if there are to be any."""
+    turn = itertools.cycle(gpus or ())
+    found = []
+    for name, hosted in models.items():
+        span = 0 if gpus is None else hosted.serve.tensor_parallel or 1
+        if gpus is not None and span > len(gpus):
+            raise EndpointError(
+                f"expected at least {span} GPUs for a model with tensor_parallel {span}, found"
+                f" {len(gpus)}"
+            )
+        for _ in range(hosted.replicas or 1):
+            found.append(Placed(name, tuple(itertools.islice(turn, span))))
+    return found
 
 
 def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
@@ -95,48 +143,45 @@ def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Pl
     options = [
         (name, group) for name, wanted in models.items() for group in _groups(wanted, gpu_gib)
     ]
-    count = len(options)
     if {name for name, _ in options} != set(models):
         return None
+    count = len(options)
+    sizes = np.array(list(gpu_gib.values()))
     ideal = sum(wanted.load for wanted in models.values()) / len(gpu_gib) or 1.0
+    loads = np.array([wanted.load / ideal for wanted in models.values()])
+    given = [wanted.replicas for wanted in models.values()]
+    # What a load of 1 takes of each GPU of an option's group.
+    each = np.array([1.0 if len(group) == 1 else SPREAD / len(group) for _, group in options])
+    of = np.array([[float(name == one) for one, _ in options] for name in models])
+    on = np.array([[float(gpu in group) for _, group in options] for gpu in gpu_gib])
+    needs = np.array(
+        [[_gib(models[name], len(group), size) for name, group in options] for size in sizes]
+    )
+
+    def rows(x: np.ndarray, y: np.ndarray, time: float = 0.0) -> np.ndarray:
+        return np.hstack([x, y, np.full((len(x), 1), time)])
+
     # Columns: x of each option, then y of each, then T; loads in units of `ideal`.
-    cost = np.array([0.0] * count + [SERVER * len(group) for _, group in options] + [1.0])
-    rows: list[np.ndarray] = []
-    bounds: list[tuple[float, float]] = []
-
-    def row(low: float, high: float, parts: Mapping[int, float]) -> None:
-        made = np.zeros(2 * count + 1)
-        made[list(parts)] = list(parts.values())
-        rows.append(made)
-        bounds.append((low, high))
-
-    most = []
-    for name, wanted in models.items():
-        mine = [k for k, (of, _) in enumerate(options) if of == name]
-        load = wanted.load / ideal
-        row(load, load, dict.fromkeys(mine, 1.0))
-        servers = wanted.replicas
-        row(servers or 1, servers or math.inf, {count + k: 1.0 for k in mine})
-        for k in mine:
-            row(-math.inf, 0.0, {k: 1.0, count + k: -load})
-        most += [servers or 1] * len(mine)
-    for gpu, size in gpu_gib.items():
-        here = [k for k, (_, group) in enumerate(options) if gpu in group]
-        row(-math.inf, 0.0, {k: _each(options[k][1]) for k in here} | {2 * count: -1.0})
-        needs = {count + k: _gib(models[options[k][0]], options[k][1], size) for k in here}
-        row(-math.inf, USABLE * size + 1e-6, needs)
+    constraints = [
+        LinearConstraint(rows(of, 0 * of), loads, loads),
+        LinearConstraint(rows(0 * of, of), [n or 1 for n in given], [n or math.inf for n in given]),
+        LinearConstraint(rows(np.eye(count), -np.diag(loads @ of)), ub=0.0),
+        LinearConstraint(rows(on * each, 0 * on, -1.0), ub=0.0),
+        LinearConstraint(rows(0 * on, on * needs), ub=USABLE * sizes + 1e-6),
+    ]
+    most = [models[name].replicas or 1 for name, _ in options]
     with _without_output():
         found = milp(
-            cost,
+            np.array([0.0] * count + [SERVER * len(group) for _, group in options] + [1.0]),
             integrality=np.array([0] * count + [1] * count + [0]),
             bounds=Bounds(0, [math.inf] * count + most + [math.inf]),
-            constraints=LinearConstraint(np.array(rows), *zip(*bounds, strict=True)),
+            constraints=constraints,
             options={"mip_rel_gap": GAP, "node_limit": NODES},
         )
     if found.x is None:
         return None
     return [
-        Placed(name, group, float(found.x[k]) * ideal * _each(group) / servers)
+        Placed(name, group, float(found.x[k] * ideal * each[k] / servers))
         for k, (name, group) in enumerate(options)
         if (servers := round(found.x[count + k]))
         for _ in range(servers)
@@ -164,19 +209,14 @@ def _groups(wanted: Hosted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...
         group
         for span in wanted.needs
         for group in (tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span))
-        if all(_gib(wanted, group, gpu_gib[gpu]) <= USABLE * gpu_gib[gpu] for gpu in group)
+        if all(_gib(wanted, span, gpu_gib[gpu]) <= USABLE * gpu_gib[gpu] for gpu in group)
     ]
 
 
-def _gib(wanted: Hosted, group: tuple[int, ...], size: float) -> float:
-    """What a server on this group takes of a GPU of this size."""
+def _gib(wanted: Hosted, span: int, size: float) -> float:
+    """What a server that spans so many GPUs takes of one of this size."""
     share = wanted.serve.gpu_memory
-    return wanted.needs[len(group)].total if share is None else share * size
-
-
-def _each(group: tuple[int, ...]) -> float:
-    """What a load of 1 takes of each GPU of a group."""
-    return 1.0 if len(group) == 1 else SPREAD / len(group)
+    return wanted.needs[span].total if share is None else share * size
 
 
 def shares(

@@ -7,7 +7,7 @@ and one of those goes on with them when whoever started them ends.
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,8 +16,15 @@ from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, InputError
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.running import LOOK_S, is_kept_up, listens, read_pool, take
+from ttsgraph.serving.launcher import (
+    LOOK_S,
+    Launcher,
+    is_kept_up,
+    listens,
+    read_pool,
+    recorded_pool,
+    write_pool,
+)
 
 Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""
@@ -39,18 +46,17 @@ def shared_servers(
     """
     ended = threading.Event()
     with _starting(record, ended):
-        up: Urls | None = read_pool(record, wait_s) or _from_keeper(record)
-        if up is None or not set(models) <= set(up):
-            up = None
-            started = launch({}).start()
-    if up is None:
+        _wait_for_keeper(record)
+        up = read_pool(record, wait_s) or {}
+        here = None if set(models) <= set(up) else launch({}).start()
+    if here is not None:
         try:
-            yield started.endpoints
+            yield here.endpoints
         finally:
-            started.stop()
+            here.stop()
         return
-    needed = {model: urls for model, urls in up.items() if model in models}
-    successor = _Successor(record, needed, launch, ended)
+    needed = {model: up[model] for model in models}
+    successor = _Successor(record, launch, ended, needed)
     successor.start()
     try:
         yield up
@@ -61,8 +67,9 @@ def shared_servers(
 class _Starter(threading.Thread):
     """Starts servers from a thread of its own, if that has to be."""
 
-    def __init__(self, launch: Launch, ended: threading.Event) -> None:
+    def __init__(self, record: Path, launch: Launch, ended: threading.Event) -> None:
         super().__init__(name="starter of model servers", daemon=True)
+        self._record = record
         self._launch = launch
         self._ended = ended
         self._launcher: Launcher | None = None
@@ -82,27 +89,25 @@ class Keeper(_Starter):
     """Starts servers once another process wants them, and keeps them up for all until its own end.
     A context manager.
 
-    Why they could not be started is told to those who want them. Beside another keeper it does
-    nothing.
+    Why they could not be started is told to those who want them. Where another keeper is, or
+    servers are kept up, it does nothing.
     """
 
     def __init__(self, record: Path, launch: Launch) -> None:
-        super().__init__(launch, threading.Event())
-        self._place = record.with_suffix(".keeper")
+        super().__init__(record, launch, threading.Event())
         self._wanted = record.with_suffix(".wanted")
 
     def __enter__(self) -> Keeper:
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        self._held = self._place.open("a", encoding="utf-8")
-        if take(self._held):
-            self._held.truncate(0)
+        if not is_kept_up(self._record, {}):
             self._wanted.unlink(missing_ok=True)
+            write_pool(self._record)
             self.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.stop()
-        self._held.close()
+        if self.ident is not None:
+            self.stop()
+            self._record.unlink(missing_ok=True)
 
     def run(self) -> None:
         """Look until the end, or until the servers are wanted."""
@@ -113,36 +118,23 @@ class Keeper(_Starter):
             self._launcher = self._launch({})
             self._launcher.start()
         except InputError as error:
-            self._held.write(str(error))
-            self._held.flush()
+            write_pool(self._record, failed=str(error))
 
 
-def _from_keeper(record: Path) -> Urls | None:
-    """The servers of a keeper, started if need be; None without. Raises EndpointError."""
-    place = record.with_suffix(".keeper")
-    while _is_held(place):
+def _wait_for_keeper(record: Path) -> None:
+    """Have a keeper start its servers, if there is one. Raises EndpointError when it can't."""
+    while (pool := recorded_pool(record)) is not None and pool.kept_up and not pool.servers:
+        if pool.failed:
+            raise EndpointError(pool.failed)
         record.with_suffix(".wanted").touch()
-        if (up := read_pool(record)) is not None:
-            return up
-        if why := place.read_text(encoding="utf-8"):
-            raise EndpointError(why)
         time.sleep(LOOK_S)
-    return None
-
-
-def _is_held(place: Path) -> bool:
-    """Whether a process holds the lock on a file, which ends with it."""
-    with contextlib.suppress(FileNotFoundError), place.open() as file:
-        return not take(file, shared=True)
-    return False
 
 
 class _Successor(_Starter):
     """Starts the servers that are used here, should whoever started them end first."""
 
-    def __init__(self, record: Path, urls: Urls, launch: Launch, ended: threading.Event) -> None:
-        super().__init__(launch, ended)
-        self._record = record
+    def __init__(self, record: Path, launch: Launch, ended: threading.Event, urls: Urls) -> None:
+        super().__init__(record, launch, ended)
         self._urls = urls
 
     def run(self) -> None:
@@ -175,9 +167,13 @@ def _starting(record: Path, ended: threading.Event) -> Iterator[None]:
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.with_suffix(".lock").open("w") as lock:
         told = False
-        while not ended.is_set() and not take(lock):
-            if not told:
-                say("waiting for model servers that another process is starting")
-            told = True
-            ended.wait(LOOK_S)
+        while not ended.is_set():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    say("waiting for model servers that another process is starting")
+                told = True
+                ended.wait(LOOK_S)
         yield
