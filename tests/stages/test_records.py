@@ -23,8 +23,7 @@ from ttsgraph.base.files import keep, kept
 from ttsgraph.base.journal import read_journal
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, Habits
-from ttsgraph.serving.launcher import recorded_pool, write_pool
-from ttsgraph.serving.servers import ServerSpec
+from ttsgraph.serving.launcher import recorded_pool
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
     Gated,
@@ -217,7 +216,9 @@ def test_a_damaged_record_of_servers_names_servers_or_none(
     tmp_path: Path, data: st.DataObject | None
 ) -> None:
     path = tmp_path / "servers.json"
-    write_pool(path, [ServerSpec("m", "m", (), {}, 9, tmp_path / "m.log")])
+    url = "http://127.0.0.1:9/v1"
+    server = {"name": "m", "model": "m", "base_url": url, "lists_models": True}
+    keep(path, {"pid": 1, "written": 0.0, "servers": [server], "failed": ""})
     known = recorded_pool(path)
     content = path.read_bytes()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
