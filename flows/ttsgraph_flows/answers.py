@@ -1,20 +1,33 @@
 """How a run ends for people: each task's sentence, graph in characters and small table, as the
 report stage wrote them.
+
+A report follows from its tables alone, so it is the same wherever it is made; what serves is the
+registry's to say, and can change without a new report. Where that is another graph than the one
+that a report names, a line says so, on the page, terminal and README: it stands next to the page,
+in a script that the page reads, and is written anew when the champion changes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ttsgraph.base.errors import DataError, TTSGraphError
+from ttsgraph.base.files import write_text
+from ttsgraph.settings.profile import load_params
+
+if TYPE_CHECKING:  # MLflow is slow to import
+    from ttsgraph_flows.registry import Registry, Version
+
 REPORTS = Path("reports")
 SERVING = "window.ttsgraphServing"
-"""What a page calls the lines that stand beside its answers."""
+"""What a page calls the lines that stand next to its answers."""
 
 
 def answers_file(profile: str) -> Path:
@@ -22,16 +35,15 @@ def answers_file(profile: str) -> Path:
     return REPORTS / profile / "answers.json"
 
 
-def serving_file(profile: str) -> Path:
-    """The script that says where the registry's champion is not what the page names, for the page
-    to read (ttsgraph_flows/champion.py).
-    """
+def _serving_file(profile: str) -> Path:
     return REPORTS / profile / "serving.js"
 
 
 def lines_beside(profile: str) -> dict[str, str]:
-    """Task -> what that script says; nothing where there is none, or the champion is as named."""
-    path = serving_file(profile)
+    """Task -> where the registry's champion is not what the page names, as it was written last;
+    nothing where there is no such script, or the champion is as named.
+    """
+    path = _serving_file(profile)
     if not path.exists():
         return {}
     text = path.read_text(encoding="utf-8").strip()
@@ -39,42 +51,93 @@ def lines_beside(profile: str) -> dict[str, str]:
     return lines
 
 
+def write_serving(profile: str, tracking_uri: str) -> None:
+    """Write the script that a profile's page reads. Raises InputError when the registry can't be
+    used.
+    """
+    from ttsgraph_flows.registry import Registry
+
+    registry = Registry(tracking_uri)
+    tasks = json.loads(answers_file(profile).read_text(encoding="utf-8"))["tasks"]
+    lines = {answer["task"]: _line(registry, answer) for answer in tasks}
+    shown = {task: line for task, line in lines.items() if line}
+    text = json.dumps(shown, indent=1, ensure_ascii=False)
+    write_text(_serving_file(profile), f"{SERVING} = {text};\n")
+
+
+def refresh() -> None:
+    """Write the script of each page here anew, after the champion changed. What can't be said is no
+    reason to fail: that page goes on saying what it said.
+    """
+    uri = load_params().tracking_uri
+    for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):
+        with contextlib.suppress(TTSGraphError, ValueError, LookupError):
+            write_serving(path.parent.name, uri)
+
+
+def _line(registry: Registry, answer: dict[str, Any]) -> str:
+    """What to say next to an answer; nothing where the champion is the graph that it names."""
+    task, named = answer["task"], answer["graph_hash"]
+    versions = registry.versions(task)
+    champion = next((v for v in versions if "champion" in v.aliases), None)
+    if champion is not None and champion.tags["graph_hash"] == named:
+        return ""
+    same = [v for v in versions if v.tags.get("graph_hash") == named]
+    this = f" This one is {same[-1].label}: ttsgraph serve {same[-1].label}." if same else ""
+    if champion is None:
+        return f"Nothing serves as {task}@champion yet.{this}"
+    return f"{task}@champion is another graph: {_words(registry, champion)}.{this}"
+
+
+def _words(registry: Registry, version: Version) -> str:
+    """A version's graph, with its score in its own test; its name alone where files are gone."""
+    from ttsgraph.reporting.explain import in_brief
+    from ttsgraph.reporting.figures import SPACE, shown
+
+    try:
+        deployed = registry.deployed(version)
+        test = registry.provenance(version).test
+    except DataError:
+        return version.label
+    words = in_brief(deployed.graph, deployed.profile.model_pool())
+    interval = f"{shown(test.low, 'bare')} to {shown(test.high, 'bare')}"
+    score = f"{shown(test.accuracy, 'percent')} right ({interval})"
+    return f"{version.label}, {words}; {score.replace(SPACE, ' ')}"
+
+
 def tell(profile: str, console: Console | None = None) -> None:
     """Print what was found with a profile; nothing where the report stage has not run."""
     path = answers_file(profile)
     if not path.exists():
         return
-    # A log has no width of its own; sentences in it stand on one line each.
     console = console or Console(highlight=False)
-    wide = (
-        console if console.is_terminal else Console(file=console.file, width=200, highlight=False)
-    )
+    if not console.is_terminal:  # a log has no width of its own; sentences have one line each
+        console = Console(file=console.file, width=200, highlight=False)
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:
-        wide.print("simulated: no language model answered")
+        console.print("simulated: no language model answered")
     beside = lines_beside(profile)
-    for told in found["tasks"]:
-        _tell(told, beside.get(told["task"], ""), wide)
-    wide.print(f"report: {path.with_name('index.html')}")
+    for answer in found["tasks"]:
+        _tell(answer, beside.get(answer["task"], ""), console)
+    console.print(f"report: {path.with_name('index.html')}")
 
 
-def _tell(told: dict[str, Any], beside: str, console: Console) -> None:
+def _tell(answer: dict[str, Any], beside: str, console: Console) -> None:
+    on_one_line = not console.is_terminal
+    sentence = Text.assemble((f"{answer['task']}: ", "bold"), answer["sentence"])
     console.print()
-    console.print(
-        Text.assemble((f"{told['task']}: ", "bold"), told["sentence"]),
-        soft_wrap=not console.is_terminal,
-    )
+    console.print(sentence, soft_wrap=on_one_line)
     console.print()
-    for line in told["graph"]:
+    for line in answer["graph"]:
         console.print(Text(f"  {line}", overflow="fold", no_wrap=False))
     table = Table(box=None, padding=(0, 2), header_style="dim")
-    for k, head in enumerate(told["heads"]):
+    for k, head in enumerate(answer["heads"]):
         table.add_column(head, justify="left" if k == 0 else "right", no_wrap=k > 0)
-    for cells in told["rows"]:
+    for cells in answer["rows"]:
         table.add_row(*map(Text, cells), style="bold" if cells[0].startswith("→") else None)
     console.print()
     console.print(table)
     console.print()
-    console.print(f"  {told['serve']}")
+    console.print(f"  {answer['serve']}")
     if beside:
-        console.print(Text(f"  {beside}", style="yellow"), soft_wrap=not console.is_terminal)
+        console.print(Text(f"  {beside}", style="yellow"), soft_wrap=on_one_line)

@@ -31,7 +31,7 @@ def register(tasks: Tasks = None) -> None:
 
     Example: ttsgraph register math
     """
-    from ttsgraph_flows.register import register as registered
+    from ttsgraph_flows.verify import register as registered
 
     for line in registered(tasks or ()):
         print(line)

@@ -5,9 +5,8 @@ from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -42,12 +41,9 @@ from ttsgraph.stages.records import Running, Searched, Started, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.provenance_tags import git
-from ttsgraph_flows.recorded import run_digests
-from ttsgraph_flows.registry import Registry, Version
+from ttsgraph_flows.registry import Registry, Version, run_digests
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.stage_runs import stage_run
-from ttsgraph_flows.tracking import add_baseline, client_of
+from ttsgraph_flows.tracking import add_baseline, client_of, git, stage_run
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = (
@@ -67,8 +63,8 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """What a test puts up: the found graph or a baseline, with its test result and the choice; and
-    the graph that was found.
+    """What a test selects: the found graph or a baseline, with its test result, figures and the
+    choice; and the graph that was found.
     """
 
     case: Case
@@ -79,25 +75,16 @@ class Challenger:
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The graph that is put up."""
+        """The graph that is selected."""
         return self.case.graph
-
-    @property
-    def told(self) -> dict[str, str]:
-        """The choice as it is kept beside the test: which arm, how it stands to the found graph,
-        and why.
-        """
-        return {**self.case.columns, "verdict": self.choice.verdict, "reason": self.choice.reason}
 
     def baseline(self, method: str) -> Baseline | None:
         """What the record says of it when it is none of the search's graphs."""
         if self.choice.place == 0:
             return None
-        arm = self.case.columns["arm"]
-        label = self.case.columns["label"]
         return Baseline(
-            arm=arm,
-            label=label,
+            arm=self.case.columns["arm"],
+            label=self.case.columns["label"],
             beside=method,
             instead_of=self.found.content_hash,
             reason=self.choice.reason,
@@ -111,17 +98,12 @@ def challenger(
     questions: Sequence[Question],
     settings: DeploySettings,
 ) -> Challenger:
-    """Which of the tested graphs is put up; the first is the one that the search found."""
+    """Which of the tested graphs is selected; the first is the one that the search found."""
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
-    return Challenger(
-        case,
-        test_result(feedback, questions),
-        choice,
-        cases[0].graph,
-        figures_of(feedback, case.graph),
-    )
+    figures = figures_of(feedback, case.graph)
+    return Challenger(case, test_result(feedback, questions), choice, cases[0].graph, figures)
 
 
 def deploy(
@@ -129,33 +111,47 @@ def deploy(
     method: str,
     folder: Path,
     start: Path,
-    put_up: Challenger,
+    selected: Challenger,
     questions: Mapping[str, Sequence[Question]],
     tested: pd.DataFrame,
     warm_from: str | None = None,
 ) -> tuple[Version, Decision]:
-    """Register what is put up after the search of `folder`, which began from `start`, with the
+    """Register what is selected after the search of `folder`, which began from `start`, with the
     graphs that serve other prices by the table of its test; promote it if the profile's rule says
     so.
 
     Doing it again finds the same version, and comes to the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
-    shots = tuple(questions["shots"])
-    figures = with_plain(put_up.figures, tested)
-    deployed = Deployed(stage.task, put_up.graph, stage.profile, shots, tested=figures)
-    made_by = "search" if warm_from is None else "research"
+    made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
+    path = folder / "archive.parquet"
+    candidates = read_table(Candidates, path, made_by)
+    if warm_from is None:  # else its units are those of the pool that changed
+        check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
+    deployed = Deployed(
+        stage.task,
+        selected.graph,
+        stage.profile,
+        tuple(questions["shots"]),
+        tested=with_plain(selected.figures, tested),
+        front=front_of(candidates, tested),
+    )
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
     run_id = read_run_id(folder, made_by)
-    started_by = "init_instances" if warm_from is None else made_by
     begun = read_record(Started, start / "start.json", started_by)
     champion = registry.settled(stage.task)
-    baseline = put_up.baseline(method)
+    parent = None
+    if champion is not None:
+        parent = Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
+    baseline = selected.baseline(method)
     if baseline is not None:
-        shown = {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
-        told = baseline.model_dump() | shown
-        add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
+        shown = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
+        content = baseline.model_dump() | shown
+        add_baseline(registry.uri, run_id, selected.graph.content_hash, content)
+    budget = stage.profile.budget_on(stage.task)
+    files = [folder / name for name in SEARCH_FILES]
+    files += [start / name for name in START_FILES if (start / name).exists()]
     record = Provenance(
         task=stage.task,
         profile=stage.params.profile,
@@ -163,31 +159,36 @@ def deploy(
         found_by=BASELINE if baseline else summary.found_by,
         seed=stage.params.seed,
         run_id=run_id,
-        graph_hash=deployed.graph.content_hash,
+        graph_hash=selected.graph.content_hash,
         candidates=summary.candidates,
         agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
-        files=_decisive_files(folder, start),
-        dataset=_dataset(stage, questions),
+        files={path.as_posix(): md5(path) for path in files},
+        dataset=Dataset(
+            path=stage.questions_path.as_posix(),
+            md5=md5(stage.questions_path),
+            source=stage.settings.source.model_dump(mode="json"),
+            splits={split: len(rows) for split, rows in questions.items()},
+        ),
         code=code_state(),
         bundle_sha256="",
         settings_sha256=settings_sha256(stage.profile, stage.task),
-        prompt_sha256=prompt_sha256(stage.profile, stage.task, shots),
+        prompt_sha256=prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=agent_prompts_sha256(),
         models=revisions(stage.profile),
-        budget=_budget(stage, deployed.graph),
-        test=put_up.test,
-        parent=_parent(champion),
+        budget={
+            "metric": budget.cost.metric,
+            "limit": budget.limit,
+            "of": budget.of,
+            "used": float(budget.cost.graph_cost(selected.graph)),
+        },
+        test=selected.test,
+        parent=parent,
         warm_from=warm_from,
         baseline=baseline,
         stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name))},
         serving=serving_facts(stage.profile),
     )
-    path = folder / "archive.parquet"
-    candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # else its units are those of the pool that changed
-        check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
-    version = registry.register(replace(deployed, front=front_of(candidates, tested)), record)
-    registry.note_figures(version, figures)
+    version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
 
@@ -201,12 +202,11 @@ def seal(stage: Stage, version: Version, method: str | None = None) -> None:
     client = client_of(registry.uri)
     record = registry.provenance(version)
     runs = {record.run_id, *record.stage_runs.values()}
-    paths = []
+    paths: list[Path] = []
     if method is not None:
         names = {"profile": stage.params.profile, "task": stage.task, "method": method}
-        paths = [
-            Path(path) for plan in STAGES for path in plan.outputs(**names) if "task" in plan.per
-        ]
+        plans = [plan for plan in STAGES if "task" in plan.per]
+        paths = [Path(path) for plan in plans for path in plan.outputs(**names)]
         found = [stage_run(stage.results, name) for name in ("sample", "profile")]
         found.append(stage_run(stage.results / method, f"evaluate-{method}"))
         runs |= {run for run in found if run is not None}
@@ -215,61 +215,23 @@ def seal(stage: Stage, version: Version, method: str | None = None) -> None:
     registry.seal(version, {"files": files, "held": held})
 
 
-def _decisive_files(folder: Path, start: Path) -> dict[str, str]:
-    """Path -> MD5 of what the search of `folder` left and began from; a warm search has no pilot of
-    its own.
-    """
-    paths = [
-        *(folder / name for name in SEARCH_FILES),
-        *(start / name for name in START_FILES if (start / name).exists()),
-    ]
-    return {path.as_posix(): md5(path) for path in paths}
-
-
-def _dataset(stage: Stage, questions: Mapping[str, Sequence[Question]]) -> Dataset:
-    return Dataset(
-        path=stage.questions_path.as_posix(),
-        md5=md5(stage.questions_path),
-        source=stage.settings.source.model_dump(mode="json"),
-        splits={split: len(rows) for split, rows in questions.items()},
-    )
-
-
-def _budget(stage: Stage, graph: CollaborationGraph) -> dict[str, Any]:
-    budget = stage.profile.budget_on(stage.task)
-    return {
-        "metric": budget.cost.metric,
-        "limit": budget.limit,
-        "of": budget.of,
-        "used": float(budget.cost.graph_cost(graph)),
-    }
-
-
-def _parent(champion: Version | None) -> Parent | None:
-    if champion is None:
-        return None
-    return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
-
-
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
     """The history of a search that has ended. Raises DataError when it is missing, damaged, or has
     not all that was evaluated.
     """
     path = folder / "history.jsonl"
+    again = makes(made_by, path)
     try:
         history = read_journal(path)
     except FileNotFoundError:
         raise DataError(
-            f"{path}: expected the search's history, but there is none; {makes(made_by, path)}"
+            f"{path}: expected the search's history, but there is none; {again}"
         ) from None
     except DataError as error:
-        raise DataError(f"{error}: {makes(made_by, path)}") from None
+        raise DataError(f"{error}: {again}") from None
     found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
-        raise DataError(
-            f"{path}: expected {summary.candidates} candidates, found {found};"
-            f" {makes(made_by, path)}"
-        )
+        raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {again}")
     return history
 
 
@@ -284,7 +246,5 @@ def code_state() -> Code:
     """
     if not git("ls-files", "params.yaml"):
         return Code(commit=None, changed=False)
-    return Code(
-        commit=git("rev-parse", "HEAD"),
-        changed=bool(git("status", "--porcelain", "--", *CODE)),
-    )
+    changed = bool(git("status", "--porcelain", "--", *CODE))
+    return Code(commit=git("rev-parse", "HEAD"), changed=changed)

@@ -3,7 +3,6 @@ same budget; then the registry.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,7 @@ from ttsgraph.stages.records import (
     read_record,
     write_record,
 )
-from ttsgraph.stages.schemas import (
-    Answers,
-    Evaluations,
-    Nodes,
-    write_table,
-)
+from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
 from ttsgraph.stages.trials import (
     Case,
     answers_table,
@@ -71,28 +65,25 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     removed = removal_cases(removals(graph, budget.cost)) if count else []
     total = len(cases) * stage.settings.splits.test + len(removed) * count
     with live(run_state(f"evaluate {task} {method}", total)) as publish:
-        tested = _tested(stage, method, cases, count, publish)
-        _write(stage, folder, graph, tested)
+        feedbacks, nodes = _tested(stage, method, cases, count, publish)
+        cost = stage.profile.cost_model(task)
+        table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
+        write_table(table, Evaluations, folder / "test.parquet")
+        _write_nodes(stage, folder, nodes, graph, feedbacks[0])
+        answers = answers_table(cases, feedbacks, stage.grader().extract)
+        write_table(answers, Answers, folder / "answers.parquet")
+        scores = dict(zip(table["arm"], table["accuracy"], strict=True))
+        write_text(folder / "scores.json", json.dumps(scores, indent=1))
         stage.write_calls(f"evaluate-{method}")
-        stage.record(f"evaluate-{method}", tested.table, folder)
-        _note_scores(stage, folder, tested.table)
-        publish(CameTo(_put_up(stage, method, folder, tested)))
+        stage.record(f"evaluate-{method}", table, folder)
+        publish(CameTo(_select(stage, method, folder, cases, feedbacks, table)))
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """The found graph, the first case, and its rivals with their answers to the test questions."""
-
-    cases: list[Case]
-    feedbacks: list[Feedback]
-    table: pd.DataFrame
-    nodes: pd.DataFrame
-    """What the found graph is without each of its nodes."""
-
-
-def _tested(stage: Stage, method: str, cases: list[Case], count: int, publish: Publish) -> Tested:
-    """All cases on the test questions, and the first without each of its nodes on `count` of
-    them.
+def _tested(
+    stage: Stage, method: str, cases: list[Case], count: int, publish: Publish
+) -> tuple[list[Feedback], pd.DataFrame]:
+    """All cases on the test questions, and the first, the found graph, without each of its nodes
+    on `count` of them.
     """
     cost = stage.profile.cost_model(stage.task)
 
@@ -107,65 +98,60 @@ def _tested(stage: Stage, method: str, cases: list[Case], count: int, publish: P
             cases[0].graph, cost, environment, some, example, feedbacks[0], publish
         )
 
-    feedbacks, nodes = stage.with_models(work, account=f"evaluate-{method}")
-    table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
-    return Tested(cases, feedbacks, table, nodes)
+    return stage.with_models(work, account=f"evaluate-{method}")
 
 
-def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested) -> None:
+def _write_nodes(
+    stage: Stage, folder: Path, tried: pd.DataFrame, graph: CollaborationGraph, feedback: Feedback
+) -> None:
+    """What each node of the found graph is for: from what it was tried without, and predicted."""
     from ttsgraph.stages import worth  # with scipy, slow to import
 
-    write_table(tested.table, Evaluations, folder / "test.parquet")
     rng = np.random.default_rng([stage.params.seed, 2])
     brief = stage.brief()
     known = worth.evidence_in(stage.results, stage.questions(), brief.greedy, folder)
     losses = worth.predicted_losses(graph, brief, known, rng)
-    nodes = worth.with_worth(tested.nodes, graph, tested.feedbacks[0], losses)
-    write_table(nodes, Nodes, folder / "nodes.parquet")
-    answers = answers_table(tested.cases, tested.feedbacks, stage.grader().extract)
-    write_table(answers, Answers, folder / "answers.parquet")
-    scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
-    write_text(folder / "scores.json", json.dumps(scores, indent=1))
+    write_table(worth.with_worth(tried, graph, feedback, losses), Nodes, folder / "nodes.parquet")
 
 
-def _note_scores(stage: Stage, folder: Path, table: pd.DataFrame) -> None:
-    """The test's scores in the search's run in MLflow."""
+def _select(
+    stage: Stage,
+    method: str,
+    folder: Path,
+    cases: list[Case],
+    feedbacks: list[Feedback],
+    table: pd.DataFrame,
+) -> str:
+    """Note the test's scores in the search's run, register the graph that the gate chooses, and
+    write why; returns that in words.
+    """
     # Here, as MLflow is slow to import and no answer waits for it.
-    from ttsgraph_flows.deployment import read_run_id
+    from ttsgraph_flows.deployment import challenger, deploy, read_run_id, seal
+    from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
-    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), table)
-
-
-def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
-    """Register the graph that the gate chooses, and write why; returns that in words."""
-    from ttsgraph_flows.deployment import challenger, deploy, seal
-    from ttsgraph_flows.registry import Registry
-
+    uri = stage.params.tracking_uri
+    add_test_scores(uri, read_run_id(folder, "search"), table)
     questions = stage.questions()
     cost = stage.profile.cost_model(stage.task)
-    put_up = challenger(
-        tested.cases, tested.feedbacks, cost, questions["test"], stage.profile.deploy
-    )
-    version, decision = deploy(
-        stage, method, folder, stage.results, put_up, questions, tested=tested.table
-    )
-    record = (
-        Registry(stage.params.tracking_uri)
-        .provenance(version)
-        .model_dump(mode="json", exclude={"test": {"outcomes"}})
-    )
-    told: dict[str, Any] = {"gate": put_up.told, "record": record}
-    write_record(GateVerdict, folder / "verdict.json", told, OF_THE_REGISTRY)
-    told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
-    write_record(Gated, folder / "lineage.json", told, keep_all=True)
+    selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    version, decision = deploy(stage, method, folder, stage.results, selected, questions, table)
+    record = Registry(uri).provenance(version)
+    choice = selected.choice
+    why: dict[str, Any] = {
+        "gate": {**selected.case.columns, "verdict": choice.verdict, "reason": choice.reason},
+        "record": record.model_dump(mode="json", exclude={"test": {"outcomes"}}),
+    }
+    write_record(GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
+    why |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
+    write_record(Gated, folder / "lineage.json", why, keep_all=True)
     seal(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
-    what = (
-        "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
+    what = "the found graph" if choice.place == 0 else "a baseline instead of the found graph"
+    return (
+        f"put up is {what}: {choice.reason}; version {version.label} is {outcome}:"
+        f" {decision.reason}"
     )
-    told_version = f"version {version.label} is {outcome}: {decision.reason}"
-    return f"put up is {what}: {put_up.choice.reason}; {told_version}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""From a version back to all it comes from, each link verified."""
+"""From a version back to all it comes from, each link verified (docs/audit.md)."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 import yaml
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.journal import read_content
@@ -34,10 +37,7 @@ from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.questions import questions_of
-from ttsgraph_flows import recorded
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.provenance_tags import git
-from ttsgraph_flows.recorded import same
 from ttsgraph_flows.registry import (
     DECISION,
     LADDER,
@@ -47,12 +47,11 @@ from ttsgraph_flows.registry import (
     TRIAL,
     Registry,
     Version,
+    run_digests,
     tags_of,
 )
 from ttsgraph_flows.stage import RESEARCH
-from ttsgraph_flows.tracking import client_of
-
-State = Literal["ok", "broken", "unknown"]
+from ttsgraph_flows.tracking import as_archive, client_of, git, logged_rows, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Link:
 
     name: str
     subject: str
-    state: State
+    state: Literal["ok", "broken", "unknown"]
     detail: str
 
 
@@ -114,21 +113,11 @@ def require_intact(reference: str, tracking_uri: str) -> None:
     """Raises DeploymentError that names a version's broken links."""
     walked = lineage(reference, tracking_uri)
     if walked.broken:
-        told = "; ".join(f"{link.name} {link.subject}: {link.detail}" for link in walked.broken[:3])
+        first = [f"{link.name} {link.subject}: {link.detail}" for link in walked.broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(walked.broken), 'broken link')}: {told}; `ttsgraph lineage --check"
-            f" {walked.version}` lists all"
-        )
-
-
-def _unchanged(wanted: Mapping[str, str], found: Mapping[str, str], what: str = "") -> None:
-    """Raises DataError that names what has another digest than when a version was registered."""
-    if odd := [key for key, digest in wanted.items() if found.get(key) != digest]:
-        names = ", ".join(odd[:3])
-        raise DataError(
-            f"expected what was registered, found another {what}{names}"
-            + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+            f" {counted(len(walked.broken), 'broken link')}: {'; '.join(first)}; `ttsgraph lineage"
+            f" --check {walked.version}` lists all"
         )
 
 
@@ -188,54 +177,53 @@ class _Walk:
         """The links behind a record that could be read."""
         record = self.record
         label = self.version.label
-        self._link("tags", label, self._tags)
-        self._link("model files", label, self._model_files)
-        self._link("graph", record.graph_hash, self._graph)
-        self._link("search run", record.run_id, self._search_run)
+        link = self._link
+        link("tags", label, self._tags)
+        link("model files", label, self._model_files)
+        link("graph", record.graph_hash, self._graph)
+        link("search run", record.run_id, self._search_run)
         for path, digest in (self.manifest["files"] | record.files).items():
-            self._link("file", path, partial(self._file, path, digest))
+            link("file", path, partial(self._file, path, digest))
         for run_id, digests in self.manifest["held"].items():
-            self._link("run", run_id, partial(self._run, run_id, digests))
-        self._link("decision", label, self._decision)
+            link("run", run_id, partial(self._run, run_id, digests))
+        link("decision", label, self._decision)
         if LADDER_SHA256 in self.version.tags:
-            self._link("ladder", label, self._ladder)
-        self._link("candidates", f"{record.candidates} evaluations", self._candidates)
+            link("ladder", label, self._ladder)
+        link("candidates", f"{record.candidates} evaluations", self._candidates)
         if (baseline := record.baseline) is not None:
             why = f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", lambda: why)
+            link("baseline", f"{baseline.arm}: {baseline.label}", lambda: why)
         for stage, run_id in record.stage_runs.items():
-            self._link("stage run", f"{stage} {run_id}", partial(self._stage_run, stage, run_id))
-        self._link("models chosen", "start.json", self._why)
-        self._link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
-        self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
-        self._link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
+            link("stage run", f"{stage} {run_id}", partial(self._stage_run, stage, run_id))
+        link("models chosen", "start.json", self._why)
+        link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
+        link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
+        link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
         if not self._results.is_relative_to(self.folder / RESEARCH):
             # A new search is tested against the champion alone, by its trial.
-            self._link("rivals", "test.parquet", self._rivals)
-        self._link("code", record.code.commit or "no commit", self._code)
-        self._link("settings", record.settings_sha256[:16], self._settings)
-        self._link("prompts", record.prompt_sha256[:16], self._prompts)
+            link("rivals", "test.parquet", self._rivals)
+        link("code", record.code.commit or "no commit", self._code)
+        link("settings", record.settings_sha256[:16], self._settings)
+        link("prompts", record.prompt_sha256[:16], self._prompts)
         for name, model in record.models.items():
-            self._link("model", f"{name}@{model.revision}", partial(self._model, name))
+            link("model", f"{name}@{model.revision}", partial(self._model, name))
         if (trial := self.version.tags.get(TRIAL)) is not None:
-            self._link("trial", label, lambda: trial)
+            link("trial", label, lambda: trial)
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
-            self._link("replaces", subject, partial(self._parent, subject, parent))
+            link("replaces", subject, partial(self._parent, subject, parent))
 
     def _link(self, name: str, subject: str, verify: Callable[[], str]) -> bool:
         """Verify one link; returns whether it holds."""
-        state: State = "ok"
         try:
-            detail = verify()
+            link = Link(name, subject, "ok", verify())
         except _Unknown as reason:
-            state = "unknown"
-            detail = str(reason)
+            link = Link(name, subject, "unknown", str(reason))
         except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-            state = "broken"
-            detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self.links.append(Link(name, subject, state, detail))
-        return state == "ok"
+            wrong = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            link = Link(name, subject, "broken", wrong)
+        self.links.append(link)
+        return link.state == "ok"
 
     def _version(self) -> str:
         same("the run of the version", self.record.run_id, self.version.run_id)
@@ -250,21 +238,17 @@ class _Walk:
         return "those of its record, by which it is found"
 
     def _model_files(self) -> str:
-        same(
-            "the hash of the logged model's files, which MLflow runs",
-            self.version.tags.get("files_sha256"),
-            self.registry.files_sha256(self.version),
-        )
+        found = self.registry.files_sha256(self.version)
+        what = "the hash of the logged model's files, which MLflow runs"
+        same(what, self.version.tags.get("files_sha256"), found)
         return "the logged model, with the code that loads it, is the one that was registered"
 
     def _graph(self) -> str:
         graph = self.bundle.graph
         same("the graph's hash", self.record.graph_hash, graph.content_hash)
         budget = self.record.budget
-        return (
-            f"{counted(len(graph.nodes), 'node')}, {budget['used']:.3g} of"
-            f" {budget['limit']:g} ({budget['metric']})"
-        )
+        used = f"{budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
+        return f"{counted(len(graph.nodes), 'node')}, {used}"
 
     def _search_run(self) -> str:
         record = self.record
@@ -291,10 +275,10 @@ class _Walk:
     def _is_last(self) -> bool:
         """Whether the working tree has the results of this version, not of a later search."""
         try:
-            told = json.loads((self._results / "run.json").read_bytes())
+            last = json.loads((self._results / "run.json").read_bytes())
         except (OSError, ValueError):
             return False
-        return told.get("run_id") == self.record.run_id
+        return last.get("run_id") == self.record.run_id
 
     @property
     def _results(self) -> Path:
@@ -304,23 +288,21 @@ class _Walk:
 
     def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
         if not digests:
-            raise _Unknown("the version was registered before all that a run holds was kept")
-        found = recorded.run_digests(self.client, run_id)
+            raise _Unknown("the version has no manifest of what its runs hold")
+        found = run_digests(self.client, run_id)
         _unchanged(digests, found)
-        if added := found.keys() - digests.keys():
-            raise _Unknown(
-                f"{', '.join(sorted(added)[:3])}: added after the version was registered"
-            )
+        if added := sorted(found.keys() - digests.keys()):
+            raise _Unknown(f"{', '.join(added[:3])}: added after the version was registered")
         return (
             "its params, tags, metrics and artefacts are those of when the version was registered"
         )
 
     def _decision(self) -> str:
         if DECISION not in self.manifest:
-            raise _Unknown("it was registered before manifests were kept")
-        told = self.version.tags.get(DECISION)
-        if told != self.manifest[DECISION]:
-            raise _Unknown(f"decided again since its test: {told}")
+            raise _Unknown("the version has no manifest")
+        now = self.version.tags.get(DECISION)
+        if now != self.manifest[DECISION]:
+            raise _Unknown(f"decided again since its test: {now}")
         return "that of its test"
 
     def _ladder(self) -> str:
@@ -357,42 +339,45 @@ class _Walk:
         same("the archive's evaluations", record.candidates, len(rows))
         journal = self._journal("record")
         same("the journal's evaluations", len(rows), len(journal))
-        recorded.check_candidates(self.client, record.run_id, table)
+        check_candidates(self.client, record.run_id, table)
         for row, entry in zip(rows, journal, strict=True):
             where = f"of candidate {row['candidate_id']}"
             graph = CollaborationGraph.from_json(row["graph"])
-            accuracy = recorded.number(row["accuracy"])
+            accuracy = _number(row["accuracy"])
             same(f"the graph {where}", row["graph_hash"], graph.content_hash)
             same(f"the journal's graph {where}", row["graph"], entry["graph"])
-            same(f"the journal's accuracy {where}", accuracy, recorded.number(entry["accuracy"]))
+            same(f"the journal's accuracy {where}", accuracy, _number(entry["accuracy"]))
             shown = ("candidate_id", "iteration", "split", "graph_hash", "status")
             self.candidates.append({key: row[key] for key in shown} | {"accuracy": accuracy})
         wanted = record.baseline.instead_of if record.baseline else record.graph_hash
         validated = {r["graph_hash"]: r["found_by"] for r in rows if r["split"] == "val"}
         if wanted not in validated:
             raise DataError("the found graph is not among those that were validated")
-        if record.found_by and not record.baseline:
+        if not record.baseline:
             same("who found the graph", record.found_by, validated[wanted])
         found = CollaborationGraph.from_json(self._content("graph.json").decode(), "graph.json")
         same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and run agree, and the found graph is among the validated ones"
 
     def _stage_run(self, stage: str, run_id: str) -> str:
-        return recorded.check_stage(self.client, run_id, self._table(f"{stage}.parquet"), stage)
+        """Every graph that a stage measured is a step of its run, with the same score, and nothing
+        else is.
+        """
+        table = self._table(f"{stage}.parquet")
+        check_candidates(self.client, run_id, as_archive(stage, table))
+        return f"{counted(len(table), 'graph')} measured, as in {stage}.parquet"
 
     def _why(self) -> str:
-        """Why the search began with these models: what the first init stage said, and the best that
-        the second one measured; a warm one begins with those of the champion.
-        """
         start = self._json("start.json")["counts"]
         if self.record.warm_from is not None:
             return f"{json.dumps(start)}: those of {self.record.warm_from}"
-        table = self._table("init_instances.parquet")
-        return recorded.why_models(start, self._json("preference.json"), table)
+        return why_models(
+            start, self._json("preference.json"), self._table("init_instances.parquet")
+        )
 
     def _exchanges(self) -> str:
-        told = [*self._json("start.json").get("exchanges", []), *self._journal("agent")]
-        same("the agent's exchanges", self.record.agent_exchanges, len(told))
+        found = [*self._json("start.json").get("exchanges", []), *self._journal("agent")]
+        same("the agent's exchanges", self.record.agent_exchanges, len(found))
         self.exchanges += [
             {
                 "stage": e["stage"],
@@ -401,9 +386,9 @@ class _Walk:
                 "answer_sha256": sha256(e["answer"]),
                 "refused": len(e["refused"]),
             }
-            for e in told
+            for e in found
         ]
-        return "in the journal and in start.json" if told else "no language model was asked"
+        return "in the journal and in start.json" if found else "no language model was asked"
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
@@ -424,14 +409,12 @@ class _Walk:
         same("the hash of the test questions", test.questions, asked)
         scored = [correct for correct in test.outcomes.values() if correct is not None]
         same("the share of right answers", test.accuracy, sum(scored) / len(scored))
-        return (
-            f"on {counted(len(scored), 'question')}, {100 * test.low:.1f} to"
-            f" {100 * test.high:.1f} %"
-        )
+        interval = f"{100 * test.low:.1f} to {100 * test.high:.1f} %"
+        return f"on {counted(len(scored), 'question')}, {interval}"
 
     def _rivals(self) -> str:
-        if not any(Path(path).name == "test.parquet" for path in self.contents):
-            raise _Unknown("it was registered before the test was part of the manifest")
+        if MANIFEST not in self.version.tags:
+            raise _Unknown("the version has no manifest")
         table = check(self._table("test.parquet"), Evaluations, "test.parquet")
         own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
         same("the graph's test score", [self.record.test.accuracy], [*own[:1]])
@@ -470,17 +453,14 @@ class _Walk:
         return f"those of the bundle, and of {name} in the commit"
 
     def _prompts(self) -> str:
-        profile = self.bundle.profile
+        record = self.record
         for what, shots in (
             ("the hash of the prompts", self._questions["shots"]),
             ("the bundle's worked examples", self.bundle.shots),
         ):
-            found = prompt_sha256(profile, self.record.task, shots)
-            same(what, self.record.prompt_sha256, found)
-        if (
-            self.record.agent_exchanges
-            and self.record.agent_prompts_sha256 != agent_prompts_sha256()
-        ):
+            found = prompt_sha256(self.bundle.profile, record.task, shots)
+            same(what, record.prompt_sha256, found)
+        if record.agent_exchanges and record.agent_prompts_sha256 != agent_prompts_sha256():
             raise _Unknown("the agent is asked in other words now")
         return "from the settings and the dataset's worked examples"
 
@@ -498,9 +478,63 @@ class _Walk:
 
     def _parent(self, label: str, parent: Parent) -> str:
         version = self.registry.find(label)
-        for digest in (
-            version.tags.get("lineage_sha256"),
-            sha256(self.registry.text(version, LINEAGE)),
-        ):
+        text = self.registry.text(version, LINEAGE)
+        for digest in (version.tags.get("lineage_sha256"), sha256(text)):
             same("the hash of its lineage record", parent.record_sha256, digest)
         return "the champion that it was compared with; its record is unchanged"
+
+
+def same(what: str, expected: Any, found: Any) -> None:
+    """Raises DataError when two values that should be one are not."""
+    if expected != found:
+        shown = [str(value) for value in (expected, found)]
+        brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
+        raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
+
+
+def _unchanged(wanted: Mapping[str, str], found: Mapping[str, str], what: str = "") -> None:
+    """Raises DataError that names what has another digest than when a version was registered."""
+    if odd := [key for key, digest in wanted.items() if found.get(key) != digest]:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise DataError(
+            f"expected what was registered, found another {what}{', '.join(odd[:3])}{more}"
+        )
+
+
+def check_candidates(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
+    """Compare the rows of an archive, or of a stage, with the steps and the table of a run: all
+    values that a metric ever had, where the same one may have been logged again. Raises DataError.
+    """
+    for key, wanted in steps(table.to_dict("records")).items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        if odd := sorted(history ^ set(wanted.items())):
+            raise DataError(
+                f"the {key.replace('_', ' ')} of the candidates: the run's history has other"
+                f" values, at step {odd[0][0]} for one"
+            )
+    with tempfile.TemporaryDirectory() as folder:
+        logged = logged_rows(client, run_id, Path(folder))
+    same("the candidates in the run's table", len(table), len(logged))
+    for column in ("candidate_id", *table.select_dtypes(exclude=["number", "bool"])):
+        for place, (one, other) in enumerate(zip(table[column], logged[column], strict=True)):
+            what = f"the {column.replace('_', ' ')} of candidate {place} in the run's table"
+            same(what, one, other)
+
+
+def why_models(
+    start: Mapping[str, int], preference: Mapping[str, Any], trials: pd.DataFrame
+) -> str:
+    """Why a search began with its models: what the first init stage said, and the best that the
+    second one measured.
+    """
+    mean = trials.groupby("counts")["accuracy"].mean().dropna()
+    ranked = mean.sort_values(ascending=False, kind="stable").head(3)
+    best = "; ".join(f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in ranked.items())
+    return (
+        f"{json.dumps(start)}: {preference['reason']}; of {counted(len(mean), 'multiset')} tried,"
+        f" the best on average: {best}"
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)

@@ -1,25 +1,56 @@
-"""The view of a run: a live display on a terminal, else a plain line at the end; it shows what the
-run publishes.
+"""How far stages are, as they publish it: a live display on a terminal, else a plain line at the
+end.
+
+`make repro` has one board of all its stages: each writes how far it is into a file, of which the
+board shows the last.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from ttsgraph.base.files import write_text
 from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph_flows.board import BOARD, REFRESH_PER_S, Posting, picture, posted
+
+BOARD = "TTSGRAPH_BOARD"
+"""The variable that tells a stage the folder into which it writes how far it is."""
+
+EVERY_S = 0.5
+REFRESH_PER_S = 4
+BAR_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """How far a stage is: a share from 0 to 1, the time in words, what is known so far, the line
+    that stays when it has ended, and what it came to.
+    """
+
+    label: str
+    headline: str
+    share: float
+    time: str
+    details: str
+    line: str
+    outcome: str = ""
+    ended: bool = False
 
 
 @contextmanager
@@ -27,39 +58,97 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
     """Show a stage from this state on, and what it may spend; yields what events are published to,
     from any thread.
 
-    Under a board of the whole run (ttsgraph_flows/board.py) the stage is shown there; else on
-    stderr, on a terminal as a live display, elsewhere as a line at the end.
+    Under a board of the whole run the stage is shown there; else on stderr, on a terminal as a live
+    display, elsewhere as a line at the end.
     """
     view = View(state, limits)
     if BOARD in os.environ:
         with posted(view.posting, Path(os.environ[BOARD])):
             yield view.publish
-        return
-    if not wants_display():
+    elif wants_display():
+        # What the stage prints meanwhile goes above the display, and the last state stays on the
+        # screen.
+        with Live(
+            get_renderable=lambda: picture([view.posting()]),
+            console=Console(stderr=True, highlight=False),
+            refresh_per_second=REFRESH_PER_S,
+        ):
+            yield view.publish
+    else:
         yield view.publish
         print(view.posting().line, file=sys.stderr, flush=True)
-        return
-    console = Console(stderr=True, highlight=False)
-    # What the stage prints meanwhile goes above the display, and the last state stays on the
-    # screen.
-    with Live(
-        get_renderable=lambda: picture([view.posting()]),
-        console=console,
-        refresh_per_second=REFRESH_PER_S,
-    ):
-        yield view.publish
 
 
 def wants_display() -> bool:
     """Whether stderr is a terminal that can move its cursor and may be sent more than plain
     text.
     """
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") in (
-        "",
-        "dumb",
-        "unknown",
-    )
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
     return sys.stderr.isatty() and not plain
+
+
+@contextmanager
+def posted(now: Callable[[], Posting], folder: Path) -> Iterator[None]:
+    """Write what `now` says into a folder, twice a second and once more at the end."""
+    path = folder / f"{now().label.replace(' ', '-')}.json"
+    stop = threading.Event()
+
+    def post(ended: bool) -> None:
+        with suppress(OSError):  # progress is no reason to fail
+            write_text(path, json.dumps(asdict(now()) | {"ended": ended}))
+
+    def go_on() -> None:
+        while not stop.wait(EVERY_S):
+            post(False)
+
+    post(False)
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        post(True)
+
+
+class Board:
+    """What the stages of a run have written into a folder, in the order in which they began."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[Path, Posting] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.json"):
+            old.unlink()
+
+    def postings(self) -> list[Posting]:
+        """The last one of each stage."""
+        for path in sorted(self._folder.glob("*.json")):
+            with suppress(OSError, ValueError, TypeError):
+                self._known[path] = Posting(**json.loads(path.read_text(encoding="utf-8")))
+        return list(self._known.values())
+
+    def __rich__(self) -> Group:
+        return picture(self.postings())
+
+
+def picture(found: list[Posting]) -> Group:
+    """The board: a line for each stage that has ended, and the others with a bar."""
+    parts: list[Text | Table] = []
+    for one in found:
+        if one.ended:
+            parts.append(Text.assemble(("✓ ", "green"), one.line))
+            continue
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=1.0, completed=one.share, width=BAR_WIDTH),
+            Text(f"{100 * one.share:3.0f} %"),
+            Text(one.time),
+        )
+        parts += [Text(one.headline, style="bold"), bar]
+        parts += [Text(each) for each in (one.details, one.outcome) if each]
+    return Group(*parts)
 
 
 class View:
@@ -88,59 +177,40 @@ class View:
         """The state as a board shows it; its line is of a stage that has come to its end."""
         state = self.state
         elapsed = self._clock() - self._began
-        known = details(state, self.limits, elapsed)
-        done = f"{headline(state)}: done in {_span(elapsed)}"
+        headline = state.label
+        if state.iteration:
+            headline += f", iteration {state.iteration.number} of {state.iteration.most}"
+        left = "time left not known yet"
+        if (seconds := state.seconds_left(elapsed)) is not None:
+            left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
+        known = _details(state, self.limits, elapsed)
+        done = f"{headline}: done in {_span(elapsed)}"
         return Posting(
             state.label,
-            headline(state),
+            headline,
             state.share,
-            f"{_span(elapsed)}, {time_left(state, elapsed)}",
+            f"{_span(elapsed)}, {left}",
             known,
             "; ".join(filter(None, (done, known, state.outcome))),
             state.outcome,
         )
 
 
-def headline(state: RunState) -> str:
-    """The stage, and a search's iteration."""
-    return (
-        f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}"
-        if state.iteration
-        else state.label
-    )
-
-
-def details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
+def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
     """The best so far, calls a second, reuse, and what was spent of what may be; only what is
     known.
     """
     parts = []
     if best := state.best:
         parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")
-    if state.reused is not None:
-        rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
-        parts += [
-            f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s",
-            f"{100 * state.reused:.0f} % reused",
-        ]
-        parts.append(_spending(state, limits, elapsed_s))
-    return ", ".join(parts)
-
-
-def time_left(state: RunState, elapsed_s: float) -> str:
-    """The estimate of the time left, marked as one; an upper bound where a search may end early."""
-    seconds = state.seconds_left(elapsed_s)
-    if seconds is None:
-        return "time left not known yet"
-    return f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
-
-
-def _spending(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
+    if state.reused is None:
+        return ", ".join(parts)
+    rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
+    parts.append(f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s")
+    parts.append(f"{100 * state.reused:.0f} % reused")
     spent = state.spent or Spent(state.usage.spent_dollars)
-    parts = [
-        f"${spent.dollars:,.4f}"
-        + (f" of ${limits.dollars:,.2f}" if limits.dollars is not None else "")
-    ]
+    limit = f" of ${limits.dollars:,.2f}" if limits.dollars is not None else ""
+    parts.append(f"${spent.dollars:,.4f}{limit}")
     if limits.tokens is not None:
         parts.append(f"{spent.tokens:,} of {limits.tokens:,} tokens")
     if limits.wall_s is not None:

@@ -10,6 +10,7 @@ by.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,8 @@ import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
@@ -30,10 +33,9 @@ from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures
 from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
 from ttsgraph.deployment.promotion import Decision, decide, successor
-from ttsgraph.deployment.provenance import Provenance, sha256
+from ttsgraph.deployment.provenance import Provenance, canonical, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows.recorded import digests_of
 from ttsgraph_flows.tracking import client_of, explained
 
 LIBRARY = Path(ttsgraph.__file__).parent
@@ -62,7 +64,10 @@ service came to; its figures in the test; the digests of all that it rests on.
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
 """Tags that change after a version's test."""
 
-NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+LATER = ("answer/", "charts/", "spent/")
+"""Metrics and artefacts of a run that a report renews, or that the clock decides."""
+
+NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,23 @@ class Version:
     run_id: str
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
-    source: str
+
+    @classmethod
+    def of(cls, found: ModelVersion) -> Version:
+        """As MLflow has it."""
+        task = found.name.removeprefix(PREFIX)
+        number = str(found.version)
+        return cls(task, number, found.run_id or "", dict(found.tags), tuple(found.aliases))
 
     @property
     def label(self) -> str:
         """How people name it."""
         return f"{self.task}/{self.number}"
+
+    @property
+    def model(self) -> str:
+        """The name in MLflow of the model that it is a version of."""
+        return PREFIX + self.task
 
 
 class Registry:
@@ -99,15 +115,15 @@ class Registry:
         task, alias, number = _parts(reference)
         try:
             if number:
-                return _version(self._client.get_model_version(PREFIX + task, number))
-            return _version(self._client.get_model_version_by_alias(PREFIX + task, alias))
+                return Version.of(self._client.get_model_version(PREFIX + task, number))
+            return Version.of(self._client.get_model_version_by_alias(PREFIX + task, alias))
         except MlflowException as error:
-            if error.error_code not in (NOT_FOUND, "INVALID_PARAMETER_VALUE"):
+            if error.error_code not in NOT_THERE:
                 with explained(self.uri):
                     raise
         have = [
-            f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases)
-            for v in self.versions(task)
+            version.label + "".join(f" (@{alias})" for alias in version.aliases)
+            for version in self.versions(task)
         ]
         there = ", ".join(have) or f"no version of {task}: `make repro` registers the first"
         raise DeploymentError(f"nothing is registered as {reference!r}; there is {there}")
@@ -123,13 +139,11 @@ class Registry:
         """All versions of a task, or of all tasks, oldest first."""
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
-            found = _pages(
-                lambda token: self._client.search_model_versions(wanted, page_token=token)
-            )
+            found = self._client.search_model_versions(wanted)  # 10,000 at most
             # A search does not fill in the aliases.
             return [
-                _version(self._client.get_model_version(v.name, v.version))
-                for v in sorted(found, key=lambda v: (v.name, int(v.version)))
+                Version.of(self._client.get_model_version(each.name, each.version))
+                for each in sorted(found, key=lambda each: (each.name, int(each.version)))
             ]
 
     def text(self, version: Version, name: str) -> str:
@@ -166,9 +180,7 @@ class Registry:
         """One of a version's files, or the folder of all that was logged with it."""
         try:
             # Not models:/..., which MLflow resolves at the process's own tracking URI.
-            kept = self._client.get_model_version_download_uri(
-                PREFIX + version.task, version.number
-            )
+            kept = self._client.get_model_version_download_uri(version.model, version.number)
             with tempfile.TemporaryDirectory() as folder:
                 yield self._fetched(f"{kept}/artifacts/{name}" if name else kept, folder)
         except (MlflowException, OSError, ValueError) as error:
@@ -191,58 +203,50 @@ class Registry:
         front: tuple[Rung, ...] = ()
         if LADDER_SHA256 in version.tags:
             front = read_ladder(self.registered(version, LADDER, LADDER_SHA256), where + LADDER)
+        tested = Figures(**json.loads(version.tags.get(FIGURES, "{}")))
         found_by = version.tags.get("found_by", "")
-        return replace(read, tested=_figures(version), front=front, found_by=found_by)
-
-    def note_figures(self, version: Version, figures: Figures) -> None:
-        """Keep what a version did in its test, to hold service against it."""
-        self._tag(version, FIGURES, json.dumps(asdict(figures)))
+        return replace(read, tested=tested, front=front, found_by=found_by)
 
     def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
         """Keep the digests of all that a version rests on (ttsgraph_flows/deployment.py)."""
         now = self.find(version.label).tags
         fixed = {key: sha256(value) for key, value in now.items() if key not in DECIDED}
-        told = {**manifest, "tags": fixed, DECISION: now.get(DECISION, "")}
-        self._tag(version, MANIFEST, json.dumps(told, sort_keys=True))
+        sealed = {**manifest, "tags": fixed, DECISION: now.get(DECISION, "")}
+        self._tag(version, MANIFEST, json.dumps(sealed, sort_keys=True))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger, or find it: what is registered already, from the same
         search, is not added again.
         """
-        with explained(self.uri), tempfile.TemporaryDirectory() as folder:
-            bundle = deployed.write(Path(folder))
-            lineage = Path(folder) / LINEAGE
-            record = provenance.model_copy(
-                update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
-            )
+        with explained(self.uri), tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            files = {"bundle": deployed.write(folder), "lineage": folder / LINEAGE}
+            bundle_sha256 = sha256(files["bundle"].read_text(encoding="utf-8"))
+            record = provenance.model_copy(update={"bundle_sha256": bundle_sha256})
             content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
                 version = known[-1]
             else:
-                write_text(lineage, record.to_json())
-                files = {"bundle": bundle, "lineage": lineage}
+                write_text(files["lineage"], record.to_json())
+                tags = tags_of(record) | {
+                    "content": content,
+                    "lineage_sha256": sha256(record.to_json()),
+                    "uses": json.dumps(deployed.used_models),
+                    FIGURES: json.dumps(asdict(deployed.tested)),
+                }
                 if deployed.front:
-                    files["ladder"] = Path(folder) / LADDER
-                    write_text(files["ladder"], ladder_text(deployed.front))
-                version = self._log(record, deployed.used_models, content, files)
+                    files["ladder"] = folder / LADDER
+                    ladder = ladder_text(deployed.front)
+                    write_text(files["ladder"], ladder)
+                    tags[LADDER_SHA256] = sha256(ladder)
+                version = self._log(record, files, tags)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
-                self._client.set_registered_model_alias(
-                    PREFIX + record.task, CHALLENGER, version.number
-                )
+                self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
         return self.find(version.label)
 
-    def _log(
-        self, record: Provenance, used: tuple[str, ...], content: str, files: Mapping[str, Path]
-    ) -> Version:
-        digests = {name: sha256(path.read_text(encoding="utf-8")) for name, path in files.items()}
-        tags = tags_of(record) | {
-            "content": content,
-            "lineage_sha256": digests["lineage"],
-            "uses": json.dumps(used),
-        }
-        if "ladder" in digests:
-            tags[LADDER_SHA256] = digests["ladder"]
+    def _log(self, record: Provenance, files: Mapping[str, Path], tags: dict[str, str]) -> Version:
+        """A new version with these files, in the run of its search."""
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self._client.tracking_uri)
@@ -258,9 +262,8 @@ class Registry:
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
             with tempfile.TemporaryDirectory() as folder:
-                logged = self._fetched(f"models:/{info.model_id}", folder)
-                tags["files_sha256"] = _digest(logged)
-            return _version(
+                tags["files_sha256"] = _digest(self._fetched(f"models:/{info.model_id}", folder))
+            return Version.of(
                 self._client.create_model_version(
                     name, info.model_uri, record.run_id, tags, model_id=info.model_id
                 )
@@ -278,11 +281,11 @@ class Registry:
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
             self._crown(version)  # which a start before this one may not have ended
-            return Decision(True, version.tags.get(DECISION, "it is the champion"))
+            return Decision(True, version.tags[DECISION])
         if version.tags.get(ROLLED_BACK):
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
-            return Decision(True, version.tags.get(DECISION, "it was the champion before"))
+            return Decision(True, version.tags[DECISION])
         elif champion is not None and (left := self.left_pool(champion)):
             decision = Decision(True, _unservable(champion, left))
         else:
@@ -321,13 +324,12 @@ class Registry:
         """Let the champion's alias point to a version, and to nothing else of it: a stop in between
         leaves one alias at most.
         """
-        name = PREFIX + version.task
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
-                self._client.delete_registered_model_alias(name, CHALLENGER)
+                self._client.delete_registered_model_alias(now.model, CHALLENGER)
             if CHAMPION not in now.aliases:
-                self._client.set_registered_model_alias(name, CHAMPION, version.number)
+                self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
         if PROMOTED not in now.tags:
             self._tag(version, PROMOTED, "yes")
 
@@ -363,9 +365,8 @@ class Registry:
             raise DeploymentError(
                 f"{why}, and no other version of {task} can be served; put it back, or search again"
             )
-        taken = others[
-            successor(self.provenance(champion).test, [self.provenance(v).test for v in others])
-        ]
+        tests = [self.provenance(version).test for version in others]
+        taken = others[successor(self.provenance(champion).test, tests)]
         self._tag(taken, STANDS_IN, why)
         self._tag(taken, DECISION, why)
         self._crown(taken)
@@ -400,7 +401,7 @@ class Registry:
                 f"{champion.label}, the champion, replaced no other version: there is nothing to go"
                 " back to"
             )
-        before = self.find(f"{task}/{champion.tags['replaced']}")
+        before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self._require_servable(before)
         self._tag(champion, ROLLED_BACK, f"to {before.label}")
         self._crown(before)
@@ -421,12 +422,12 @@ class Registry:
 
     def _tag(self, version: Version, key: str, value: str) -> None:
         with explained(self.uri):
-            self._client.set_model_version_tag(PREFIX + version.task, version.number, key, value)
+            self._client.set_model_version_tag(version.model, version.number, key, value)
 
     def _untag(self, version: Version, key: str) -> None:
         if key in version.tags:
             with explained(self.uri):
-                self._client.delete_model_version_tag(PREFIX + version.task, version.number, key)
+                self._client.delete_model_version_tag(version.model, version.number, key)
 
 
 def dependents(
@@ -454,13 +455,12 @@ class RegistryLoader:
     """
 
     def __init__(self, tracking_uri: str) -> None:
-        self._tracking_uri = tracking_uri
         self._registry = Registry(tracking_uri)
         self._read: dict[str, Deployed] = {}
 
     def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
         # Another process makes its own: connections can't be sent there.
-        return RegistryLoader, (self._tracking_uri,)
+        return RegistryLoader, (self._registry.uri,)
 
     def resolve(self, name: str) -> Deployed:
         """The version that this name stands for now. Raises DeploymentError when there is none,
@@ -485,35 +485,56 @@ class RegistryLoader:
 
 def origin(tracking_uri: str, deployed: Deployed) -> str:
     """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why
-    that was put up.
+    that was selected.
     """
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
-    if record.baseline is None:
+    if (baseline := record.baseline) is None:
         found = phrase(record.found_by, record.method)
         return f"{version.label}, {found} in the profile {record.profile}"
-    instead = (
-        f"put up instead of what {record.baseline.beside} found in the profile {record.profile}"
-    )
     return (
-        f"{version.label}, a baseline ({record.baseline.label}), {instead}:"
-        f" {record.baseline.reason}"
+        f"{version.label}, a baseline ({baseline.label}), put up instead of what {baseline.beside}"
+        f" found in the profile {record.profile}: {baseline.reason}"
     )
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """The files of a folder: path in it -> SHA-256."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """What a run holds, by name -> hash: its state, params, tags and datasets, each metric with all
+    values that it ever had, and each artefact.
+    """
+    run = client.get_run(run_id)
+    held: dict[str, Any] = {
+        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
+        "params": run.data.params,
+        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
+        "datasets": run.inputs and run.inputs.to_dictionary(),
+    }
+    for key, value in run.data.metrics.items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        held[key] = [value, sorted(history)]
+    with tempfile.TemporaryDirectory() as folder:
+        held |= digests_of(Path(client.download_artifacts(run_id, "", folder)))
+    return {
+        key: sha256(canonical(value))[:16]
+        for key, value in held.items()
+        if not key.startswith(LATER)
+    }
 
 
 def _digest(folder: Path) -> str:
     """A hash over the names and contents of all files in a folder."""
     found = digests_of(folder)
     return sha256("\n".join(f"{name} {found[name]}" for name in found if name != MADE_WHEN_READ))
-
-
-def _figures(version: Version) -> Figures:
-    """Of versions from before there was a tag for them the accuracy is known."""
-    if FIGURES in version.tags:
-        return Figures(**json.loads(version.tags[FIGURES]))
-    accuracy = version.tags.get("test_accuracy")
-    return Figures(None if accuracy is None else float(accuracy))
 
 
 def _unservable(version: Version, left: tuple[str, ...]) -> str:
@@ -524,16 +545,14 @@ def _unservable(version: Version, left: tuple[str, ...]) -> str:
 
 def tags_of(record: Provenance) -> dict[str, str]:
     """The tags of a version that follow from its record; one searches by some of them."""
-    # Records from before `found_by` have the tag that they were registered with.
-    known = {"search": record.search_method, "found_by": record.found_by}
-    origin = known if record.found_by else {"method": record.method}
     return {
         "bundle_sha256": record.bundle_sha256,
         "graph_hash": record.graph_hash,
         "dataset": record.dataset.md5,
         "models": json.dumps({name: model.revision for name, model in record.models.items()}),
         "profile": record.profile,
-        **origin,
+        "search": record.search_method,
+        "found_by": record.found_by,
         "test_accuracy": f"{record.test.accuracy:.4f}",
         "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
         "budget": json.dumps(record.budget),
@@ -547,25 +566,3 @@ def _parts(reference: str) -> tuple[str, str, str]:
         return task, alias, ""
     task, slash, number = reference.partition("/")
     return (task, "", number) if slash else (task, CHAMPION, "")
-
-
-def _version(found: ModelVersion) -> Version:
-    task = found.name.removeprefix(PREFIX)
-    return Version(
-        task,
-        str(found.version),
-        found.run_id or "",
-        dict(found.tags),
-        tuple(found.aliases),
-        found.source or "",
-    )
-
-
-def _pages(ask: Any) -> Iterator[ModelVersion]:
-    token = None
-    while True:
-        page = ask(token)
-        yield from page
-        token = page.token
-        if not token:
-            return

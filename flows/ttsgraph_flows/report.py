@@ -16,7 +16,7 @@ from ttsgraph.reporting.report_data import Report, TaskReport
 from ttsgraph.reporting.sources import Row
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import Running, read_record
-from ttsgraph_flows.answers import REPORTS, answers_file
+from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
 
@@ -28,8 +28,6 @@ def report(profile: str | None = None) -> None:
     The page is index.html, with its plots beside it; answers.json has what a run ends with,
     metrics.json its numbers.
     """
-    from ttsgraph_flows.champion import write_serving  # MLflow is slow to import
-
     params = load_params()
     name = params.profile if profile is None else profile
     settings = load_profile(name)

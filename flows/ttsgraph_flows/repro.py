@@ -15,13 +15,14 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from ttsgraph.base.ending import EXIT_INPUT, say, stopped_by_signals
 from ttsgraph.base.errors import EndpointError
@@ -29,18 +30,35 @@ from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
-from ttsgraph_flows import board
 from ttsgraph_flows.answers import tell
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.identity import identity
-from ttsgraph_flows.live import wants_display
+from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
 
 START_TIMEOUT_S = 300.0
 """A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
 """
 
+GRACE_S = 4.0
+"""Seconds that what DVC runs has to end by itself when all is to stop."""
+
+BEGINS = "Running stage '"
+CHATTER = (
+    "> python -m ttsgraph_flows.",
+    "Stage '",
+    "Updating lock file",
+    "Generating lock file",
+    "Use `dvc push`",
+    "To track the changes",
+    "\tgit add",
+    "To enable auto staging",
+    "\tdvc config core.autostage",
+)
+"""What DVC says that is of no use to who waits for a result."""
 
 LOCKS = Path(".dvc/tmp/rwlock")
+FETCHED = ("weights of ", "questions of ")
+"""What doctor finds missing, and a run fetches by itself."""
 
 
 def forget_dead_holders() -> None:
@@ -71,6 +89,61 @@ def _is_dvc(pid: int) -> bool:
         return True
 
 
+@contextmanager
+def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
+    """A process ends with what is raised here, then what it started, so that it starts nothing
+    more.
+    """
+    try:
+        yield
+    except BaseException:
+        import psutil
+
+        below: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(child.pid)
+            process.suspend()  # so that it starts nothing between the look and its end
+            below = process.children(recursive=True)
+        child.kill()
+        for process in below:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        for process in psutil.wait_procs(below, timeout=GRACE_S)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        raise
+
+
+def run_dvc(
+    command: Sequence[str], env: Mapping[str, str], folder: Path, console: Console | None
+) -> int:
+    """Run DVC; returns its exit status. With a console its stages are shown on one board, and what
+    they print stands above it. Without, DVC says which stage it runs, and a stage what it came to.
+    Whatever is raised meanwhile ends DVC with all that it runs.
+    """
+    shown = {BOARD: str(folder.resolve())} if console else {}
+    child = subprocess.Popen(
+        command,
+        env={**env, **shown},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if console else None,
+        text=True,
+        errors="replace",
+    )
+    with child, ended_with_all_below(child):
+        assert child.stdout is not None
+        if console is None:
+            for line in child.stdout:
+                if line.startswith(BEGINS):
+                    print(line.rstrip().rstrip(":"), flush=True)
+            return child.wait()
+        with Live(Board(folder), console=console, refresh_per_second=REFRESH_PER_S):
+            for line in child.stdout:
+                if line.strip() and not line.startswith((BEGINS, *CHATTER)):
+                    console.print(Text(line.rstrip()), soft_wrap=True)
+            return child.wait()
+
+
 def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too).
     Raises EndpointError when DVC can't say.
@@ -84,9 +157,8 @@ def changed_stages() -> list[str]:
             f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
             " init --no-scm` first"
         )
-    return [
-        stage for stage in json.loads(done.stdout or "{}") if stage != "identity"
-    ]  # which always runs
+    # The stage identity always runs.
+    return [stage for stage in json.loads(done.stdout or "{}") if stage != "identity"]
 
 
 @contextmanager
@@ -106,22 +178,25 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     # interrupt reaches its users first.
     server = start(command, state / "prefect.log", env)
     url = f"http://127.0.0.1:{port}/api"
+    deadline = time.monotonic() + START_TIMEOUT_S
     try:
-        _wait_for(f"{url}/health", server, state / "prefect.log")
+        while not _answers(f"{url}/health"):
+            if time.monotonic() > deadline or server.poll() is not None:
+                raise EndpointError(
+                    f"the Prefect server did not start; see {state / 'prefect.log'}"
+                )
+            time.sleep(0.2)
         yield url
     finally:
         end([server])
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise EndpointError(f"the Prefect server did not start; see {log}")
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False
 
 
 def recall(params: Params, profile: Profile) -> None:
@@ -129,8 +204,7 @@ def recall(params: Params, profile: Profile) -> None:
     asked for them again. A file that is not the one of dvc.lock is left out, with a message.
     """
     from ttsgraph.models.recording import read_calls
-    from ttsgraph_flows.register import remember
-    from ttsgraph_flows.verify import locked_files
+    from ttsgraph_flows.verify import locked_files, remember
 
     if (STATE / "calls").exists() or profile.workers.store is not None:
         return
@@ -140,10 +214,6 @@ def recall(params: Params, profile: Profile) -> None:
             remember(profile, read_calls(path))
         else:
             say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
-
-
-FETCHED = ("weights of ", "questions of ")
-"""What doctor finds missing, and a run fetches by itself."""
 
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
@@ -218,12 +288,11 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
         # MLflow.
         command = ["dvc", "repro", "--no-run-cache"]
         console = Console(stderr=True, highlight=False) if wants_display() else None
-        status = board.run(command, env, STATE / "board", console)
+        status = run_dvc(command, env, STATE / "board", console)
     if status != 0:
-        print(
+        say(
             "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"
-            " there",
-            file=sys.stderr,
+            " there"
         )
         sys.exit(EXIT_INPUT)
     tell(params.profile)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.agent.base import Brief, Chat
+from ttsgraph.agent.base import Chat
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import locked, md5
@@ -37,10 +37,10 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
-from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
+from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
-from ttsgraph_flows.champion import refresh
+from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, read_run_id, seal
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
@@ -53,8 +53,6 @@ from ttsgraph_flows.tracking import add_test_scores
 TRIALS = 4
 """Iterations that the trials of a newcomer take at most, for the progress bar."""
 
-Kind = Literal["nothing", "warm", "cold"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -62,7 +60,7 @@ class Plan:
     stages from the start.
     """
 
-    kind: Kind
+    kind: Literal["nothing", "warm", "cold"]
     reason: str
     newcomers: tuple[str, ...] = ()
 
@@ -77,6 +75,38 @@ class Last:
     record: Provenance
     deployed: Deployed
     files: dict[str, bytes]
+
+    @classmethod
+    def of(cls, registry: Registry, champion: Version) -> Last:
+        """The champion's search. Raises DataError when its files are not kept any more."""
+        record = registry.provenance(champion)
+        store = Store()
+        files = {}
+        for path, digest in record.files.items():
+            kept = store.find(path, digest)
+            if kept.content is None:
+                raise DataError(
+                    f"{champion.label}: {path}: {kept.where}; a warm search needs it, `make repro`"
+                    " searches from the start"
+                )
+            files[Path(path).name] = kept.content
+        return cls(champion, record, registry.deployed(champion), files)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of the search's tables."""
+        return pd.read_parquet(io.BytesIO(self.files[name]))
+
+    def distribution(self) -> dict[str, Any] | None:
+        """The distribution that the champion was decoded from, if its method journalled one and the
+        graph is its decoding.
+        """
+        wanted = json.loads(self.files["search.json"])["found_iteration"]
+        for entry in read_content(self.files["history.jsonl"], "history.jsonl"):
+            of_wanted = entry["type"] == "iteration" and entry["iteration"] == wanted
+            if of_wanted and "distribution" in entry:
+                decoded = CollaborationGraph.from_dict(entry["result"]).content_hash
+                return dict(entry["distribution"]) if decoded == self.record.graph_hash else None
+        return None
 
 
 @flow(name="research")
@@ -118,89 +148,63 @@ def _research(stage: Stage) -> Researched:
         )
     else:
         outcome = _warm(stage, registry, last, plan)
-    write_record(Researched, outcome_path(stage.params.profile, stage.task), outcome.model_dump())
-    _keep(_folder(stage))
+    path = outcome_path(stage.params.profile, stage.task)
+    write_record(Researched, path, outcome.model_dump())
+    _keep(path.parent)
     return outcome
 
 
 def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
-    """What is to be done, and the search that a warm one starts from.
+    """What has changed since the champion's search and what that calls for, and the search that a
+    warm one starts from.
 
     A champion that only stands in for one that can't be served calls for a search from the start,
     even if nothing else changed.
     """
-    if champion is not None and STANDS_IN in champion.tags:
+    if champion is None:
+        return Plan("cold", "there is no champion to start from"), None
+    if STANDS_IN in champion.tags:
         return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
-    last = _last(registry, champion) if champion else None
-    return make_plan(stage, last), last
-
-
-def make_plan(stage: Stage, last: Last | None) -> Plan:
-    """What has changed since the champion's search, and what that calls for."""
-    if last is None:
-        return Plan("cold", "there is no champion to start from")
+    last = Last.of(registry, champion)
     record = last.record
+    if why := _changed(stage, last):
+        return Plan("cold", why), last
     now = revisions(stage.profile)
-    if (
-        not stage.questions_path.exists()
-        or md5(stage.questions_path) != record.dataset.md5
-        or _sampled_anew(stage)
-    ):
-        return Plan("cold", "the questions changed")
-    then = last.deployed.profile.model_copy(
-        update={"pool": stage.profile.pool, "engine": stage.profile.engine}
-    )
-    if record.profile != stage.params.profile or settings_sha256(
-        then, stage.task
-    ) != settings_sha256(stage.profile, stage.task):
-        return Plan("cold", "settings beside the pool changed")
-    missing = [
-        name for name in last.deployed.graph.model_counts() if now.get(name) != record.models[name]
-    ]
-    if missing:
-        return Plan(
-            "cold", f"the champion uses {', '.join(missing)}, which left the pool or changed"
-        )
     newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
     if not newcomers:
-        return Plan("nothing", "no model joined the pool since the champion's search")
+        return Plan("nothing", "no model joined the pool since the champion's search"), last
     before = searched_before(stage.params.profile, stage.task)
-    if before is not None and (before.pool, before.champion) == (
-        pool_fingerprint(stage.profile),
-        last.version.label,
-    ):
-        return Plan("nothing", f"the pool has been searched already: {before.reason}")
-    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers)
+    this = (pool_fingerprint(stage.profile), champion.label)
+    if before is not None and (before.pool, before.champion) == this:
+        return Plan("nothing", f"the pool has been searched already: {before.reason}"), last
+    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
 
 
-def _sampled_anew(stage: Stage) -> bool:
-    """Whether DVC would draw the questions anew, as their source or settings changed."""
-    return f"sample@{stage.task}" in changed_stages() if Path("dvc.lock").exists() else False
-
-
-def _last(registry: Registry, champion: Version) -> Last:
-    """The champion's search. Raises DataError when its files are not kept any more."""
-    record = registry.provenance(champion)
-    store = Store()
-    files = {}
-    for path, digest in record.files.items():
-        kept = store.find(path, digest)
-        if kept.content is None:
-            raise DataError(
-                f"{champion.label}: {path}: {kept.where}; a warm search needs it, `make repro`"
-                " searches from the start"
-            )
-        files[Path(path).name] = kept.content
-    return Last(champion, record, registry.deployed(champion), files)
+def _changed(stage: Stage, last: Last) -> str:
+    """What other than newcomers has changed, so that nothing of the last search can be used."""
+    record = last.record
+    questions = stage.questions_path
+    if not questions.exists() or md5(questions) != record.dataset.md5:
+        return "the questions changed"
+    if Path("dvc.lock").exists() and f"sample@{stage.task}" in changed_stages():
+        return "the questions changed"  # DVC would draw them anew
+    own = {"pool": stage.profile.pool, "engine": stage.profile.engine}
+    then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
+    if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):
+        return "settings beside the pool changed"
+    now = revisions(stage.profile)
+    used = last.deployed.graph.model_counts()
+    missing = [name for name in used if now.get(name) != record.models[name]]
+    if missing:
+        return f"the champion uses {', '.join(missing)}, which left the pool or changed"
+    return ""
 
 
 def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
     """Profile the newcomers, search warm, and put what was found to the test if it is not the
     champion's own graph.
     """
-    pilot = read_table(
-        Pilots, stage.results / "pilot.parquet", "pilot"
-    )  # which the test needs: before anything is spent
+    pilot = stage.pilot_table()  # which the test needs: before anything is spent
     found, calls = _search(stage, last, plan)
 
     def outcome(reason: str, champion: str, **more: Any) -> Researched:
@@ -226,17 +230,16 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     add_test_scores(stage.params.tracking_uri, read_run_id(folder, "research"), table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
-    put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
-    if put_up.graph.content_hash == last.record.graph_hash:
-        return outcome(f"{put_up.choice.reason}; that is {before}, which stays", before)
-    version, decision = deploy(tested, "warm", folder, folder, put_up, questions, table, before)
+    selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    if selected.graph.content_hash == last.record.graph_hash:
+        return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
+    version, decision = deploy(tested, "warm", folder, folder, selected, questions, table, before)
     seal(tested, version)
-    scores = [f"{100 * test.accuracy:.1f} %" for test in (put_up.test, last.record.test)]
-    reasons = [
-        *([f"instead of the found graph, {put_up.choice.reason}"] if put_up.choice.place else []),
-        f"{version.label} has {scores[0]} against {scores[1]} of {before}",
-        f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}",
-    ]
+    own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
+    reasons = [f"{version.label} has {own} against {others} of {before}"]
+    if selected.choice.place:
+        reasons.insert(0, f"instead of the found graph, {selected.choice.reason}")
+    reasons.append(f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}")
     return outcome(
         "; ".join(reasons),
         registry.find(f"{stage.task}@champion").label,
@@ -272,13 +275,18 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
-        profile = await _profile(stage, last, plan, environment, questions["train"])
+        train = questions["train"]
+        new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
+        old = last.table("profile.parquet")
+        kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
+        profile = pd.concat([kept, new], ignore_index=True)
         write_table(profile, Profiles, folder / "profile.parquet")
-        brief = _brief(stage, profile)
+        measured = with_lengths(stage.given, stage.task, profile)
+        brief = brief_of(measured, stage.task, scores_of(profile), train)
         warm = Warm(
             last.deployed.graph,
-            _distribution(last),
-            history_of(_table(last, "archive.parquet"), brief),
+            last.distribution(),
+            history_of(last.table("archive.parquet"), brief),
             plan.newcomers,
         )
         searcher = WarmReinforce(
@@ -297,49 +305,6 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     }
     found, summary = tracked_search(stage, "warm", folder, prepare, calls, decisive)
     return found, int(summary["made_calls"])
-
-
-async def _profile(
-    stage: Stage, last: Last, plan: Plan, environment: Environment, train: list[Question]
-) -> pd.DataFrame:
-    """The last profile table, with rows for the newcomers, each alone on the training questions."""
-    new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
-    old = _table(last, "profile.parquet")
-    kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
-    return pd.concat([kept, new], ignore_index=True)
-
-
-def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
-    return brief_of(
-        with_lengths(stage.given, stage.task, profile),
-        stage.task,
-        scores_of(profile),
-        stage.questions()["train"],
-    )
-
-
-def _table(last: Last, name: str) -> pd.DataFrame:
-    return pd.read_parquet(io.BytesIO(last.files[name]))
-
-
-def _distribution(last: Last) -> dict[str, Any] | None:
-    """The distribution that the champion was decoded from, if its method journalled one and the
-    graph is its decoding.
-    """
-    wanted = json.loads(last.files["search.json"])["found_iteration"]
-    for entry in read_content(last.files["history.jsonl"], "history.jsonl"):
-        if (
-            entry["type"] == "iteration"
-            and entry["iteration"] == wanted
-            and "distribution" in entry
-        ):
-            found = CollaborationGraph.from_dict(entry["result"])
-            return (
-                dict(entry["distribution"])
-                if found.content_hash == last.record.graph_hash
-                else None
-            )
-    return None
 
 
 def _folder(stage: Stage) -> Path:
@@ -364,16 +329,15 @@ def searched_before(profile: str, task: str) -> Researched | None:
 
 
 def _keep(folder: Path) -> None:
-    """Put the folder into DVC's cache, under a .dvc file beside it."""
+    """Put the folder into DVC's cache, under a .dvc file next to it."""
     if not Path(".dvc").exists():
         return
     done = subprocess.run(
         ["dvc", "add", "-q", str(folder)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise InputError(
-            f"dvc add {folder} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-        )
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"dvc add {folder} failed: {why}")
 
 
 if __name__ == "__main__":

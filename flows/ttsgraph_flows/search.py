@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefect import flow
 
 from ttsgraph.agent.base import Chat, Exchange
-from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
@@ -19,7 +18,6 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record, Snapshot
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.methods import Problem, Searcher, searcher_class
@@ -36,13 +34,8 @@ from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.flow_page import show
 from ttsgraph_flows.live import live
-from ttsgraph_flows.provenance_tags import graph_note
 from ttsgraph_flows.stage import Stage, load_stage, main
-
-if TYPE_CHECKING:  # MLflow is slow to import, so a search does once it has read what it is given
-    from ttsgraph_flows.tracking import SearchTracker
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm
@@ -93,17 +86,9 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     known = {name: md5(stage.results / name) for name in names}
     standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
     decisive = {"start": start.counts, "contenders": standing, "calls": left, **known}
-    told = [exchange.model_dump() for exchange in start.exchanges]
-    tracked_search(
-        stage,
-        method,
-        stage.results / method,
-        prepare,
-        calls,
-        decisive,
-        told,
-        method_class,
-    )
+    exchanges = [exchange.model_dump() for exchange in start.exchanges]
+    folder = stage.results / method
+    tracked_search(stage, method, folder, prepare, calls, decisive, exchanges, method_class)
     stage.write_calls(f"search-{method}")
 
 
@@ -132,24 +117,20 @@ def tracked_search(
     prepare: Prepare,
     calls: int,
     decisive: Mapping[str, Any],
-    told: Sequence[Mapping[str, Any]] = (),
+    before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[Found, dict[str, Any]]:
     """One search into a folder: its journal and tables there, its candidates in MLflow, within the
     limits of the profile.
 
-    `calls` is the most there can be, `told` the agent's exchanges before the search, and `decisive`
-    what makes it another search beside questions and settings; `acting` is the method's class.
-    Returns what was found, and the summary.
+    `calls` is the most there can be, `before` what the agent was asked before the search, and
+    `decisive` what makes it another search beside questions and settings; `acting` is the method's
+    class. Returns what was found, and the summary.
     """
-    from ttsgraph_flows.tracking import SearchTracker, loop_params, search_params
+    # MLflow is slow to import, so a search does once it has read what it is given.
+    from ttsgraph_flows.tracking import SearchTracker, loop_params, metric_name, search_params
 
-    params = {
-        "profile": stage.params.profile,
-        "task": stage.task,
-        "method": method,
-        "seed": stage.params.seed,
-    }
+    params = stage.run_params | {"method": method}
 
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
@@ -168,29 +149,21 @@ def tracked_search(
         meter.note_now()
         tracker.candidate(evaluated)
 
-    experiment = f"{stage.params.profile}/{stage.task}"
     identity = search_identity(stage, params | dict(decisive))
     run_path = folder / "run.json"
-    told_params = params | search_params(stage.profile)
     account = Account(folder / "spent.json", identity)
     snapshot = Snapshot(folder / "journal.snapshot.json")
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
+    header = {"type": "search", "identity": identity}
     with (
         locked(folder),
-        closing(
-            Journal(
-                folder / "journal.jsonl",
-                {"type": "search", "identity": identity},
-                say,
-                snapshot.mark,
-            )
-        ) as journal,
+        closing(Journal(folder / "journal.jsonl", header, say, snapshot.mark)) as journal,
         closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(
             stage.params.tracking_uri,
-            experiment,
+            stage.experiment,
             method,
-            told_params,
+            params | search_params(stage.profile),
             recorded_run(run_path, identity),
         ) as tracker,
         live(state, stage.profile.limits) as publish,
@@ -202,42 +175,17 @@ def tracked_search(
         tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
         summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
-        exchanged = [*told, *map(asdict, exchanges)]
-        _tell(tracker, method, folder, found, summary, rate_metrics(evidence), exchanged)
+        table = read_table(Candidates, folder / "archive.parquet", "search")
+        figures = {
+            metric_name(key): value
+            for key, value in summary.items()
+            if isinstance(value, int | float)
+        } | rate_metrics(evidence)
+        exchanged = [*before, *map(asdict, exchanges)]
+        tracker.found(found, table, folder / "graph.json", figures, exchanged)
         if any(record.split == "train" for record in archive.records):
             tracker.params(loop_params(stage.profile, acting))
     return found, summary
-
-
-def _tell(
-    tracker: "SearchTracker",
-    method: str,
-    folder: Path,
-    found: Found,
-    summary: Mapping[str, Any],
-    rates: dict[str, float],
-    exchanges: Sequence[Mapping[str, Any]],
-) -> None:
-    """The search's run in MLflow gets what was found and what nodes gain, beside its candidates."""
-    from ttsgraph_flows.evaluated import log_rows
-    from ttsgraph_flows.tracking import log_metrics, metric_name
-
-    client = tracker.client
-    run = tracker.run_id
-    tracker.trajectory(found.trajectory)
-    archive = read_table(Candidates, folder / "archive.parquet", "search")
-    log_rows(client, run, archive)
-    show(f"search-{method}", archive, tracker.uri, tracker.experiment.experiment_id, run)
-    client.set_tag(run, "found_by", found.found_by)
-    numbers = {
-        metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)
-    }
-    log_metrics(client, run, numbers | rates)
-    client.log_artifact(run, str(folder / "graph.json"))
-    note = graph_note(f"The graph, {phrase(found.found_by, method)}", found.graph)
-    client.set_tag(run, "mlflow.note.content", note)
-    if exchanges:
-        client.log_text(run, trace_page(exchanges), "agent_trace.md")
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
@@ -245,14 +193,15 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     and how models are reached, and what is `decisive` (method, seed, start, single-model scores,
     measured lengths). A search that is started again goes on where it was if this is the same.
     """
-    settings = settings_identity(stage.profile, stage.task, STAGE["search"].settings)
-    measured = stage.settings.lengths.model_dump(mode="json")
-    inputs = {
-        "questions": md5(stage.questions_path),
-        "lengths": measured,
-        "code": code_digest(*CODE, memory=MEMORY),
-    }
-    return digest({"decisive": dict(decisive), "settings": settings} | inputs)
+    return digest(
+        {
+            "decisive": dict(decisive),
+            "settings": settings_identity(stage.profile, stage.task, STAGE["search"].settings),
+            "questions": md5(stage.questions_path),
+            "lengths": stage.settings.lengths.model_dump(mode="json"),
+            "code": code_digest(*CODE, memory=MEMORY),
+        }
+    )
 
 
 def recorded_run(path: Path, identity: str) -> str | None:

@@ -1,5 +1,5 @@
 """What `make seeds` runs: a task from several seeds, each with questions of its own, and what came
-of all of them together; and, to compare, with contests that predict nothing.
+of all of them together.
 
 Each seed has a folder of its own in results/seeds, with an MLflow of its own; the profile's limits
 hold for each. Calls come from the project's cache, so what was stopped goes on where it was.
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
@@ -35,16 +34,11 @@ from ttsgraph_flows.verify import copy_into, run_stages
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
 METHOD = "agent_reinforce"
-UNPREDICTED = "found without response model"
 
 
-def seeds(
-    task: str, count: int, first_seed: int = 0, profile: str | None = None, without: bool = False
-) -> Path:
-    """Run all stages of a task from each seed, then write reports/seeds/; returns the page.
-
-    `without` runs each again whose contest has no response model. Raises InputError, and what
-    stages raise.
+def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None) -> Path:
+    """Run all stages of a task from each seed, then write reports/seeds/; returns the page. Raises
+    InputError, and what stages raise.
     """
     if count < 1:
         raise InputError(f"--seeds: expected 1 or more, got {count}")
@@ -58,15 +52,8 @@ def seeds(
     with servers_on_demand(loaded):
         for seed in range(first_seed, first_seed + count):
             say(f"{task}, seed {seed}")
-            seeded = params.model_copy(update={"seed": seed})
-            rows = _run(KEPT / params.profile / task / str(seed), seeded)
-            if without:
-                folder = KEPT / params.profile / task / f"{seed}-{UNPREDICTED.replace(' ', '-')}"
-                again = _run(folder, seeded, response_model=False)
-                rows = pd.concat(
-                    [rows, again[again["arm"] == FOUND].assign(arm=UNPREDICTED)], ignore_index=True
-                )
-            tables.append(rows)
+            folder = KEPT / params.profile / task / str(seed)
+            tables.append(_run(folder, params.model_copy(update={"seed": seed})))
     name = f"{params.profile}-{task}"
     simulated = loaded.engine.kind == "simulated"
     page = write_pooled(REPORT, name, pooled(pd.concat(tables)), simulated)
@@ -74,33 +61,19 @@ def seeds(
     return page
 
 
-def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFrame:
+def _run(folder: Path, params: Params) -> pd.DataFrame:
     """One seed's stages in a folder of its own, and how its arms answered."""
     folder.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
-    copy_into(folder.resolve(), params)
-    if not response_model:
-        _without_response_model(folder / "profiles" / f"{params.profile}.yaml")
-    run_stages(folder, params)
-    (task,) = params.tasks
-    with chdir(folder):
-        return pd.DataFrame(answers_of(load_stage(task)))
-
-
-def _clear(folder: Path) -> None:
-    """Remove what an earlier start was given; what it has spent and where it was stays."""
-    for path in folder.iterdir():
+    for path in folder.iterdir():  # what an earlier start was given; what it has done stays
         if path.is_symlink():
             path.unlink()
         elif path.name in ("inputs", "profiles"):
             shutil.rmtree(path)
-
-
-def _without_response_model(path: Path) -> None:
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    contest = given.setdefault("init", {}).setdefault("contest", {})
-    contest["response_model"] = False
-    path.write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
+    copy_into(folder.resolve(), params)
+    run_stages(folder, params)
+    (task,) = params.tasks
+    with chdir(folder):
+        return pd.DataFrame(answers_of(load_stage(task)))
 
 
 def answers_of(
@@ -114,48 +87,43 @@ def answers_of(
     chosen = (verdict.gate or {}).get("arm", FOUND)
     tested = pd.read_parquet(folder / "test.parquet")
     texts = {question.id: question.text for question in stage.questions()["test"]}
+
+    def row(arm: str, question: str, correct: float | None, units: float) -> dict[str, Any]:
+        return {
+            "seed": stage.params.seed,
+            "arm": arm,
+            "question": hashlib.sha256(texts[question].encode()).hexdigest(),
+            "correct": correct,
+            "units": units,
+        }
+
     units = dict(zip(tested["arm"], tested["budget_units"], strict=True))
     answers = pd.read_parquet(folder / "answers.parquet")
     for arm, rows in answers.groupby("arm"):
         names = [str(arm), PUT_UP] if arm == chosen else [str(arm)]
         for name in names:
             for question, correct in zip(rows["question_id"], rows["correct"], strict=True):
-                yield _row(stage, name, texts[question], correct, units[arm])
+                yield row(name, question, correct, units[arm])
+    pool = stage.profile.model_pool()
     singles = {
         f"one call of {name}": topologies.single(name)
         for name in stage.profile.pool
-        if name in stage.profile.model_pool()
+        if name in pool
     }
     asked = singles | dict(graphs or {})
-    cost = stage.profile.cost_model(stage.task)
-    for (name, graph), feedback in zip(asked.items(), _asked(stage, asked), strict=True):
-        measured = units_of(graph, feedback, cost)
-        for result in feedback.results:
-            yield _row(stage, name, texts[result.question_id], result.correct, measured)
-
-
-def _row(
-    stage: Stage, arm: str, question: str, correct: float | None, units: float
-) -> dict[str, Any]:
-    return {
-        "seed": stage.params.seed,
-        "arm": arm,
-        "question": hashlib.sha256(question.encode()).hexdigest(),
-        "correct": correct,
-        "units": units,
-    }
-
-
-def _asked(stage: Stage, graphs: Mapping[str, CollaborationGraph]) -> list[Feedback]:
-    """Graphs on the test questions."""
-    cases = [Case(graph, {"label": name}) for name, graph in graphs.items()]
+    cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
 
     async def work(
         environment: Environment, questions: dict[str, list[Question]]
     ) -> list[Feedback]:
         return await cases_feedback(cases, environment, questions["test"])
 
-    return stage.with_models(work, account="seeds")
+    feedbacks = stage.with_models(work, account="seeds")
+    cost = stage.profile.cost_model(stage.task)
+    for (name, graph), feedback in zip(asked.items(), feedbacks, strict=True):
+        measured = units_of(graph, feedback, cost)
+        for result in feedback.results:
+            yield row(name, result.question_id, result.correct, measured)
 
 
 if __name__ == "__main__":
@@ -165,9 +133,4 @@ if __name__ == "__main__":
         seeds={"type": int, "default": 5, "dest": "count"},
         first_seed={"type": int, "default": 0},
         profile=PROFILE,
-        without_response_model={
-            "action": "store_true",
-            "dest": "without",
-            "help": "each seed once more with a contest that predicts nothing, to compare",
-        },
     )

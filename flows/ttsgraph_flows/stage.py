@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -35,7 +36,6 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
 from ttsgraph_flows.ending import PROFILE, command
-from ttsgraph_flows.flow_page import step
 
 NO_METRICS: Mapping[str, float] = {}
 
@@ -43,6 +43,22 @@ RESEARCH = Path("research")
 """Where searches go that a changed pool calls for."""
 
 T = TypeVar("T")
+
+
+def step(name: str, work: Callable[[], T]) -> T:
+    """Do work as a named task of the Prefect flow that runs; a plain call outside a flow. No
+    retries by Prefect: calls have their own, and a stage that is started again goes on where it
+    was.
+    """
+    if "prefect" not in sys.modules:  # which is slow to import
+        return work()
+    from prefect import task
+    from prefect.cache_policies import NO_CACHE
+    from prefect.context import FlowRunContext
+
+    if FlowRunContext.get() is None:
+        return work()
+    return task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)()
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,16 @@ class Stage:
         """
         return Path("results") / self.params.profile / self.task
 
+    @property
+    def experiment(self) -> str:
+        """The name of the task's experiment in MLflow."""
+        return f"{self.params.profile}/{self.task}"
+
+    @property
+    def run_params(self) -> dict[str, Any]:
+        """The params that each run of the task has in MLflow."""
+        return {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
+
     def questions(self) -> dict[str, list[Question]]:
         """Split -> questions. Raises DataError when the sample stage has not run."""
         return questions_of(read_table(Questions, self.questions_path, "sample"))
@@ -97,7 +123,7 @@ class Stage:
 
     def brief(self) -> Brief:
         """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
-        # Before any table is read: what no call fits is told at once.
+        # Before any table is read: what no call fits is reported at once.
         self.profile.budget_on(self.task).require_feasible()
         profiled = self.profile_table()
         return brief_of(
@@ -115,10 +141,6 @@ class Stage:
         return get_grader(
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
-
-    def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
-        """The environment that runs graphs on this task's questions."""
-        return environment_for(self.profile, self.task, client, shots)
 
     def meter(self, account: str) -> Meter:
         """What work of this name may spend under the profile's limits, over all its starts."""
@@ -153,7 +175,7 @@ class Stage:
                 asked: Client = RecordingClient(client, self.recorder)
                 if meter is not None:
                     asked = MeteredClient(asked, meter, self.profile.model_pool())
-                environment = self.environment_of(asked, questions["shots"])
+                environment = environment_for(self.profile, self.task, asked, questions["shots"])
                 for line in await checked(environment.task, asked):
                     say(f"{self.task}: {line}")
                 if carry is not None:
@@ -166,15 +188,13 @@ class Stage:
                     say(f"{self.task}: {judged}")
                 return done
 
-        with self._carrier() as carry:
+        carrying: AbstractContextManager[Carry | None] = nullcontext()
+        if self.profile.workers.kind != "local":
+            from ttsgraph_flows.workers import carrier  # Prefect is slow to import
+
+            carrying = carrier(self.profile.workers)
+        with carrying as carry:
             return step("ask the models", lambda: asyncio.run(run(carry)))
-
-    def _carrier(self) -> AbstractContextManager[Carry | None]:
-        if self.profile.workers.kind == "local":
-            return nullcontext()
-        from ttsgraph_flows.workers import carrier  # Prefect is slow to import
-
-        return carrier(self.profile.workers)
 
     def with_agent(
         self,
@@ -209,16 +229,10 @@ class Stage:
         """Record the graphs that a stage measured in MLflow, and its own `metrics`; its duration is
         that of this context.
         """
-        from ttsgraph_flows.stage_runs import record_stage  # MLflow is slow to import
+        from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
-        params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
-        experiment = f"{self.params.profile}/{self.task}"
-        uri = self.params.tracking_uri
-        folder = folder or self.results
-        step(
-            "record in MLflow",
-            lambda: record_stage(uri, experiment, name, table, folder, params, self.began, metrics),
-        )
+        where = folder or self.results
+        step("record in MLflow", lambda: record_stage(self, name, table, where, metrics))
 
     def finish(
         self,

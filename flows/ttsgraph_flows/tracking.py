@@ -1,5 +1,7 @@
-"""The one MLflow adapter: an experiment per task, a run per search, in which each candidate is a
-step of the metrics and a row of a table.
+"""The one MLflow adapter: an experiment per task, a run per stage and search.
+
+An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
+the run's table. It is no run of its own: that takes MLflow's client 40 ms, a step less than one.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import json
 import math
 import os
 import re
+import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from alembic.util import CommandError
 from mlflow.entities import (
@@ -35,21 +40,43 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
+from ttsgraph.agent.trace import trace_page
+from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.errors import InputError, RunStopped
-from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
+from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5, write_text
 from ttsgraph.evaluation.archive import Record
+from ttsgraph.methods.summary import Found
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.evaluated import known_steps, log_all, log_steps
-from ttsgraph_flows.provenance_tags import run_tags
-from ttsgraph_flows.runs_view import set_view
 
 if TYPE_CHECKING:
     from ttsgraph.methods.base import Searcher
+    from ttsgraph_flows.stage import Stage
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
+
+STEPS = (
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "latency_s",
+    "dollars",
+    "budget_units",
+    "calls",
+    "n_scored",
+)
+"""Columns of an archive that are metrics; what could not be measured (NaN) is left out."""
+
+ALWAYS = "n_scored"
+"""The one of these that every evaluation has."""
+
+SPLITS = ("train", "val", "test")
+TABLE = "table.json"
+MOST_AT_ONCE = 1000
+"""Metrics that MLflow takes at once."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
@@ -68,50 +95,38 @@ def explained(tracking_uri: str) -> Iterator[None]:
     A database in a file is made first where there is none yet.
     """
     file = database_file(tracking_uri)
+    where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
     try:
-        if file is not None and not _is_there(file):
+        if file is not None:
             _make_database(file)
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
-        if (
-            isinstance(error, OSError)
-            and not isinstance(error, CLOSED_TO_US)
-            and not disk_full(error)
-        ):
-            raise
         if disk_full(error):
             raise RunStopped(
-                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was"
-                " computed is kept, free space and start again to continue"
+                f"{where}: the disk is full; what was computed is kept, free space and start again"
+                " to continue"
             ) from None
+        if isinstance(error, OSError) and not isinstance(error, CLOSED_TO_US):
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}{_advice(error, file)}"
-        ) from None
-
-
-def _advice(error: Exception, file: Path | None) -> str:
-    """What to do about an error of the database in a file."""
-    of_database = (
-        isinstance(error, SQLAlchemyError | CommandError)
-        or getattr(error, "error_code", "") in DATABASE_ERRORS
-    )
-    if file is None or not of_database:
-        return ""
-    return (
-        f"; if {file} is damaged, move it away and start again: searches make their runs anew from"
-        " their journals"
-    )
+        of_database = (
+            isinstance(error, SQLAlchemyError | CommandError)
+            or getattr(error, "error_code", "") in DATABASE_ERRORS
+        )
+        if file is not None and of_database:
+            reason += (
+                f"; if {file} is damaged, move it away and start again: searches make their runs"
+                " anew from their journals"
+            )
+        raise InputError(f"{where}: {reason}") from None
 
 
 def database_file(tracking_uri: str) -> Path | None:
     """The file of an SQLite database, or None for any other tracking URI."""
     prefix, found, path = tracking_uri.partition("sqlite:///")
-    return (
-        Path(path)
-        if found and not prefix and path and "?" not in path and path != ":memory:"
-        else None
-    )
+    if not found or prefix or path in ("", ":memory:") or "?" in path:
+        return None
+    return Path(path)
 
 
 def client_of(tracking_uri: str) -> MlflowClient:
@@ -135,18 +150,19 @@ def experiment_of(client: MlflowClient, name: str) -> Experiment:
         raise
 
 
-def _is_there(file: Path) -> bool:
-    """SQLite leaves an empty file where it was stopped before its first write."""
-    return file.exists() and file.stat().st_size > 0
-
-
 def _make_database(file: Path) -> None:
     """Make MLflow's database beside where it belongs, then rename it: its tables are made in a
     hundred steps, and a database that has a part of them can neither be used nor completed.
     """
-    file = file.absolute()  # MLflow keeps what it has opened by its URI, wherever this process is
+    file = file.absolute()
+
+    def is_there() -> bool:  # SQLite leaves an empty file where it was stopped before a write
+        return file.exists() and file.stat().st_size > 0
+
+    if is_there():
+        return
     with locked(file.with_name(file.name + ".making"), wait=True):
-        if _is_there(file):
+        if is_there():
             return
         unfinished = file.with_name(file.name + ".part")
         for suffix in ("", "-journal", "-wal", "-shm"):
@@ -155,6 +171,28 @@ def _make_database(file: Path) -> None:
         store = make(f"sqlite:///{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
         store._dispose_engine()
         os.replace(unfinished, file)
+
+
+def git(*arguments: str, folder: Path = Path()) -> str | None:
+    """What git says in a folder, the working directory by default; None where it can't."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+@lru_cache(maxsize=1)
+def _commit() -> str | None:
+    return git("rev-parse", "HEAD")
+
+
+def _run_tags(stage: str) -> dict[str, str]:
+    """What made a run, and at which commit, as MLflow shows it."""
+    tags = {"mlflow.source.name": f"{__package__}.{stage}", "mlflow.source.type": "LOCAL"}
+    return tags | ({"mlflow.source.git.commit": known} if (known := _commit()) else {})
 
 
 class SearchTracker:
@@ -173,35 +211,30 @@ class SearchTracker:
         run_id: str | None = None,
     ) -> None:
         self.uri = tracking_uri
+        self._known: set[tuple[str, int]] = set()
+        self._pending: deque[Record] = deque()
+        self._writes: deque[Future[None]] = deque()
+        self._thread = ThreadPoolExecutor(1, "mlflow")
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
-            set_view(self.client, self.experiment.experiment_id)
-            self._known: set[tuple[str, int]] = set()
-            self._pending: deque[Record] = deque()
-            self._writes: deque[Future[None]] = deque()
-            self._thread = ThreadPoolExecutor(1, "mlflow")
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            tags = run_tags("search") | {"stage": "search"}
+            tags = _run_tags("search") | {"stage": "search"}
             self.run_id = self.client.create_run(
                 self.experiment.experiment_id, tags=tags, run_name=name
             ).info.run_id
-        self.client.log_batch(
-            self.run_id, params=[Param(key, str(value)) for key, value in params.items()]
-        )
+        self.params(params)
 
     def _go_on_in(self, run_id: str) -> bool:
         """Take up a run; False when there is no such run here (another or a new database)."""
         try:
-            found = self.client.get_run(run_id)
+            info = self.client.get_run(run_id).info
         except MlflowException:
             return False
-        if (
-            found.info.experiment_id != self.experiment.experiment_id
-            or found.info.lifecycle_stage != "active"
-        ):
+        here = info.experiment_id == self.experiment.experiment_id
+        if not here or info.lifecycle_stage != "active":
             return False
         self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
         self._known = known_steps(self.client, run_id)
@@ -232,23 +265,38 @@ class SearchTracker:
     def _write(self) -> None:
         """All that are pending, in one batch; those that came meanwhile are in the next."""
         rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
-        log_steps(self.client, self.run_id, rows, int(time.time() * 1000))
+        log_steps(self.client, self.run_id, rows)
 
-    def trajectory(self, table: pd.DataFrame) -> None:
-        """Validation accuracy per iteration as metric series of the run."""
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Params of the run, also some that are known later than its beginning."""
+        params = [Param(key, str(value)) for key, value in values.items()]
+        self.client.log_batch(self.run_id, params=params)
+
+    def found(
+        self,
+        found: Found,
+        archive: pd.DataFrame,
+        graph_file: Path,
+        figures: Mapping[str, Any],
+        exchanges: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """What a search came to: trajectory, table, graph, final figures, and what its agent was
+        asked.
+        """
         now = int(time.time() * 1000)
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
-            for row in table.to_dict("records")
+            for row in found.trajectory.to_dict("records")
             for key in SERIES
             if not math.isnan(row[key])
         ]
         self.client.log_batch(self.run_id, metrics=metrics)
-
-    def params(self, values: Mapping[str, Any]) -> None:
-        """Params of the run that are known later than its beginning; those it has stay."""
-        params = [Param(key, str(value)) for key, value in values.items()]
-        self.client.log_batch(self.run_id, params=params)
+        log_rows(self.client, self.run_id, archive)
+        self.client.set_tag(self.run_id, "found_by", found.found_by)
+        log_metrics(self.client, self.run_id, figures)
+        self.client.log_artifact(self.run_id, str(graph_file))
+        if exchanges:
+            self.client.log_text(self.run_id, trace_page(exchanges), "agent_trace.md")
 
     def __enter__(self) -> SearchTracker:
         return self
@@ -260,9 +308,8 @@ class SearchTracker:
         trace: TracebackType | None,
     ) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
-        with contextlib.suppress(
-            *() if kind is None else (Exception,)
-        ):  # of two errors the search's own is told
+        # Of two errors the search's own is raised.
+        with contextlib.suppress(*() if kind is None else (Exception,)):
             self.wait()
         self._thread.shutdown()
         self.client.set_terminated(self.run_id, RunStatus.to_string(status))
@@ -284,9 +331,9 @@ def search_params(profile: Profile) -> dict[str, Any]:
     """The settings by which searches are compared, as params of the run: `budget.limit` and so
     on.
     """
-    told = {"engine.kind": profile.engine.kind, "objective.kind": profile.objective.kind}
+    kinds = {"engine.kind": profile.engine.kind, "objective.kind": profile.objective.kind}
     settings = profile.budget.model_dump(mode="json")
-    return told | {f"budget.{key}": value for key, value in settings.items()}
+    return kinds | {f"budget.{key}": value for key, value in settings.items()}
 
 
 def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
@@ -294,8 +341,116 @@ def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
     its agent was.
     """
     names = ("max_iterations", "patience", "candidates", "batch", *method.own_settings)
-    told = {f"search.{name}": getattr(profile.search, name) for name in names}
-    return told | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})
+    own = {f"search.{name}": getattr(profile.search, name) for name in names}
+    return own | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})
+
+
+def record_stage(
+    stage: Stage, name: str, table: pd.DataFrame, folder: Path, metrics: Mapping[str, float]
+) -> None:
+    """A run of a stage, with these metrics, the table that it wrote, and a step for each graph that
+    it measured; the run's id is kept among the bookkeeping of `folder`. Raises InputError when
+    MLflow can't be used.
+    """
+    uri = stage.params.tracking_uri
+    with explained(uri):
+        client = client_of(uri)
+        place = experiment_of(client, stage.experiment).experiment_id
+        tags = _run_tags(name.split("-")[0]) | {"stage": name}
+        run_id = client.create_run(place, int(stage.began * 1000), tags, name).info.run_id
+        params = [Param(key, str(value)) for key, value in stage.run_params.items()]
+        client.log_batch(run_id, params=params)
+        measured = "graph" in table
+        rows = as_archive(name, table) if measured else table
+        log_rows(client, run_id, rows)
+        if measured:
+            log_steps(client, run_id, rows.to_dict("records"))
+            best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
+            log_metrics(client, run_id, best)
+        log_metrics(client, run_id, metrics)
+        client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
+    write_text(_run_file(folder, name), json.dumps({"run_id": run_id}))
+
+
+def _run_file(folder: Path, name: str) -> Path:
+    return folder / FOLDER / f"{name}.run.json"
+
+
+def stage_run(folder: Path, name: str) -> str | None:
+    """The id of a stage's run, None where there is none here."""
+    try:
+        return str(json.loads(_run_file(folder, name).read_text(encoding="utf-8"))["run_id"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """A stage's graphs as an archive has them, numbered by their rows."""
+    status = np.where(table["n_scored"] > 0, "ok", "failed")
+    if "stopped" in table:
+        status = np.where(table["stopped"], "stopped", status)
+    split = "test" if name.startswith("evaluate") else "train"
+    return table.assign(candidate_id=range(len(table)), split=split, status=status)
+
+
+def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
+    """Metric -> step -> value, of rows of an archive."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        for key in STEPS:
+            value = float(row[key])
+            if not math.isnan(value):
+                found.setdefault(f"{row['split']}/{key}", {})[int(row["candidate_id"])] = value
+    return found
+
+
+def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any]]) -> None:
+    """Log rows of an archive as steps of a run's metrics."""
+    now = int(time.time() * 1000)
+    metrics = [
+        Metric(key, value, now, step)
+        for key, values in steps(rows).items()
+        for step, value in values.items()
+    ]
+    _log_all(client, run_id, metrics)
+
+
+def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
+    """Split and step of what an earlier start has logged already."""
+    return {
+        (split, metric.step)
+        for split in SPLITS
+        for metric in client.get_metric_history(run_id, f"{split}/{ALWAYS}")
+    }
+
+
+def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
+    """The table of what was evaluated, which MLflow shows as one."""
+    if TABLE not in {file.path for file in client.list_artifacts(run_id)}:  # else it would grow
+        client.log_table(run_id, table, TABLE)
+
+
+def logged_rows(client: MlflowClient, run_id: str, folder: Path) -> pd.DataFrame:
+    """The table of a run, downloaded into a folder."""
+    path = client.download_artifacts(run_id, TABLE, str(folder))
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    return pd.DataFrame(data["data"], columns=data["columns"])
+
+
+def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
+    """Log single values to a run, leaving out NaN. What MLflow allows in no name becomes `_`."""
+    now = int(time.time() * 1000)
+    metrics = [
+        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
+        for key, value in values.items()
+        if not math.isnan(value)
+    ]
+    _log_all(client, run_id, metrics)
+
+
+def _log_all(client: MlflowClient, run_id: str, metrics: Sequence[Metric]) -> None:
+    for start in range(0, len(metrics), MOST_AT_ONCE):
+        client.log_batch(run_id, metrics=metrics[start : start + MOST_AT_ONCE])
 
 
 def add_answer(
@@ -315,24 +470,10 @@ def add_answer(
         client = client_of(tracking_uri)
         if not _has_run(client, run_id):
             return
-        client.set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
+        client.set_tag(run_id, MLFLOW_RUN_NOTE, f"{sentence}\n\n```\n{graph}\n```\n")
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
             client.log_artifact(run_id, str(chart), "charts")
-
-
-def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
-    """Log single values to a run, leaving out NaN. What MLflow allows in no name becomes `_`."""
-    now = int(time.time() * 1000)
-    log_all(
-        client,
-        run_id,
-        (
-            Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
-            for key, value in values.items()
-            if not math.isnan(value)
-        ),
-    )
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
@@ -348,7 +489,12 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
                 " (`python -m ttsgraph_flows.search --help`), which makes it anew from the journal,"
                 " without calls"
             )
-        log_metrics(client, run_id, test_scores(table))
+        scores = {
+            f"test_{row['arm']}_{key}": float(row[key])
+            for row in table.to_dict("records")
+            for key in ("accuracy", "accuracy_low", "accuracy_high")
+        }
+        log_metrics(client, run_id, scores)
 
 
 def _has_run(client: MlflowClient, run_id: str) -> bool:
@@ -361,18 +507,10 @@ def _has_run(client: MlflowClient, run_id: str) -> bool:
     return True
 
 
-def test_scores(table: pd.DataFrame) -> dict[str, float]:
-    """The metrics that the evaluate stage's scores are: test_<arm>_accuracy with its interval."""
-    keys = ("accuracy", "accuracy_low", "accuracy_high")
-    return {
-        f"test_{row['arm']}_{key}": float(row[key])
-        for row in table.to_dict("records")
-        for key in keys
-    }
-
-
-def add_baseline(tracking_uri: str, run_id: str, graph_hash: str, told: Mapping[str, Any]) -> None:
-    """Record in a search's run the baseline that is put up instead of what it found."""
+def add_baseline(
+    tracking_uri: str, run_id: str, graph_hash: str, content: Mapping[str, Any]
+) -> None:
+    """Record in a search's run the baseline that is selected instead of what it found."""
     with explained(tracking_uri):
-        text = json.dumps(told, indent=1)
+        text = json.dumps(content, indent=1)
         client_of(tracking_uri).log_text(run_id, text, f"baselines/{graph_hash}.json")

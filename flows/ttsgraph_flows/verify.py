@@ -1,8 +1,9 @@
-"""What `make verify` runs: everything rebuilt from recorded calls, without any model, and compared
-with dvc.lock.
+"""What recorded calls are good for, without any model: `make verify` rebuilds everything from them
+and compares it with dvc.lock, `make publish` ships them with the repository, and `ttsgraph
+register` brings results that came from elsewhere into this folder's MLflow.
 
-It is done in a temporary copy, so nothing here is touched. Calls are those of dvc.lock, where they
-were pulled or made here; else those that are published with the repository (`make publish`).
+Calls are those of dvc.lock, where they were pulled or made here; else those that are published with
+the repository. Verifying is done in a temporary copy, so nothing here is touched.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ import io
 import json
 import platform
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, closing
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ttsgraph.base.ending import EXIT_INPUT, say
-from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
+from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
     ENGINE,
     REPLAY,
@@ -39,18 +40,22 @@ from ttsgraph.models.recording import (
     read_engine,
     write_calls,
 )
-from ttsgraph.runtime.clients import serving_facts
+from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
-from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
+from ttsgraph_flows.identity import identity
+
+if TYPE_CHECKING:  # MLflow is slow to import
+    from ttsgraph_flows.registry import Registry
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
 
 LOCK = "lock.yaml"
-"""Beside published calls of a profile that dvc.lock doesn't have: its tasks, methods and seed, and
+"""Next to published calls of a profile that dvc.lock doesn't have: its tasks, methods and seed, and
 the hashes of its results.
 """
 
@@ -66,10 +71,19 @@ MADE_HERE = (
     "params.yaml",
     "site",
 )
-Lock = Mapping[str, Any]
+ARTIFACTS = Path("mlruns")
+PLACES = {
+    "experiments": ("artifact_location",),
+    "runs": ("artifact_uri",),
+    "logged_models": ("artifact_location",),
+    "model_versions": ("source", "storage_location"),
+}
+"""Tables of MLflow's database, and their columns that hold places."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Which programs are judged by."""
+
+Lock = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,56 @@ class Comparison:
     same: int
     wrong: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return "; ".join([f"{counted(self.same, 'file')} as in dvc.lock", *self.wrong])
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A stage of a profile, for a task and a method where it has these."""
+
+    plan: StagePlan
+    profile: str
+    task: str | None
+    method: str | None
+
+    @property
+    def name(self) -> str:
+        """As DVC calls it."""
+        item = "-".join(filter(None, [self.task, self.method]))
+        return "@".join(filter(None, [self.plan.name, item]))
+
+    @property
+    def outputs(self) -> list[str]:
+        """The paths of what it writes."""
+        return self.plan.outputs(profile=self.profile, task=self.task, method=self.method)
+
+    def locked(self, lock: Lock) -> dict[str, str]:
+        """Path -> MD5 of what it wrote, and of its identity, in dvc.lock."""
+        entry = lock.get(self.name, {})
+        identities = [dep for dep in entry.get("deps", []) if dep["path"].startswith("identity/")]
+        return {item["path"]: item["md5"] for item in [*identities, *entry.get("outs", [])]}
+
+    def run(self) -> None:
+        """Do its work, without Prefect around it."""
+        flow_of(self.plan.name)(*filter(None, [self.task, self.method]))
+
+
+def runs_of(params: Params, *tasks: str) -> Iterator[StageRun]:
+    """The stages of these tasks in order, once for each task and method where that matters."""
+    for plan in STAGES:
+        for task in tasks if "task" in plan.per else (None,):
+            for method in params.methods if "method" in plan.per else (None,):
+                yield StageRun(plan, params.profile, task, method)
+
+
+def flow_of(stage: str) -> Callable[..., Any]:
+    """A stage's work, without Prefect around it."""
+    from prefect import Flow
+
+    members = vars(import_module(STAGE[stage].module)).values()
+    return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)
+
 
 def verify(
     profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
@@ -97,9 +161,7 @@ def verify(
     Returns what came of each task, and of the report where all tasks could be rebuilt. Raises
     InputError when there is nothing to verify.
     """
-    params = load_params()
-    if profile is not None:
-        params = params.model_copy(update={"profile": profile})
+    params = _params(profile)
     own = PUBLISHED / params.profile / LOCK
     if own.exists():
         lock_file = own
@@ -136,6 +198,52 @@ def verify(
             return _rebuilt(params, list(known), lock)
 
 
+def _params(profile: str | None) -> Params:
+    params = load_params()
+    return params.model_copy(update={"profile": profile or params.profile})
+
+
+def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
+    """Each task's stages in order, up to the first that can't be rebuilt; the report after all."""
+    identity()
+    found: dict[str, Comparison] = {}
+    for task in tasks:
+        found[task] = Comparison(0)
+        for run in runs_of(params, task):
+            if run.task is None:
+                continue
+            one = _compared(lock, run)
+            found[task] = Comparison(found[task].same + one.same, found[task].wrong + one.wrong)
+            if any("can't be rebuilt" in line for line in one.wrong):
+                break
+        say(f"{task}: {found[task]}")
+    if set(tasks) == set(params.tasks) and not any(each.wrong for each in found.values()):
+        report = StageRun(STAGE["report"], params.profile, None, None)
+        found["report"] = _compared(lock, report)
+        say(f"report: {found['report']}")
+    return found
+
+
+def _compared(lock: Lock, run: StageRun) -> Comparison:
+    """Run a stage, and compare what it wrote, and what says which settings and code it has, with
+    dvc.lock.
+    """
+    try:
+        run.run()
+    except (InputError, RunStopped) as error:
+        return Comparison(0, (f"{run.name} can't be rebuilt: {error}",))
+    wanted = run.locked(lock)
+    if not wanted:
+        return Comparison(0, (f"{run.name}: dvc.lock does not have it",))
+    found = {path: _md5(Path(path)) for path in wanted}
+    wrong = tuple(
+        f"{run.name}: {path} is {found[path]}, in dvc.lock it is {md5}"
+        for path, md5 in wanted.items()
+        if found[path] != md5
+    )
+    return Comparison(len(wanted) - len(wrong), wrong)
+
+
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
     """What DVC recorded of each stage; nothing where there is no such file."""
     if not path.exists():
@@ -145,8 +253,23 @@ def read_lock(path: Path = Path("dvc.lock")) -> Lock:
 
 def locked_files() -> dict[str, str]:
     """Path -> MD5 of the files that stages wrote, in dvc.lock."""
-    outs = (entry.get("outs", ()) for entry in read_lock().values())
-    return {item["path"]: item["md5"] for item in chain.from_iterable(outs)}
+    return {
+        item["path"]: item["md5"]
+        for entry in read_lock().values()
+        for item in entry.get("outs", ())
+    }
+
+
+def lock_entries(params: Params) -> dict[str, Any]:
+    """The hashes of what the stages wrote in this folder, as dvc.lock has them; what they depend on
+    is left out, so that other code which makes the same files agrees.
+    """
+    return {
+        run.name: {
+            "outs": [{"path": path, "md5": _md5(Path(path))} for path in sorted(run.outputs)]
+        }
+        for run in runs_of(params, *params.tasks)
+    }
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
@@ -158,6 +281,21 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
         return Recorded(locked, published=False)
     published = published_calls(params.profile, task)
     return None if published is None else Recorded(published, published=True)
+
+
+def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
+    """A task's calls as dvc.lock has them; None if some can't be had."""
+    store = Store()
+    found = {}
+    for run in runs_of(params, task):
+        locked = run.locked(lock)
+        for path in run.outputs:
+            if path.startswith("calls/"):
+                kept = store.find(path, locked.get(path, ""))
+                if kept.content is None:
+                    return None
+                found.update(read_calls(io.BytesIO(kept.content)))
+    return found
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
@@ -172,27 +310,56 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
     write_text(folder / STATE / ENGINE, json.dumps(engine or serving_facts(load_profile(profile))))
 
 
-def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """A task's calls as dvc.lock has them; None if some can't be had."""
-    store = Store()
-    found = {}
-    for plan in STAGES:
-        for path in (path for path in plan.writes if path.startswith("calls/")):
-            for method in params.methods if "method" in plan.per else (None,):
-                where = path.format(profile=params.profile, task=task, method=method)
-                kept = store.find(where, _locked(lock, plan, task, method).get(where, ""))
-                if kept.content is None:
-                    return None
-                found.update(read_calls(io.BytesIO(kept.content)))
-    return found
+def copy_into(folder: Path, params: Params) -> None:
+    """What stages read, with an MLflow of its own; large things as links."""
+    for path in Path().iterdir():
+        if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
+            continue
+        if path.name in ("inputs", "profiles"):
+            shutil.copytree(path, folder / path.name)
+        else:
+            (folder / path.name).symlink_to(path.resolve())
+    own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
+    )
+    load_profile(params.profile)
+
+
+def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
+    """Run all stages of the tasks of `params` in a folder of their own, on this project's models
+    and the calls kept in `state`, or on what was put there to be replayed. Raises what stages
+    raise.
+    """
+    if state is not None:
+        (folder / STATE).symlink_to(state.resolve())
+        serving = Path(SERVE_PYTHON).parents[1]
+        (folder / serving).symlink_to(serving.resolve())
+    with chdir(folder):
+        identity()
+        for task in params.tasks:
+            for run in runs_of(params, task):
+                if run.task is not None:
+                    run.run()
+
+
+def _md5(path: Path) -> str:
+    """The hash by which DVC knows a file or a folder; nothing where there is none."""
+    if path.is_file():
+        return md5(path)
+    if not path.is_dir():
+        return "missing"
+    names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+    listed = [{"md5": md5(path / name), "relpath": name} for name in names]
+    digest = hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False)
+    return f"{digest.hexdigest()}.dir"
 
 
 def publish(task: str, profile: str | None = None) -> Path:
     """Write a task's calls, as dvc.lock has them, to be shipped with the repository. Raises
     InputError when they can't be had.
     """
-    params = load_params()
-    params = params.model_copy(update={"profile": profile or params.profile})
+    params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"
     calls = _locked_calls(params, task, read_lock())
     if calls is None:
@@ -229,154 +396,83 @@ def digest_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.md5")
 
 
-def copy_into(folder: Path, params: Params) -> None:
-    """What stages read, with an MLflow of its own; large things as links."""
-    for path in Path().iterdir():
-        if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
-            continue
-        if path.name in ("inputs", "profiles"):
-            shutil.copytree(path, folder / path.name)
-        else:
-            (folder / path.name).symlink_to(path.resolve())
-    own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-    (folder / "params.yaml").write_text(
-        yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
-    )
-    load_profile(params.profile)
+def register(tasks: Sequence[str] = ()) -> list[str]:
+    """Make the champions of tasks (all of params.yaml) usable here, where they came from elsewhere
+    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't.
 
-
-def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
-    """Run all stages of the tasks of `params` in a folder of their own, on this project's models
-    and the calls kept in `state`, or on what was put there to be replayed. Raises what stages
-    raise.
+    MLflow keeps absolute places. Where its files came along, their places are corrected; where they
+    did not, searches and tests are done again from the recorded calls, which gives the same files.
     """
-    if state is not None:
-        (folder / STATE).symlink_to(state.resolve())
-        serving = Path(SERVE_PYTHON).parents[1]
-        (folder / serving).symlink_to(serving.resolve())
-    from ttsgraph_flows.identity import identity
+    from ttsgraph_flows.registry import Registry
 
-    with chdir(folder):
-        identity()
-        for task in params.tasks:
-            for _, _, run in runs_of(params, task):
-                run()
-
-
-def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
-    from ttsgraph_flows.identity import identity
-
-    identity()
-    found = {}
-    for task in tasks:
-        found[task] = _task(params, task, lock)
-        say(f"{task}: {_told(found[task])}")
-    if set(tasks) == set(params.tasks) and not any(verdict.wrong for verdict in found.values()):
-        found["report"] = _compared(lock, STAGE["report"], None, None, flow_of("report"))
-        say(f"report: {_told(found['report'])}")
-    return found
-
-
-def _task(params: Params, task: str, lock: Lock) -> Comparison:
-    """A task's stages in order, up to the first that can't be rebuilt."""
-    same = 0
-    wrong: list[str] = []
-    for plan, method, run in runs_of(params, task):
-        verdict = _compared(lock, plan, task, method, run)
-        same += verdict.same
-        wrong += verdict.wrong
-        if any("can't be rebuilt" in line for line in verdict.wrong):
-            break
-    return Comparison(same, tuple(wrong))
+    params = load_params()
+    profile = load_profile(params.profile)
+    relocate(params.tracking_uri)
+    registry = Registry(params.tracking_uri)
+    lines = []
+    for task in tasks or params.tasks:
+        if not _usable(registry, task):
+            recorded = recorded_calls(params, task, read_lock())
+            if recorded is None:
+                raise InputError(
+                    f"{task}: expected its recorded calls, found none; `dvc pull` gets them, `make"
+                    " repro` makes them"
+                )
+            remember(profile, recorded.calls)
+            for method in params.methods:
+                flow_of("search")(task, method)
+                flow_of("evaluate")(task, method)
+        champion = registry.champion(task)
+        lines.append(
+            f"{task}: no version is the champion"
+            if champion is None
+            else f"{champion.label} is the champion of {task}"
+        )
+    return lines
 
 
-def _compared(
-    lock: Lock, plan: StagePlan, task: str | None, method: str | None, run: Callable[[], Any]
-) -> Comparison:
-    """Run a stage, and compare what it wrote, and what says which settings and code it has, with
-    dvc.lock.
-    """
-    name = _name(plan, task, method)
+def _usable(registry: Registry, task: str) -> bool:
+    """Whether the task's champion can be read here."""
     try:
-        run()
-    except (InputError, RunStopped) as error:
-        return Comparison(0, (f"{name} can't be rebuilt: {error}",))
-    wanted = _locked(lock, plan, task, method)
-    if not wanted:
-        return Comparison(0, (f"{name}: dvc.lock does not have it",))
-    found = {path: _md5(Path(path)) for path in wanted}
-    wrong = tuple(
-        f"{name}: {path} is {found[path]}, in dvc.lock it is {md5}"
-        for path, md5 in wanted.items()
-        if found[path] != md5
-    )
-    return Comparison(len(wanted) - len(wrong), wrong)
+        registry.deployed(registry.find(task))
+    except (DeploymentError, DataError):
+        return False
+    return True
 
 
-def lock_entries(params: Params) -> dict[str, Any]:
-    """The hashes of what the stages wrote in this folder, as dvc.lock has them; what they depend on
-    is left out, so that other code which makes the same files agrees.
+def remember(profile: Profile, calls: Calls) -> None:
+    """Put recorded answers into the call cache, so that no model is asked for them; a simulated
+    pool needs none.
     """
-    found = {}
-    for plan in STAGES:
-        for task in params.tasks if "task" in plan.per else (None,):
-            for method in params.methods if "method" in plan.per else (None,):
-                paths = plan.outputs(profile=params.profile, task=task, method=method)
-                outs = [{"path": path, "md5": _md5(Path(path))} for path in sorted(paths)]
-                found[_name(plan, task, method)] = {"outs": outs}
-    return found
+    if profile.engine.kind == "simulated":
+        return
+    with closing(open_cache(profile)) as cache:
+        for key, call in calls.items():
+            if isinstance(call.outcome, Completion):
+                cache.put(key, call.outcome, call.model)
 
 
-def _locked(lock: Lock, plan: StagePlan, task: str | None, method: str | None) -> dict[str, str]:
-    """Path -> MD5 of what a stage wrote, and of its identity, in dvc.lock."""
-    entry = lock.get(_name(plan, task, method), {})
-    identities = [dep for dep in entry.get("deps", []) if dep["path"].startswith("identity/")]
-    return {item["path"]: item["md5"] for item in [*identities, *entry.get("outs", [])]}
+def relocate(tracking_uri: str) -> None:
+    """Correct the places of MLflow's files if they came along to this folder from another: of a
+    database in a file, with its files in mlruns/ here.
+    """
+    from ttsgraph_flows.tracking import database_file
 
-
-def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
-    return "@".join(filter(None, [plan.name, "-".join(filter(None, [task, method]))]))
-
-
-def runs_of(params: Params, task: str) -> Iterator[tuple[StagePlan, str | None, Callable[[], Any]]]:
-    """A task's stages in order, once for each method where it matters: plan, method and work."""
-    for plan in STAGES:
-        if "task" not in plan.per:
-            continue
-        for method in params.methods if "method" in plan.per else (None,):
-            arguments = (task,) if method is None else (task, method)
-            yield plan, method, partial(flow_of(plan.name), *arguments)
-
-
-def flow_of(stage: str) -> Callable[..., Any]:
-    """A stage's work, without Prefect around it."""
-    from prefect import Flow
-
-    members = vars(import_module(STAGE[stage].module)).values()
-    return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)
-
-
-def _md5(path: Path) -> str:
-    """The hash by which DVC knows a file or a folder; nothing where there is none."""
-    if path.is_file():
-        return md5(path)
-    if not path.is_dir():
-        return "missing"
-    files = sorted(_files(path))
-    listed = [{"md5": _md5(path / relative), "relpath": relative} for relative in files]
-    return (
-        hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
-        + ".dir"
-    )
-
-
-def _files(folder: Path) -> Iterator[str]:
-    return (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def _told(verdict: Comparison) -> str:
-    shown = f"{counted(verdict.same, 'file')} as in dvc.lock"
-    return "; ".join([shown, *verdict.wrong])
+    database = database_file(tracking_uri)
+    if database is None or not database.exists() or not ARTIFACTS.is_dir():
+        return
+    here = str(ARTIFACTS.resolve())
+    with closing(sqlite3.connect(database)) as store, store:
+        rows = store.execute("select artifact_location from experiments").fetchall()
+        places = [Path(location.removeprefix("file://")) for (location,) in rows if location]
+        known = {str(place.parent) for place in places if (ARTIFACTS / place.name).is_dir()}
+        for before in known - {here}:
+            for table, columns in PLACES.items():
+                for column in columns:
+                    store.execute(
+                        f"update {table} set {column} = replace({column}, ?, ?)",
+                        (f"{before}/", f"{here}/"),
+                    )
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:
@@ -384,7 +480,7 @@ def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool
     if publishing:
         for each in task or load_params().tasks:
             publish(each, profile)
-    elif any(verdict.wrong for verdict in verify(profile, task).values()):
+    elif any(found.wrong for found in verify(profile, task).values()):
         sys.exit(EXIT_INPUT)
 
 

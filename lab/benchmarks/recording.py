@@ -21,7 +21,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.board import BOARD, Board, Posting, picture
+from ttsgraph_flows.live import BOARD, Board, Posting, picture
 
 WIDTH = 118
 SECONDS = 60.0

@@ -13,8 +13,7 @@ from ttsgraph.evaluation.archive import Record, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Usage
-from ttsgraph_flows.evaluated import log_steps
-from ttsgraph_flows.tracking import SearchTracker
+from ttsgraph_flows.tracking import SearchTracker, log_steps
 
 BATCHES = 25
 BATCH = 8
@@ -55,7 +54,7 @@ def compare(
             started = clock()
             for at in range(0, len(records), BATCH):
                 rows = [asdict(record) for record in records[at : at + BATCH]]
-                write(tracker.client, earlier, rows, at)
+                write(tracker.client, earlier, rows)
             batched = clock() - started
             started = path_clock()
             for record in records:

@@ -458,7 +458,7 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
 
     Example: ttsgraph promote math@challenger
     """
-    from ttsgraph_flows.champion import refresh
+    from ttsgraph_flows.answers import refresh
     from ttsgraph_flows.lineage import require_intact
     from ttsgraph_flows.registry import Registry
 
@@ -476,7 +476,7 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
 
     Example: ttsgraph rollback math
     """
-    from ttsgraph_flows.champion import refresh
+    from ttsgraph_flows.answers import refresh
     from ttsgraph_flows.registry import Registry
 
     left, now = Registry(_params().tracking_uri).rollback(task)

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
-from ttsgraph_flows.board import BOARD, Board, Posting, picture, posted, run
-from ttsgraph_flows.live import live
+from ttsgraph_flows.live import BOARD, Board, Posting, live, picture, posted
+from ttsgraph_flows.repro import run_dvc
 
 POSTING = Posting(
     "search math random",
@@ -88,7 +88,7 @@ sys.exit(3)
 
 
 def rebuild(folder: Path, console: Console | None) -> int:
-    return run([sys.executable, "-c", STAGES], os.environ, folder, console)
+    return run_dvc([sys.executable, "-c", STAGES], os.environ, folder, console)
 
 
 @pytest.fixture

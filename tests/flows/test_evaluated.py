@@ -14,9 +14,8 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Usage
 from ttsgraph_flows import tracking
-from ttsgraph_flows.evaluated import known_steps, log_rows, log_steps
-from ttsgraph_flows.recorded import check_candidates
-from ttsgraph_flows.tracking import SearchTracker
+from ttsgraph_flows.lineage import check_candidates
+from ttsgraph_flows.tracking import SearchTracker, known_steps, log_rows, log_steps
 
 GRAPH = parallel(["a"] * 3, "a")
 
@@ -67,7 +66,7 @@ def test_who_adds_a_candidate_never_waits_and_those_that_wait_are_one_batch(uri,
     go_on = threading.Event()
     batches = []
 
-    def write(client, run_id, rows, at_ms):
+    def write(client, run_id, rows):
         go_on.wait(30)
         batches.append([row["candidate_id"] for row in rows])
 
@@ -123,7 +122,7 @@ def test_a_search_that_fails_leaves_its_candidates_and_its_own_error(uri, client
 def test_a_run_is_compared_with_the_rows_that_it_is_of(client):
     table = pd.DataFrame([record(k) for k in range(20)])
     run_id = client.create_run("0").info.run_id
-    log_steps(client, run_id, table.to_dict("records"), 0)
+    log_steps(client, run_id, table.to_dict("records"))
     log_rows(client, run_id, table)
     log_rows(client, run_id, table)  # as a search does that is started again after its end
     check_candidates(client, run_id, table)

@@ -17,7 +17,7 @@ from ttsgraph.base.files import md5
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.records import Searched, write_record
 from ttsgraph.stages.schemas import Candidates, check
-from ttsgraph_flows.recorded import check_candidates
+from ttsgraph_flows.lineage import check_candidates
 
 pytestmark = pytest.mark.slow
 

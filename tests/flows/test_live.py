@@ -15,8 +15,7 @@ from lab import python_path
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph_flows.board import picture
-from ttsgraph_flows.live import View
+from ttsgraph_flows.live import View, picture
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -24,7 +23,6 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A stage without a model: what it publishes is what the environment and the driver do.
 STAGE = """
 import sys, time
-from ttsgraph_flows.board import picture
 from ttsgraph_flows.live import live
 from ttsgraph.base.ending import say
 from ttsgraph.models.client import Usage

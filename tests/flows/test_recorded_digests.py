@@ -11,7 +11,7 @@ import pytest
 from ttsgraph.base.files import md5
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Call, write_calls
-from ttsgraph_flows import register, repro, verify
+from ttsgraph_flows import repro, verify
 
 KEY = "ab" * 32
 
@@ -37,7 +37,7 @@ def test_published_calls_are_those_of_their_digest(tmp_path, monkeypatch, capsys
 def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, capsys, is_locked):
     monkeypatch.chdir(tmp_path)
     remembered = {}
-    monkeypatch.setattr(register, "remember", lambda profile, found: remembered.update(found))
+    monkeypatch.setattr(verify, "remember", lambda profile, found: remembered.update(found))
     path = tmp_path / "calls" / "laptop" / "math" / "profile.parquet"
     write_calls(calls("4"), path)
     outs = f"    outs:\n    - path: calls/laptop/math/profile.parquet\n      md5: {md5(path)}\n"

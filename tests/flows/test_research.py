@@ -102,5 +102,5 @@ def test_other_changes_call_for_a_search_from_the_start(project):
     with chdir(project.folder):
         stage = research.load_stage("math")
         registry = research.Registry(project.uri)
-        plan = research.make_plan(stage, research._last(registry, registry.find("math@champion")))
+        plan, _ = research.planned(stage, registry, registry.find("math@champion"))
     assert (plan.kind, plan.reason) == ("cold", "settings beside the pool changed")

@@ -21,13 +21,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project.settings["limits"] = {"dollars": 1000}
     project.save()
     with chdir(project.folder):
-        seeds("math", 2, 3, without=True)
+        seeds("math", 2, 3)
     return project.folder
 
 
 def test_every_arm_is_told_over_both_seeds(made: Path):
     table = pd.read_csv(made / "reports/seeds/simulated-small-math.csv").set_index("arm")
-    assert {"found", "put up", "single", "found without response model"} <= set(table.index)
+    assert {"found", "put up", "single"} <= set(table.index)
     assert {f"one call of {name}" for name in ("llama-3.2-1b", "gemma-3-1b")} <= set(table.index)
     assert (table["seeds"] == 2).all()
     assert (table["questions"] == 400).all()
@@ -38,20 +38,13 @@ def test_every_arm_is_told_over_both_seeds(made: Path):
 def test_shares_are_those_of_the_seeds_own_tests(made: Path):
     table = pd.read_csv(made / "reports/seeds/simulated-small-math.csv").set_index("arm")
     kept = made / KEPT / "simulated-small" / "math"
-    for arm, folders in {
-        "found": ("3", "4"),
-        "found without response model": (
-            "3-found-without-response-model",
-            "4-found-without-response-model",
-        ),
-    }.items():
-        shares = [
-            pd.read_parquet(kept / name / f"results/simulated-small/math/{METHOD}/test.parquet")
-            .set_index("arm")
-            .loc["found", "accuracy"]
-            for name in folders
-        ]
-        assert table.loc[arm, "accuracy"] == pytest.approx(sum(shares) / 2)
+    shares = [
+        pd.read_parquet(kept / name / f"results/simulated-small/math/{METHOD}/test.parquet")
+        .set_index("arm")
+        .loc["found", "accuracy"]
+        for name in ("3", "4")
+    ]
+    assert table.loc["found", "accuracy"] == pytest.approx(sum(shares) / 2)
 
 
 def tokens_spent(folder: Path) -> list[int]:
@@ -64,7 +57,7 @@ def test_what_is_started_again_comes_to_the_same_and_is_held_to_the_same_limits(
     spent = tokens_spent(kept)
     assert spent
     with chdir(made):
-        seeds("math", 2, 3, without=True)
+        seeds("math", 2, 3)
     assert (made / "reports/seeds/simulated-small-math.md").read_text() == page
     # Calls of a simulated model are not kept, so they are made, and counted, again.
     assert tokens_spent(kept) == [2 * tokens for tokens in spent]

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ttsgraph.graphs.topologies import parallel
-from ttsgraph_flows.provenance_tags import graph_note
-from ttsgraph_flows.recorded import why_models
-
-
-def test_a_note_draws_the_graph_level_by_level() -> None:
-    note = graph_note("Found graph", parallel(["small"] * 2, "large", "fuser"))
-    assert note.splitlines()[2:] == [
-        "```",
-        "[0] assistant small",
-        "[1] assistant small",
-        "   [2] fuser large  <- 0, 1  = answer",
-        "```",
-    ]
+from ttsgraph_flows.lineage import why_models
 
 
 def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:

@@ -35,8 +35,8 @@ from tests.base.test_journal import MADE_NOW
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.journal import read_journal
-from ttsgraph_flows.evaluated import known_steps
 from ttsgraph_flows.repro import prefect_server
+from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.repro")

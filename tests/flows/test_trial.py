@@ -23,6 +23,7 @@ from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 
+UNTESTED = Figures()
 BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
 
 
@@ -33,7 +34,7 @@ def uri(tmp_path_factory):
         yield f"sqlite:///{folder}/mlflow.db"
 
 
-def registered(registry, number, promote="better"):
+def registered(registry, number, promote="better", tested=UNTESTED):
     """A version with hardly any past: enough to be served and judged."""
     client = MlflowClient(registry.uri)
     run = client.create_run(client.create_experiment(f"trial-{promote}-{number}"))
@@ -42,7 +43,8 @@ def registered(registry, number, promote="better"):
         update={"deploy": profile.deploy.model_copy(update={"promote": promote})}
     )
     graph = graph_of("fuser", *["small"] * number)
-    deployed = Deployed(f"math{promote}", graph, profile_for(profile, f"math{promote}"))
+    task = f"math{promote}"
+    deployed = Deployed(task, graph, profile_for(profile, task), tested=tested)
     record = Provenance(
         task=deployed.task,
         profile="none",
@@ -74,12 +76,10 @@ def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
     registry = Registry(uri)
     first = registered(registry, 1)
     registry.promote(first)
-    second = registered(registry, 2)
-    registry.note_figures(second, Figures(0.5, 0.001, 0.75))
+    second = registered(registry, 2, tested=Figures(0.5, 0.001, 0.75))
     loader = RegistryLoader(uri)
     assert isinstance(loader, Notices)
     assert loader.resolve("mathbetter@challenger").tested == Figures(0.5, 0.001, 0.75)
-    assert loader.resolve("mathbetter@champion").tested == Figures(accuracy=0.5)
     loader.settled("mathbetter", second.number, BETTER)
     champion = registry.champion("mathbetter")
     assert champion.number == second.number

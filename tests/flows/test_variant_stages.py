@@ -66,10 +66,8 @@ def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champi
         project.settings["pool"] = pool
         with chdir(project.folder):
             registry = research.Registry(project.uri)
-            return research.make_plan(
-                research.load_stage("math"),
-                research._last(registry, registry.find("math@champion")),
-            )
+            champion = registry.find("math@champion")
+            return research.planned(research.load_stage("math"), registry, champion)[0]
 
     assert plan().kind == "nothing"
     joined = plan(cold={"temperature": 0.1})

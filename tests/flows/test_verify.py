@@ -23,9 +23,8 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.register import register
 from ttsgraph_flows.registry import Registry
-from ttsgraph_flows.verify import PUBLISHED, digest_of, publish, verify
+from ttsgraph_flows.verify import PUBLISHED, digest_of, publish, register, verify
 
 
 def request(text: str, replica: int = 0) -> Request:

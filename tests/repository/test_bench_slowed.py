@@ -51,10 +51,9 @@ from ttsgraph.models.client import Client, Completion, Sampling, Usage
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph_flows.evaluated import log_steps
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.stage import load_stage
-from ttsgraph_flows.tracking import SearchTracker
+from ttsgraph_flows.tracking import SearchTracker, log_steps
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lab.benchmarks.recording import MOST_FRAMES, PICTURE, SECONDS, chosen, movie, watched
 from tests.support.project import ROOT
-from ttsgraph_flows.board import BOARD, picture
+from ttsgraph_flows.live import BOARD, picture
 
 STAGE = f"""
 import json, os, pathlib, sys, time

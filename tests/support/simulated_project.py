@@ -28,8 +28,8 @@ from ttsgraph_flows import (
     sample,
     search,
 )
-from ttsgraph_flows.register import relocate
 from ttsgraph_flows.registry import Registry
+from ttsgraph_flows.verify import relocate
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 

@@ -58,7 +58,7 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
     """The answer for a task: that of the method whose version a registry keeps as champion.
 
     It follows from the tables alone, as of a registry that was empty before: versions that one
-    holds from elsewhere are shown next to it (ttsgraph_flows/champion.py). `confidence` is
+    holds from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
     deploy.confidence.
     """
     return answer_by(task, kept(task.methods, confidence), pool)
