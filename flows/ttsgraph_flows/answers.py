@@ -52,9 +52,7 @@ def lines_beside(profile: str) -> dict[str, str]:
 
 
 def write_serving(profile: str, tracking_uri: str) -> None:
-    """Write the script that a profile's page reads. Raises InputError when the registry can't be
-    used.
-    """
+    """Write the script that a profile's page reads. Raises InputError."""
     from ttsgraph_flows.registry import Registry
 
     registry = Registry(tracking_uri)
@@ -66,9 +64,7 @@ def write_serving(profile: str, tracking_uri: str) -> None:
 
 
 def refresh() -> None:
-    """Write the script of each page here anew, after the champion changed. What can't be said is no
-    reason to fail: that page goes on saying what it said.
-    """
+    """Write each page's script anew after the champion changed; one that fails stays."""
     uri = load_params().tracking_uri
     for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):
         with contextlib.suppress(TTSGraphError, ValueError, LookupError):

@@ -63,9 +63,7 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """What a test selects: the found graph or a baseline, with its test result, figures and the
-    choice; and the graph that was found.
-    """
+    """What a test selects, a found graph or a baseline, and why; and the found graph."""
 
     case: Case
     test: TestResult
@@ -241,9 +239,7 @@ def read_run_id(folder: Path, made_by: str) -> str:
 
 
 def code_state() -> Code:
-    """The commit of the working directory, if it is one of a repository that has its
-    params.yaml.
-    """
+    """The commit here, if it is one of a repository that has the params.yaml."""
     if not git("ls-files", "params.yaml"):
         return Code(commit=None, changed=False)
     changed = bool(git("status", "--porcelain", "--", *CODE))

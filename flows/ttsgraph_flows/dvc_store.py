@@ -16,9 +16,7 @@ from dvc.repo import Repo
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The content, None when nothing has it or what has it is damaged; where it is, or what is
-    wrong.
-    """
+    """A content, None when nothing intact has it; where it is, or what is wrong."""
 
     content: bytes | None
     where: str
@@ -32,9 +30,7 @@ class Store:
         self.folder = folder
 
     def find(self, path: str, md5: str) -> Kept:
-        """The content that had this MD5 at this path. Not intact: damaged, lost, changed, or not
-        kept.
-        """
+        """The content that had this MD5 at this path; not intact where it may be lost."""
         content, here = self._here(path)
         if here not in (None, md5) and self._recorded(path) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"

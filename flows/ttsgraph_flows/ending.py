@@ -15,9 +15,7 @@ EXIT_CODES = (
 )
 
 
-PROFILE: Mapping[str, Any] = {
-    "help": "a profile of profiles/ (default: the one in params.yaml)",
-}
+PROFILE: Mapping[str, Any] = {"help": "a profile of profiles/ (default: the one in params.yaml)"}
 """The option that most commands have."""
 
 

@@ -26,13 +26,7 @@ from ttsgraph.stages.records import (
     write_record,
 )
 from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
-from ttsgraph.stages.trials import (
-    Case,
-    answers_table,
-    cases_feedback,
-    cases_table,
-    test_cases,
-)
+from ttsgraph.stages.trials import Case, answers_table, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -82,9 +76,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
 def _tested(
     stage: Stage, method: str, cases: list[Case], count: int, publish: Publish
 ) -> tuple[list[Feedback], pd.DataFrame]:
-    """All cases on the test questions, and the first, the found graph, without each of its nodes
-    on `count` of them.
-    """
+    """All cases on the test questions; the first without each of its nodes on `count`."""
     cost = stage.profile.cost_model(stage.task)
 
     async def work(

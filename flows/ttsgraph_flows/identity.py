@@ -21,9 +21,7 @@ from ttsgraph_flows.ending import PROFILE, command
 
 
 def identity(profile: str | None = None) -> list[Path]:
-    """Write what the stages of params.yaml depend on into identity/<profile>/; returns the
-    files.
-    """
+    """Write what stages depend on into identity/<profile>/; returns the files."""
     params = load_params()
     name = params.profile if profile is None else profile
     code = Code(*own_code().roots, memory=MEMORY)
@@ -53,9 +51,7 @@ def identities(params: Params, profile: Profile, code: Code) -> dict[Path, str]:
 
 
 def _number_format(profile: Profile) -> str:
-    """That of the servers that answer, as another one rounds otherwise and so may answer
-    otherwise.
-    """
+    """Of the servers that answer: another one rounds, and so may answer, otherwise."""
     if profile.engine.device == "gpu":
         return "of the weights"
     replayed = replayed_facts()

@@ -48,14 +48,8 @@ def init_family(task: str, profile: str | None = None) -> None:
         agent = make_agent(stage.profile.agent, rng, speak)
         # No race: the agent tells from each model's own scores what the whole budget spent on it
         # promises.
-        table = await evaluate_trials(
-            cases,
-            environment,
-            brief,
-            questions["train"][: settings.questions],
-            RacingSettings(),
-            publish,
-        )
+        train = questions["train"][: settings.questions]
+        table = await evaluate_trials(cases, environment, brief, train, RacingSettings(), publish)
         preference = await asyncio.to_thread(
             agent.select_family_size, brief, trials_of(table, brief.objective)
         )

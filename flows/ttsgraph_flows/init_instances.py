@@ -55,14 +55,10 @@ def init_instances(task: str, profile: str | None = None) -> None:
             agent.select_instances, brief, preference, settings.candidates
         )
         cases = trial_cases(multisets, brief, settings.topologies, rng)
-        with live(
-            run_state(
-                f"init_instances {task}", len(cases) * settings.questions, at_most=racing.enabled
-            )
-        ) as publish:
-            table = await evaluate_trials(
-                cases, environment, brief, questions["train"][: settings.questions], racing, publish
-            )
+        asked = questions["train"][: settings.questions]
+        state = run_state(f"init_instances {task}", len(cases) * len(asked), at_most=racing.enabled)
+        with live(state) as publish:
+            table = await evaluate_trials(cases, environment, brief, asked, racing, publish)
         return table, agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run, account="init_instances")

@@ -56,9 +56,7 @@ from ttsgraph_flows.tracking import as_archive, client_of, git, logged_rows, ste
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain: what it is, which one, whether it holds, and what was seen. `unknown`:
-    there is nothing to verify.
-    """
+    """One link of the chain; `unknown` where there is nothing to verify it by."""
 
     name: str
     subject: str
@@ -330,9 +328,7 @@ class _Walk:
         return [entry for entry in entries if entry["type"] == kind]
 
     def _candidates(self) -> str:
-        """Every row of the archive is in the journal and in the run, with the same graph and score,
-        and the other way round.
-        """
+        """Archive, journal and run have the same candidates, graphs and scores."""
         record = self.record
         table = check(self._table("archive.parquet"), Candidates, "archive.parquet")
         rows = table.to_dict("records")
@@ -360,9 +356,7 @@ class _Walk:
         return "archive, journal and run agree, and the found graph is among the validated ones"
 
     def _stage_run(self, stage: str, run_id: str) -> str:
-        """Every graph that a stage measured is a step of its run, with the same score, and nothing
-        else is.
-        """
+        """The run of a stage has the graphs that it measured, and no others."""
         table = self._table(f"{stage}.parquet")
         check_candidates(self.client, run_id, as_archive(stage, table))
         return f"{counted(len(table), 'graph')} measured, as in {stage}.parquet"
@@ -524,9 +518,7 @@ def check_candidates(client: MlflowClient, run_id: str, table: pd.DataFrame) -> 
 def why_models(
     start: Mapping[str, int], preference: Mapping[str, Any], trials: pd.DataFrame
 ) -> str:
-    """Why a search began with its models: what the first init stage said, and the best that the
-    second one measured.
-    """
+    """Why a search began with its models: what both init stages said."""
     mean = trials.groupby("counts")["accuracy"].mean().dropna()
     ranked = mean.sort_values(ascending=False, kind="stable").head(3)
     best = "; ".join(f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in ranked.items())

@@ -80,9 +80,7 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
 
 
 def wants_display() -> bool:
-    """Whether stderr is a terminal that can move its cursor and may be sent more than plain
-    text.
-    """
+    """Whether stderr is a terminal that may be sent more than plain text."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
     return sys.stderr.isatty() and not plain
 
@@ -152,9 +150,7 @@ def picture(found: list[Posting]) -> Group:
 
 
 class View:
-    """The state to show, kept up to date by events, and how long the stage has taken by `clock`
-    (seconds).
-    """
+    """The state to show, as events change it; `clock` in seconds."""
 
     def __init__(
         self,
@@ -197,9 +193,7 @@ class View:
 
 
 def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """The best so far, calls a second, reuse, and what was spent of what may be; only what is
-    known.
-    """
+    """The best so far, calls a second, reuse and spending, as far as known."""
     parts = []
     if best := state.best:
         parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")

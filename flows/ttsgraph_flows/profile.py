@@ -12,9 +12,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="profile")
 def profile_models(task: str, profile: str | None = None) -> None:
-    """Run every model alone on the training questions into
-    results/<profile>/<task>/profile.parquet.
-    """
+    """Run every model alone into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
     given = stage.given
     train = stage.questions()["train"]

@@ -99,9 +99,7 @@ class Version:
 
 
 class Registry:
-    """Versions and aliases at one MLflow. Raises InputError, in one line that names the tracking
-    URI, when MLflow does.
-    """
+    """Versions and aliases at one MLflow. Raises InputError when MLflow fails."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
@@ -109,9 +107,7 @@ class Registry:
             self._client = client_of(tracking_uri)
 
     def find(self, reference: str) -> Version:
-        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there
-        is no such version.
-        """
+        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError."""
         task, alias, number = _parts(reference)
         try:
             if number:
@@ -162,16 +158,12 @@ class Registry:
         return text
 
     def provenance(self, version: Version) -> Provenance:
-        """Where a version comes from. Raises DataError when the record is not the one that was
-        registered.
-        """
+        """Where a version comes from. Raises DataError when its record was changed."""
         text = self.registered(version, LINEAGE, "lineage_sha256")
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
     def files_sha256(self, version: Version) -> str:
-        """A hash over all that was logged with a version: its files and the code that MLflow runs
-        to load it. Raises DataError.
-        """
+        """A hash over all files of a version and the code that loads it. Raises DataError."""
         with self._download(version) as folder:
             return _digest(folder)
 
@@ -194,9 +186,7 @@ class Registry:
         return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=there))
 
     def deployed(self, version: Version) -> Deployed:
-        """All that answering takes. Raises InputError when the bundle is not the one that was
-        registered.
-        """
+        """All that answering takes. Raises InputError when the bundle was changed."""
         where = f"version {version.label}: "
         text = self.registered(version, BUNDLE, "bundle_sha256")
         read = Deployed.from_dict(json.loads(text), where + BUNDLE, version.number)
@@ -215,9 +205,7 @@ class Registry:
         self._tag(version, MANIFEST, json.dumps(sealed, sort_keys=True))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
-        """Add a version as challenger, or find it: what is registered already, from the same
-        search, is not added again.
-        """
+        """Add a version as challenger; one with the same content is only found."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             files = {"bundle": deployed.write(folder), "lineage": folder / LINEAGE}
@@ -380,9 +368,7 @@ class Registry:
             return self.champion(task)
 
     def searched_without(self, version: Version) -> None:
-        """Note that a search was made since a version came to stand in for a champion that can't be
-        served.
-        """
+        """Note that a search was made since a version came to stand in for another."""
         self._untag(version, STANDS_IN)
 
     def _require_servable(self, version: Version) -> None:
@@ -433,9 +419,7 @@ class Registry:
 def dependents(
     tracking_uri: str, dataset: str | None = None, model: str | None = None
 ) -> list[Version]:
-    """The versions that were made with a dataset (its MD5) or a model (`name`, or `name@revision`),
-    oldest first.
-    """
+    """Versions made with a dataset (MD5) or a model (`name`, `name@revision`), oldest first."""
     name, _, revision = (model or "").partition("@")
     found = []
     for version in Registry(tracking_uri).versions():
@@ -463,9 +447,7 @@ class RegistryLoader:
         return RegistryLoader, (self._registry.uri,)
 
     def resolve(self, name: str) -> Deployed:
-        """The version that this name stands for now. Raises DeploymentError when there is none,
-        InputError when MLflow fails.
-        """
+        """The version of this name now. Raises DeploymentError, InputError."""
         task, alias, _ = _parts(name)
         version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
         if version.label not in self._read:
@@ -484,9 +466,7 @@ class RegistryLoader:
 
 
 def origin(tracking_uri: str, deployed: Deployed) -> str:
-    """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why
-    that was selected.
-    """
+    """Who made a version's graph, in a line: a search, or why a baseline was selected."""
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)

@@ -91,9 +91,7 @@ def _is_dvc(pid: int) -> bool:
 
 @contextmanager
 def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
-    """A process ends with what is raised here, then what it started, so that it starts nothing
-    more.
-    """
+    """What is raised here ends a process, then all that it started."""
     try:
         yield
     except BaseException:

@@ -56,9 +56,7 @@ TRIALS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a change calls for, and why: nothing, a warm search with the newcomers, or the affected
-    stages from the start.
-    """
+    """What a change calls for, and why; warm, with which newcomers."""
 
     kind: Literal["nothing", "warm", "cold"]
     reason: str
@@ -67,9 +65,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Last:
-    """The champion, as a warm search starts from it: its record, its bundle, and its search's files
-    by name.
-    """
+    """The champion as a warm search starts from it; its search's files by name."""
 
     version: Version
     record: Provenance
@@ -97,9 +93,7 @@ class Last:
         return pd.read_parquet(io.BytesIO(self.files[name]))
 
     def distribution(self) -> dict[str, Any] | None:
-        """The distribution that the champion was decoded from, if its method journalled one and the
-        graph is its decoding.
-        """
+        """That which the champion was decoded from, if its method journalled one."""
         wanted = json.loads(self.files["search.json"])["found_iteration"]
         for entry in read_content(self.files["history.jsonl"], "history.jsonl"):
             of_wanted = entry["type"] == "iteration" and entry["iteration"] == wanted
@@ -201,9 +195,7 @@ def _changed(stage: Stage, last: Last) -> str:
 
 
 def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
-    """Profile the newcomers, search warm, and put what was found to the test if it is not the
-    champion's own graph.
-    """
+    """Profile the newcomers, search warm, and test what was found if it is new."""
     pilot = stage.pilot_table()  # which the test needs: before anything is spent
     found, calls = _search(stage, last, plan)
 
@@ -251,9 +243,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
 def _test_cases(
     stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel
 ) -> list[Case]:
-    """What was found, and what it has to beat in the pool of now; of the pilot runs those whose
-    models are still in it.
-    """
+    """What was found, and what it has to beat in the pool of now."""
     budget = Budget(cost, stage.profile.budget.limit, stage.profile.budget.max_nodes)
     profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
     there = [
@@ -266,9 +256,7 @@ def _test_cases(
 
 
 def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
-    """Profile the newcomers, then search warm, into research/<profile>/<task>/; returns the calls
-    that the search made too.
-    """
+    """A warm search into research/<profile>/<task>/, and the calls that it made."""
     folder = _folder(stage)
     settings = stage.profile.search
 
@@ -317,9 +305,7 @@ def outcome_path(profile: str, task: str) -> Path:
 
 
 def searched_before(profile: str, task: str) -> Researched | None:
-    """What the last re-search of a task came to; None where there was none, or its file is damaged:
-    then it is done again.
-    """
+    """The outcome of a task's last re-search; None without one or if it is damaged."""
     path = outcome_path(profile, task)
     try:
         return read_record(Researched, path, "research") if path.exists() else None

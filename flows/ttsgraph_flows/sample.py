@@ -12,9 +12,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="sample")
 def sample(task: str, profile: str | None = None) -> None:
-    """Draw a task's questions, seeded and disjoint, into
-    data/<profile>/<task>/questions.parquet.
-    """
+    """Draw a task's disjoint questions into data/<profile>/<task>/questions.parquet."""
     stage = load_stage(task, profile)
     settings = stage.given.task(task)  # as written: no question depends on what was measured since
     seed = stage.params.seed

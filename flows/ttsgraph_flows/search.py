@@ -205,9 +205,7 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
-    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as
-    none, and said.
-    """
+    """The MLflow run of an earlier start of the same search, if it is known."""
     if not path.exists():
         return None
     try:

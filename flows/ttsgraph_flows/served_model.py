@@ -27,22 +27,15 @@ class ServedGraph(PythonModel):
         self, context: Any, model_input: list[str], params: dict[str, Any] | None = None
     ) -> list[str]:
         """The graph's answer to each question. Raises RunStopped when a call failed for good."""
-        deployed = self.deployed
+        version = self.deployed
+        profile = version.serving_profile
 
         async def answers() -> list[str]:
-            return [
-                (
-                    await ask_graph(
-                        deployed.graph,
-                        question,
-                        deployed.serving_profile,
-                        deployed.task,
-                        deployed.shots,
-                    )
-                ).text
-                or ""
-                for question in model_input
-            ]
+            found = []
+            for question in model_input:
+                asked = ask_graph(version.graph, question, profile, version.task, version.shots)
+                found.append((await asked).text or "")
+            return found
 
         # In a thread of its own, because a notebook or a server that loads this has a loop running
         # already.

@@ -77,9 +77,7 @@ class Stage:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile as it was given, its costs on the task as the profile stage measured them
-        once that has run.
-        """
+        """The profile, with costs as the profile stage measured them once it has run."""
         return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
 
     @property
@@ -94,9 +92,7 @@ class Stage:
 
     @property
     def results(self) -> Path:
-        """The folder of what is found out about the task; a method's own results are in a folder of
-        its name below.
-        """
+        """The folder of what is found out about the task; below it one for each method."""
         return Path("results") / self.params.profile / self.task
 
     @property
@@ -135,9 +131,7 @@ class Stage:
         )
 
     def grader(self) -> Task:
-        """The task, ready to grade. Raises IsolationError where programs of models can't be
-        isolated and that is not accepted.
-        """
+        """The task, ready to grade. Raises IsolationError where it can't be isolated."""
         return get_grader(
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
@@ -204,9 +198,7 @@ class Stage:
         needed: bool = True,
         account: str | None = None,
     ) -> T:
-        """As `with_models`, and with a way to reach the agent's language model; None where there is
-        none, or none is needed.
-        """
+        """As `with_models`, and with the agent's language model, if one is needed."""
         meter = None if account is None or self.profile.limits == NO_LIMITS else self.meter(account)
 
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
@@ -226,9 +218,7 @@ class Stage:
         folder: Path | None = None,
         metrics: Mapping[str, float] = NO_METRICS,
     ) -> None:
-        """Record the graphs that a stage measured in MLflow, and its own `metrics`; its duration is
-        that of this context.
-        """
+        """Record a stage's graphs and metrics in MLflow, begun when this context was."""
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
         where = folder or self.results

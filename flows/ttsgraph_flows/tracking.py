@@ -26,15 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from alembic.util import CommandError
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    Experiment,
-    InputTag,
-    Metric,
-    Param,
-    RunStatus,
-)
+from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
@@ -280,9 +272,7 @@ class SearchTracker:
         figures: Mapping[str, Any],
         exchanges: Sequence[Mapping[str, Any]],
     ) -> None:
-        """What a search came to: trajectory, table, graph, final figures, and what its agent was
-        asked.
-        """
+        """What a search came to: trajectory, table, graph, figures, agent's exchanges."""
         now = int(time.time() * 1000)
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
@@ -328,18 +318,14 @@ def metric_name(key: str) -> str:
 
 
 def search_params(profile: Profile) -> dict[str, Any]:
-    """The settings by which searches are compared, as params of the run: `budget.limit` and so
-    on.
-    """
+    """The settings by which searches are compared: `budget.limit` and so on."""
     kinds = {"engine.kind": profile.engine.kind, "objective.kind": profile.objective.kind}
     settings = profile.budget.model_dump(mode="json")
     return kinds | {f"budget.{key}": value for key, value in settings.items()}
 
 
 def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
-    """The settings that a method's loop acted by, once it has: `search.batch` and so on, and who
-    its agent was.
-    """
+    """The settings that a method's loop acted by: `search.batch` and so on."""
     names = ("max_iterations", "patience", "candidates", "batch", *method.own_settings)
     own = {f"search.{name}": getattr(profile.search, name) for name in names}
     return own | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})

@@ -32,14 +32,7 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import (
-    ENGINE,
-    REPLAY,
-    Calls,
-    read_calls,
-    read_engine,
-    write_calls,
-)
+from ttsgraph.models.recording import ENGINE, REPLAY, Calls, read_calls, read_engine, write_calls
 from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
@@ -225,9 +218,7 @@ def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comp
 
 
 def _compared(lock: Lock, run: StageRun) -> Comparison:
-    """Run a stage, and compare what it wrote, and what says which settings and code it has, with
-    dvc.lock.
-    """
+    """Run a stage, and compare what it wrote, and its identity, with dvc.lock."""
     try:
         run.run()
     except (InputError, RunStopped) as error:
@@ -273,9 +264,7 @@ def lock_entries(params: Params) -> dict[str, Any]:
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
-    """A task's calls: those of dvc.lock if all can be had, else the published ones; None where
-    there are neither.
-    """
+    """A task's calls: those of dvc.lock if all can be had, else the published ones."""
     locked = _locked_calls(params, task, lock)
     if locked is not None:
         return Recorded(locked, published=False)
@@ -356,9 +345,7 @@ def _md5(path: Path) -> str:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls, as dvc.lock has them, to be shipped with the repository. Raises
-    InputError when they can't be had.
-    """
+    """Write a task's calls to be shipped. Raises InputError when they can't be had."""
     params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"
     calls = _locked_calls(params, task, read_lock())
@@ -441,9 +428,7 @@ def _usable(registry: Registry, task: str) -> bool:
 
 
 def remember(profile: Profile, calls: Calls) -> None:
-    """Put recorded answers into the call cache, so that no model is asked for them; a simulated
-    pool needs none.
-    """
+    """Put answers into the call cache; a simulated pool needs none."""
     if profile.engine.kind == "simulated":
         return
     with closing(open_cache(profile)) as cache:
@@ -453,9 +438,7 @@ def remember(profile: Profile, calls: Calls) -> None:
 
 
 def relocate(tracking_uri: str) -> None:
-    """Correct the places of MLflow's files if they came along to this folder from another: of a
-    database in a file, with its files in mlruns/ here.
-    """
+    """Correct the places of MLflow's files if they came along from another folder."""
     from ttsgraph_flows.tracking import database_file
 
     database = database_file(tracking_uri)

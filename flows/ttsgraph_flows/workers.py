@@ -31,9 +31,7 @@ def evaluate(work: Work) -> Done:
 
 @contextmanager
 def carrier(settings: WorkerSettings) -> Iterator[Carry]:
-    """Carries pieces to workers, which are started for it unless there is an address. Raises
-    SettingsError, EndpointError.
-    """
+    """Carries pieces to workers. Raises SettingsError, EndpointError."""
     context = copy_context()  # a piece's task run belongs to the flow run that is now
     if not PREFECT_API_URL.value():
         raise SettingsError(
@@ -69,11 +67,9 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
 
 @contextmanager
 def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
-    """The task runner, connected to its cluster. Raises SettingsError without its package,
-    EndpointError without its cluster.
-    """
+    """The task runner with its cluster. Raises SettingsError, EndpointError."""
     try:
-        runner = _dask(settings) if settings.kind == "dask" else _ray(settings)
+        runner = _runner(settings)
     except ImportError:
         raise SettingsError(
             f"workers of kind {settings.kind}: expected the package prefect-{settings.kind}, found"
@@ -93,7 +89,14 @@ def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
         yield runner
 
 
-def _dask(settings: WorkerSettings) -> TaskRunner[Any]:
+def _runner(settings: WorkerSettings) -> TaskRunner[Any]:
+    """Dask's or Ray's, for the cluster at the address or one that is started here."""
+    if settings.kind == "ray":
+        from prefect_ray.task_runners import RayTaskRunner
+
+        if settings.address is not None:
+            return RayTaskRunner(address=settings.address)
+        return RayTaskRunner(init_kwargs={"num_cpus": settings.count, "include_dashboard": False})
     from prefect_dask.task_runners import DaskTaskRunner
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -105,11 +108,3 @@ def _dask(settings: WorkerSettings) -> TaskRunner[Any]:
         "dashboard_address": "127.0.0.1:0",
     }
     return DaskTaskRunner(cluster_kwargs=started)
-
-
-def _ray(settings: WorkerSettings) -> TaskRunner[Any]:
-    from prefect_ray.task_runners import RayTaskRunner
-
-    if settings.address is not None:
-        return RayTaskRunner(address=settings.address)
-    return RayTaskRunner(init_kwargs={"num_cpus": settings.count, "include_dashboard": False})

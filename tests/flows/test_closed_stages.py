@@ -170,29 +170,3 @@ def test_no_graph_costs_more_than_the_budget_that_was_asked_for(rebuilt):
     assert len(found.nodes) > 1
     test = pd.read_parquet(folder / "random" / "test.parquet")
     assert (test["dollars"] / 10 <= LIMIT).all()
-
-
-def test_how_models_are_served_makes_no_stage_run_again(rebuilt):
-    project = rebuilt[0]
-
-    def stale(**served: Any) -> list[str]:
-        """What DVC would run, with the models served in another way."""
-        found = settings("https://elsewhere.example/v1")
-        for model in found["pool"].values():
-            model.update(served)
-        (project.folder / "profiles" / "closed.yaml").write_text(yaml.safe_dump(found))
-        identity = project.stage("identity")
-        assert identity.returncode == 0, identity.stderr
-        status = project.run("dvc", "status", "--json")
-        assert status.returncode == 0, status.stderr
-        return [name for name in json.loads(status.stdout) if name != "identity"]
-
-    kept = (project.folder / "profiles" / "closed.yaml").read_text()
-    try:
-        assert stale() == []  # the URL alone
-        assert stale(base_url=["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"]) == []
-        assert stale(serve={"replicas": 3, "port": 9000}, api_key_env="ANOTHER_KEY") == []
-        assert "profile@math" in stale(revision="2")
-    finally:
-        (project.folder / "profiles" / "closed.yaml").write_text(kept)
-        project.stage("identity")

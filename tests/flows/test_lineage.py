@@ -34,20 +34,9 @@ def broken(project, version="math@champion"):
 def test_every_link_of_a_version_holds(project):
     walked = lineage("math@champion", project.uri)
     assert walked.broken == ()
-    names = [link.name for link in walked.links]
-    for name in (
-        "version",
-        "graph",
-        "search run",
-        "candidates",
-        "agent exchanges",
-        "dataset",
-        "code",
-        "settings",
-        "prompts",
-        "model",
-    ):
-        assert name in names
+    names = {link.name for link in walked.links}
+    assert {"version", "graph", "search run", "candidates", "agent exchanges", "dataset"} <= names
+    assert {"code", "settings", "prompts", "model", "run", "rivals", "decision"} <= names
     assert len(walked.candidates) == walked.record.candidates > 0
     assert {"candidate_id", "graph_hash", "accuracy"} <= walked.candidates[0].keys()
     assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}
@@ -208,12 +197,11 @@ def link_to_another(project):
     [
         (lose_calls, "file"),
         (lambda project: Path("dvc.lock").unlink(), "file"),
-        (rewrite(f"{RESULTS}/random/verdict.json", '"reason"', '"season"'), "file"),
         (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model files"),
         (rewrite("mlruns/**/ladder.json", "llama-3.2-1b", "llama-3.2-3b"), "ladder"),
         (add_file, "model files"),
+        (rewrite("mlruns/**/ttsgraph/runtime/clients.py", "import", " import"), "model files"),
         (rewrite(f"{RESULTS}/random/history.jsonl", "accuracy", "accurecy"), "file"),
-        (rewrite(f"{RESULTS}/random/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "file"),
         (change_questions, "dataset"),
         (set_tag, "run"),
         (change_param, "run"),
@@ -221,18 +209,12 @@ def link_to_another(project):
         (set_metric("pilot", "best_accuracy"), "run"),
         (set_metric("evaluate-random", "test/accuracy"), "run"),
         (set_metric("random", "search/candidates"), "run"),
-        (set_metric("random", "evidence/fuser/gemma-3-1b/gain"), "run"),
         (in_database("update latest_metrics set value = 0.9 where key = 'val/accuracy'"), "run"),
-        (
-            in_database("update params set value = 7 where run_uuid != '{run}' and key = 'seed'"),
-            "run",
-        ),
         (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "run"),
         (in_database("update runs set name = 'other' where run_uuid = '{run}'"), "run"),
         (in_database("update datasets set digest = 'other'"), "run"),
         (in_database("update model_versions set run_id = 'other'"), "version"),
         (rewrite("mlruns/**/artifacts/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "run"),
-        (rewrite("mlruns/1/*/artifacts/table.json", "[[", "[[ "), "run"),
         (set_version_tag("figures", '{"accuracy": 0.99}'), "tags"),
         (set_version_tag("uses", "[]"), "tags"),
         (set_version_tag("manifest", '{"files"'), "version"),
@@ -309,29 +291,21 @@ def test_a_candidate_changed_in_mlflow_or_a_deleted_run_is_named(project):
     assert ("search run", run_id) in broken(project)
 
 
-def test_what_mlflow_runs_to_load_a_version_is_verified(project):
-    code = next(path for path in Path("mlruns").rglob("ttsgraph/runtime/clients.py"))
-    code.write_text(code.read_text() + "\n# changed\n")
-    assert "the hash of the logged model's files" in " ".join(broken(project).values())
-
-
-@pytest.mark.parametrize("tag", ["dataset", "models", "test_accuracy", "graph_hash", "profile"])
+@pytest.mark.parametrize("tag", ["models", "graph_hash"])
 def test_a_tag_that_one_searches_by_is_verified(project, tag):
     client = mlflow.MlflowClient(project.uri)
     client.set_model_version_tag("ttsgraph-math", "1", tag, '{"other": "r1"}')
     assert f"tag {tag}" in " ".join(broken(project).values())
 
 
-@pytest.mark.parametrize(
-    "metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"]
-)
+@pytest.mark.parametrize("metric", ["test_single_accuracy", "val_accuracy"])
 def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
     walked = lineage("math@champion", project.uri)
     mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
     assert metric in " ".join(broken(project).values())
 
 
-@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy", "train/n_scored"])
+@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy"])
 def test_what_was_changed_of_a_candidate_in_the_database_is_named(project, metric):
     run_id = lineage("math@champion", project.uri).record.run_id
     with sqlite3.connect("mlflow.db") as store:

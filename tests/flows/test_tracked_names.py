@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT
 from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.lineage import why_models
 from ttsgraph_flows.tracking import SERIES, add_answer, loop_params, metric_name, search_params
 
 
@@ -39,3 +41,18 @@ def test_the_description_of_a_run_is_the_sentence_and_the_graph(tmp_path) -> Non
     note = client.get_run(run).data.tags["mlflow.note.content"]
     assert note == "Use this: one call.\n\n```\nquestion ──▶ ▢ a ──▶ answer\n```\n"
     assert client.get_run(run).data.metrics == {"answer/accuracy": 0.5}
+
+
+def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:
+    trials = pd.DataFrame(
+        {
+            "counts": ['{"a": 1}', '{"a": 2}', '{"a": 2}', '{"b": 1}'],
+            "accuracy": [0.2, 0.5, 0.7, float("nan")],
+        }
+    )
+    told = why_models({"a": 2}, {"reason": "a leads"}, trials)
+    assert (
+        told
+        == '{"a": 2}: a leads; of 2 multisets tried, the best on average: {"a": 2} 60.0 %; {"a": 1}'
+        " 20.0 %"
+    )

@@ -116,14 +116,6 @@ class TestCalls:
         with pytest.raises(DataError, match=r"x\.parquet: expected recorded calls"):
             read_calls(tmp_path / "x.parquet")
 
-    def test_a_call_is_small(self, tmp_path: Path) -> None:
-        calls = {
-            request(str(k)).key(): Call("m", Completion(str(k % 100), 20, 3, 0.1 + k / 1e4))
-            for k in range(2000)
-        }
-        write_calls(calls, tmp_path / "calls.parquet")
-        assert (tmp_path / "calls.parquet").stat().st_size < 2000 * 64
-
 
 @pytest.fixture(scope="module")
 def built(searched: SimulatedProject, tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
