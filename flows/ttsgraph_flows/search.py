@@ -11,6 +11,7 @@ from typing import Any
 from prefect import flow
 
 from ttsgraph.agent.base import Chat, Exchange
+from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
@@ -182,7 +183,9 @@ def tracked_search(
             if isinstance(value, int | float)
         } | rate_metrics(evidence)
         exchanged = [*before, *map(asdict, exchanges)]
-        tracker.found(found, table, folder / "graph.json", figures, exchanged)
+        tracker.found(found, table, folder / "graph.json", figures)
+        if exchanged:
+            tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
         if any(record.split == "train" for record in archive.records):
             tracker.params(loop_params(stage.profile, acting))
     return found, summary

@@ -35,16 +35,15 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
-from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5, write_text
 from ttsgraph.evaluation.archive import Record
-from ttsgraph.methods.summary import Found
 from ttsgraph.settings.profile import Profile
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # every stage runs this module, which none of these changes
     from ttsgraph.methods.base import Searcher
+    from ttsgraph.methods.summary import Found
     from ttsgraph_flows.stage import Stage
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
@@ -270,9 +269,8 @@ class SearchTracker:
         archive: pd.DataFrame,
         graph_file: Path,
         figures: Mapping[str, Any],
-        exchanges: Sequence[Mapping[str, Any]],
     ) -> None:
-        """What a search came to: trajectory, table, graph, figures, agent's exchanges."""
+        """What a search came to: trajectory, table, final figures and graph."""
         now = int(time.time() * 1000)
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
@@ -285,8 +283,6 @@ class SearchTracker:
         self.client.set_tag(self.run_id, "found_by", found.found_by)
         log_metrics(self.client, self.run_id, figures)
         self.client.log_artifact(self.run_id, str(graph_file))
-        if exchanges:
-            self.client.log_text(self.run_id, trace_page(exchanges), "agent_trace.md")
 
     def __enter__(self) -> SearchTracker:
         return self
