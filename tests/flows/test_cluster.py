@@ -40,30 +40,13 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         file = folder / "scheduler.json"
-        self._start(
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--scheduler-file",
-            str(file),
-        )
+        port = ("--host", "127.0.0.1", "--port", "0")
+        self._start("scheduler", *port, "--no-dashboard", "--scheduler-file", str(file))
         wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
         self.address = json.loads(file.read_text())["address"]
+        plain = ("--nthreads", "2", "--no-nanny", "--no-dashboard")
         self.workers = [
-            self._start(
-                "worker",
-                self.address,
-                "--nthreads",
-                "2",
-                "--no-nanny",
-                "--no-dashboard",
-                "--name",
-                name,
-            )
-            for name in "ab"
+            self._start("worker", self.address, *plain, "--name", name) for name in "ab"
         ]
 
     def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -110,11 +93,8 @@ def cluster(project: Project, name: str) -> Iterator[Cluster]:
         folder.mkdir()
         env = {"PYTHONPATH": python_path(project.folder), KEY: "of-a-worker"}
         made = Cluster(folder, stack, os.environ | env)
-        project.profile["workers"] = {
-            "kind": "dask",
-            "address": made.address,
-            "store": str(folder / "store"),
-        }
+        store = str(folder / "store")
+        project.profile["workers"] = {"kind": "dask", "address": made.address, "store": store}
         project.save()
         yield made
 
@@ -142,11 +122,8 @@ def outcome(project: Project) -> tuple[str, str]:
     """
     folder = project.folder / "results" / "stub" / "math" / "random"
     table = pd.read_parquet(folder / "archive.parquet")
-    numbers = [
-        entry["candidate_id"]
-        for entry in read_journal(folder / "journal.jsonl")
-        if entry["type"] == "record"
-    ]
+    journal = read_journal(folder / "journal.jsonl")
+    numbers = [entry["candidate_id"] for entry in journal if entry["type"] == "record"]
     assert numbers == table["candidate_id"].tolist() == list(range(len(table)))
     assert (table["n_unscored"] == 0).all()
     assert not {*BOOKKEEPING} & {*table.columns}
@@ -202,11 +179,8 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(project, undisturbe
 
 
 def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
-    project.profile["workers"] = {
-        "kind": "dask",
-        "address": "tcp://127.0.0.1:9",
-        "store": str(project.folder / "none"),
-    }
+    store = str(project.folder / "none")
+    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9", "store": store}
     project.save()
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr

@@ -21,21 +21,13 @@ GRAPH = parallel(["a"] * 3, "a")
 
 
 def record(number, status="ok", correct=True):
-    results = (
-        QuestionResult(
-            "q", correct, "", 1.5, "" if correct is not None else "the server went away"
-        ),
+    error = "" if correct is not None else "the server went away"
+    feedback = Feedback(
+        (QuestionResult("q", correct, "", 1.5, error),), Usage(10, 20, 0.1, 0.1, 4), 0.3
     )
+    iteration = 1 + number // 4
     return record_of(
-        number,
-        "random",
-        1 + number // 4,
-        "train",
-        GRAPH,
-        2.5,
-        Feedback(results, Usage(10, 20, 0.1, 0.1, 4), 0.3),
-        status,
-        "loop, iteration 1",
+        number, "random", iteration, "train", GRAPH, 2.5, feedback, status, "loop, iteration 1"
     )
 
 
