@@ -33,7 +33,7 @@ from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import stub_server
-from ttsgraph.api.capacity_commands import CALLS, REQUESTS_PER_S
+from ttsgraph.api.commands import CALLS, REQUESTS_PER_S
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
@@ -276,7 +276,7 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """What one process is planned for (ttsgraph/api/capacity_commands.py) against what it
+    """What one process is planned for (ttsgraph/api/commands.py) against what it
     gives; `spent` is its core time so far.
     """
     through(TURN_S / 4)  # connections are made, and code is first run

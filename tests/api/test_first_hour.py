@@ -326,27 +326,6 @@ def test_three_commands_lead_to_a_graph(
         assert low <= spent <= high
 
 
-@pytest.mark.slow
-def test_two_providers_with_keys_and_prices_lead_to_a_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = with_choices(tmp_path / "my.csv", capitals(100))
-    keys = {"FIRST_KEY": "key-of-first-0123456789", "SECOND_KEY": "key-of-second-0123456789"}
-    for name, key in keys.items():
-        monkeypatch.setenv(name, key)
-    first = Quirky({"small": 0.5}, (1, 2), letters, keys["FIRST_KEY"], lists_prices=True)
-    second = Quirky({"large": 0.8}, (5, 9), letters, keys["SECOND_KEY"], lists_prices=True)
-    with serve(first) as one, serve(second) as two:
-        both = ("--url", one, "--key-env", "FIRST_KEY", "--url", two, "--key-env", "SECOND_KEY")
-        done = init(tmp_path / "mine", tmp_path / "my.csv", *both)
-        assert done.exit_code == 0, done.output
-        done = run(tmp_path / "mine", monkeypatch)
-        assert done.exit_code == 0, (done.output, done.exception)
-        noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
-        assert noted == pytest.approx(first.dollars + second.dollars, rel=0.01)
-        assert served_answer(first) in "ABCD"
-
-
 def served_answer(stub: Quirky) -> str:
     """The letter that the found graph gives over HTTP to a question with choices."""
     folder = Path("results/mine/my/found")

@@ -15,8 +15,8 @@ import pytest
 import ttsgraph
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import budget_of, pool_of, questions_file
-from ttsgraph.api.presets import preset_case
 from ttsgraph.api.result import shown_progress
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.evaluation.progress import Answered
@@ -63,12 +63,14 @@ def test_a_search_finds_a_graph_within_the_budget(found: tuple[ttsgraph.Result, 
 
 
 def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
-    result, _ = found
+    result, folder = found
     assert result.ask("4 + 5").strip() in ("9", "10")
     assert result.graph._repr_svg_().startswith("<svg")
     assert "<table>" in result.compare()._repr_html_()
     assert "<- in use" in repr(result.compare())
     assert result._repr_html_().startswith("<svg")
+    file = result.export(folder / "answers.py")
+    compile(file.read_text(), file, "exec")
 
 
 def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, Path]) -> None:
@@ -83,15 +85,6 @@ def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, 
     assert result.drawn()
     assert escape(result.sentence) in result._repr_html_()
     assert ttsgraph.load(result.save(folder / "said")).sentence == result.sentence
-
-
-def test_it_is_exported_in_both_forms(found: tuple[ttsgraph.Result, Path], tmp_path: Path) -> None:
-    result, _ = found
-    for form in ("python", "langgraph"):
-        path = result.export(tmp_path / f"{form}.py", form)
-        compile(path.read_text(), path, "exec")
-    with pytest.raises(InputError, match="expected a form among python, langgraph, found 'java'"):
-        result.export(tmp_path / "java.py", "java")
 
 
 def test_a_bar_counts_answered_questions(capsys: pytest.CaptureFixture[str]) -> None:

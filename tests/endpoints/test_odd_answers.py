@@ -21,7 +21,7 @@ from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, retry_after
 from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
-from ttsgraph.scaffold.listing import models_at
+from ttsgraph.scaffold.providers import models_at
 
 SAMPLING = Sampling(max_tokens=64)
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)

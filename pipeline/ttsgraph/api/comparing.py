@@ -1,47 +1,144 @@
-"""Methods compared over seeds: the same test questions, training and validation questions drawn
-anew with each seed.
+"""What a search is compared with: a team that somebody already has, and other methods over seeds.
+
+A team is a list of proposers and an aggregator, as in a mixture of agents, or a graph file:
+
+    proposers: [small, small, large]    # or reference_models
+    aggregator: large
+    layers: 2                           # proposers, then the aggregator; with 3, proposers twice
+
+Proposers of the first layer answer alone, those of further layers each read all answers of the one
+before, and the aggregator reads the last layer's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from ttsgraph.api.result import Result, result_of
-from ttsgraph.api.whole import METHOD, search_whole
-from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.evaluation.stats import TEST_OVER_SEEDS as TEST
-from ttsgraph.evaluation.stats import mean_of, paired_p, smallest_p
-from ttsgraph.graphs.graph import CollaborationGraph
+from pydantic import AliasChoices, Field
+
+from ttsgraph.api.whole import search_whole
+from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.base.parsing import Closed, load, parse
+from ttsgraph.evaluation.stats import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, check_roles, get_role, role_names
 from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions, split_questions
 
+Models = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Team(Closed):
+    """A preset; models are members of the profile's pool, or what their endpoints call them."""
+
+    proposers: Models = Field(
+        validation_alias=AliasChoices("proposers", "reference_models"),
+        description="asked side by side; one that stands twice is asked twice",
+    )
+    aggregator: str | None = Field(
+        default=None, description="makes one answer of theirs; may be left out where role votes"
+    )
+    layers: int = Field(
+        default=2,
+        ge=2,
+        validation_alias=AliasChoices("layers", "num_layers"),
+        description="the aggregator's among them",
+    )
+    role: str = Field(default=FUSER, description="the aggregator's: fuser, judge, voter, ...")
+
+
+TEAM = "team"
+"""What a team is called that has no file."""
+
+
+def preset_case(given: Any, profile: Profile) -> Case:
+    """A team to be tested: a graph, the keys of a Team, or a file with either. Raises InputError
+    that names the file and what was expected.
+    """
+    label = TEAM
+    if isinstance(given, CollaborationGraph):
+        graph = given
+    elif isinstance(given, Mapping):
+        graph = graph_of(parse(Team, given, TEAM), profile, TEAM)
+    else:
+        path = Path(given)
+        label = path.stem
+        if path.suffix != ".json":
+            graph = graph_of(load(Team, path), profile, str(path))
+        else:
+            graph = CollaborationGraph.read(path)
+            for node in graph.nodes:
+                _ = profile.model_pool()[node.model]
+    check_roles(graph)
+    return Case(graph, {"arm": TEAM, "label": label})
+
+
+def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
+    """A team as a graph. Raises SettingsError that names `where` and what was expected."""
+    if team.role not in role_names():
+        raise SettingsError(
+            f"{where}: role: expected one of {', '.join(role_names())}, found {team.role!r}"
+        )
+    if team.aggregator is None and get_role(team.role).calls_model:
+        raise SettingsError(f"{where}: expected an aggregator, or role: voter, found neither")
+    proposers = [_member(name, profile, where) for name in team.proposers]
+    last = proposers[0] if team.aggregator is None else _member(team.aggregator, profile, where)
+    width = len(proposers)
+    later = FUSER if width > 1 else ASSISTANT
+    layers = team.layers - 1
+    nodes = [
+        Node(layer * width + k, later if layer else ASSISTANT, model)
+        for layer in range(layers)
+        for k, model in enumerate(proposers)
+    ]
+    sink = Node(layers * width, team.role, last)
+    edges = [
+        (layer * width + a, layer * width + width + b)
+        for layer in range(layers - 1)
+        for a in range(width)
+        for b in range(width)
+    ]
+    edges += [(sink.id - width + k, sink.id) for k in range(width)]
+    return CollaborationGraph((*nodes, sink), tuple(edges))
+
+
+def _member(name: str, profile: Profile, where: str) -> str:
+    """The member of the pool that this names, or whose endpoint calls it so."""
+    members = list(profile.model_pool())
+    if name in members:
+        return name
+    called = [own for own, model in profile.pool.items() if model.served_as == name]
+    if len(called) != 1:
+        raise SettingsError(
+            f"{where}: expected a model of the profile's pool ({', '.join(members)}), found"
+            f" {name!r}; `ttsgraph new-model` adds one"
+        )
+    return called[0]
+
 
 @dataclass(frozen=True, slots=True)
 class MethodScores:
     """One method over seeds: a row each (`seed`, `accuracy` and `units` of the found graph on the
-    test, `calls` that are different), and p against the first method.
-
-    p is of a paired two-sided Wilcoxon test over seeds; None for the first method itself.
+    test, `calls` that are different), and p of a paired two-sided Wilcoxon test over seeds against
+    the first method; None for the first method itself.
     """
 
     method: str
     rows: tuple[dict[str, Any], ...]
     p: float | None
 
-    def column(self, name: str) -> list[float]:
-        """One figure, by seed."""
-        return [row[name] for row in self.rows]
-
     def line(self) -> str:
         """For people."""
-        mean = mean_of(self.column("accuracy"))
-        units, calls = (sum(self.column(name)) / len(self.rows) for name in ("units", "calls"))
+        mean = mean_of([row["accuracy"] for row in self.rows])
+        units, calls = (
+            sum(row[name] for row in self.rows) / len(self.rows) for name in ("units", "calls")
+        )
         compared = "" if self.p is None else f"  p = {self.p:.3g}"
         return (
             f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
@@ -54,7 +151,6 @@ async def compare_methods(
     task: str,
     methods: Sequence[str],
     seeds: Sequence[int],
-    publish: Publish = ignore,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[MethodScores]:
     """Search with each method and seed, and test what it found; what is known is in the call cache.
@@ -72,55 +168,33 @@ async def compare_methods(
     for seed in seeds:
         splits = splits_of(profile, task, seed)
         for method in methods:
-            searched = await search_whole(profile, task, splits, seed, method, publish=publish)
+            searched = await search_whole(profile, task, splits, seed, method)
             found = searched.table.iloc[0]
             scored = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
             rows[method].append({"seed": seed, **scored, "calls": searched.calls})
             say(f"seed {seed} {method}: {scored['accuracy']:.3f}")
-    first = [row["accuracy"] for row in rows[methods[0]]]
+    accuracies = {method: [row["accuracy"] for row in rows[method]] for method in methods}
+    first = methods[0]
     return [
         MethodScores(
             method,
             tuple(rows[method]),
-            None
-            if method == methods[0]
-            else paired_p(first, [row["accuracy"] for row in rows[method]]),
+            None if method == first else paired_p(accuracies[first], accuracies[method]),
         )
         for method in methods
     ]
 
 
 def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
-    """A comparison of methods as plain data: each row with its seed."""
+    """A comparison of methods as plain data."""
     return {
         "budget": profile.budget.model_dump(mode="json"),
         "rows": [{"method": scores.method, **row} for scores in found for row in scores.rows],
         "against": found[0].method,
-        "test": TEST,
+        "test": TEST_OVER_SEEDS,
         "tests": [{"method": each.method, "p": each.p} for each in found if each.p is not None],
         "smallest_p": smallest_p(len(found[0].rows), 1),
     }
-
-
-async def compare_team(
-    profile: Profile,
-    task: str,
-    team: CollaborationGraph,
-    label: str,
-    seed: int,
-    method: str = METHOD,
-    publish: Publish = ignore,
-    say: Callable[[str], None] = lambda line: None,
-) -> Result:
-    """Search within what a team costs, and test both on the same questions. Raises as
-    `search_whole`.
-    """
-    splits = splits_of(profile, task, seed)
-    case = Case(team, {"arm": "team", "label": label})
-    searched = await search_whole(
-        profile, task, splits, seed, method, publish=publish, say=say, team=case
-    )
-    return result_of(searched)
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
@@ -133,7 +207,5 @@ def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question
     test = split_questions(questions, sizes, 0)["test"]
     taken = {question.id for question in test}
     rest = [question for question in questions if question.id not in taken]
-    drawn = split_questions(
-        rest, {split: size for split, size in sizes.items() if split != "test"}, seed
-    )
-    return drawn | {"test": test}
+    del sizes["test"]
+    return split_questions(rest, sizes, seed) | {"test": test}

@@ -9,31 +9,37 @@ more than the standard library.
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from math import comb, factorial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from ttsgraph.api.portable import ahead_of_all, ahead_of_one
-from ttsgraph.api.written import Written
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.evaluation.executor import Manner, manner_of
+from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import cut_at_stop
-from ttsgraph.models.dialect import HABITS, Dialect, Habits, habit_name
+from ttsgraph.models.dialect import HABITS, Habits, habit_name
 from ttsgraph.models.reasoning import without_thoughts
-from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.tasks.base import ReadableTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
 
 FORMS = ("python", "langgraph")
 
+OWN = {__name__.split(".")[0], "finalanswer"}
 TEMPLATES = Path(__file__).with_name("templates")
 _IMPORTS = {"import asyncio", "import json", "import os", "import sys"}
 _OF_LANGGRAPH = {"import operator", "from typing import Annotated", "from typing import TypedDict"}
@@ -104,9 +110,9 @@ def export(deployed: Deployed, form: str = "python") -> str:
     names = ", ".join(f"{name!r}: {decide.__name__}" for name, decide in decides.items())
     return environment.get_template("answers.py.j2").render(
         facts,
-        imports=_in_order(written.imports),
+        imports="\n".join(sorted(written.imports, key=lambda line: (line[:4] == "from", line))),
         data=_shown(data),
-        code=written.code,
+        code="\n\n\n".join(written.sources.values()),
         reads=reads,
         decides=f"{{{names}}}" if decides else "",
         picks=[name for name, role in roles.items() if role.pick is not None],
@@ -120,11 +126,6 @@ def _shown(value: Any) -> str:
     are data for the file, whatever they hold, never a part of its code.
     """
     return json.dumps(value, indent=1).replace("'", "\\u0027")
-
-
-def _in_order(imports: set[str]) -> str:
-    """Imports in blocks of one kind, by name."""
-    return "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
 
 
 def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
@@ -170,68 +171,221 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
         if getattr(model, key):
             raise InputError(f"{member}: expected a model without {key} to export")
     name = model.served_as or manner.model
-    known = Habits(STATE / HABITS).get(habit_name(model.base_urls[0], name, manner.sampling))
+    sampling = manner.sampling
+    known = Habits(STATE / HABITS).get(habit_name(model.base_urls[0], name, sampling))
     dialect = model.dialect if known is None else model.dialect.joined(known)
+    asked: dict[str, Any] = {}
+    if dialect.bound:
+        asked[dialect.bound] = dialect.bounded(sampling.max_tokens)
+    asked |= {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "stop": list(sampling.stop) or None,
+        "reasoning_effort": sampling.reasoning_effort,
+    }
+    left_out = {*dialect.left_out, *sampling.left_out}
+    sent = {key: value for key, value in asked.items() if value is not None and key not in left_out}
+    if extra := model.extra_body | json.loads(sampling.extra_body or "{}"):
+        sent["extra_body"] = extra
     return {
         "model": name,
         "base_url": model.base_urls[0],
         "api_key_env": model.api_key_env,
         "instruction": manner.prompt.instruction,
         "system_role": dialect.system,
-        "sampling": _sampling(manner, model, dialect),
+        "sampling": sent,
     }
-
-
-def _sampling(manner: Manner, model: ModelSettings, dialect: Dialect) -> dict[str, Any]:
-    """The arguments of a call beside model and messages."""
-    sampling = manner.sampling
-    asked = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "stop": list(sampling.stop) or None,
-        "reasoning_effort": sampling.reasoning_effort,
-    }
-    asked = ({dialect.bound: dialect.bounded(sampling.max_tokens)} if dialect.bound else {}) | asked
-    left_out = {*dialect.left_out, *sampling.left_out}
-    sent = {key: value for key, value in asked.items() if value is not None and key not in left_out}
-    extra = model.extra_body | json.loads(sampling.extra_body or "{}")
-    return sent | ({"extra_body": extra} if extra else {})
 
 
 def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str, dict[str, Any]]:
     """The function that reads an answer, and its settings; what it needs is added.
 
-    Raises InputError for a kind whose answers can't be read so.
+    Raises InputError for a kind whose answers can't be read so: also where its `extract` is of a
+    class derived from the one that has its `reader`, and may read answers otherwise.
     """
     serve = "serve it with `ttsgraph serve` instead"
-    plain = isinstance(task, ReadableTask) and _says_how(task) and not hasattr(task, "head")
-    reader = task.reader() if isinstance(task, ReadableTask) and plain else None
+    reader = None
+    if isinstance(task, ReadableTask) and not hasattr(task, "head"):
+        owners = type(task).__mro__
+        reads, extracts = (
+            next(place for place, each in enumerate(owners) if name in vars(each))
+            for name in ("reader", "extract")
+        )
+        reader = task.reader() if reads <= extracts else None
     if reader is None:
         raise InputError(
             f"expected a graph that compares no answers, or of a kind with a `reader`, to export:"
             f" how answers of kind {task.name} are read is more than one file holds; {serve}"
         )
-    checks = getattr(task, "checks", "an answer in its own way") if _checks(task) else ""
-    if checks and any(get_role(name).checks for name in decides):
-        raise InputError(
-            f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
-        )
+    if hasattr(task, "passes") or hasattr(task, "passes_on"):
+        checks = getattr(task, "checks", "an answer in its own way")
+        if checks and any(get_role(name).checks for name in decides):
+            raise InputError(
+                f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
+            )
     written.take([reader.func])
-    written.imports.add("from types import SimpleNamespace")
-    written.imports.add("from functools import partial")
+    written.imports |= {"from types import SimpleNamespace", "from functools import partial"}
     return reader.func.__name__, dict(reader.keywords)
 
 
-def _checks(task: Task) -> bool:
-    return hasattr(task, "passes") or hasattr(task, "passes_on")
-
-
-def _says_how(task: Task) -> bool:
-    """Whether a kind's `reader` is of the class that has its `extract`, or of one derived from it:
-    else it may read answers otherwise.
+@dataclass(slots=True)
+class Written:
+    """Lines of imports, and name -> source of the functions that were taken, each after all that it
+    uses of its own package or of this one: so a file can hold them.
     """
-    owners = [
-        next(place for place, each in enumerate(type(task).__mro__) if name in vars(each))
-        for name in ("reader", "extract")
-    ]
-    return owners[0] <= owners[1]
+
+    imports: set[str] = field(default_factory=set)
+    sources: dict[str, str] = field(default_factory=dict)
+    _homes: dict[str, str] = field(default_factory=dict)
+
+    def take(self, functions: Iterable[Callable[..., Any]]) -> None:
+        """Add functions of modules. Raises InputError that names what can't be written: what has no
+        name in its module, or needs more than the standard library.
+        """
+        for function in functions:
+            if "<" in function.__qualname__:
+                raise InputError(
+                    f"{function.__module__}: expected a function with a name in its module,"
+                    f" found {function.__qualname__}"
+                )
+            roots = OWN | {function.__module__.split(".")[0]}
+            self._take(function.__module__, function.__name__, roots)
+
+    def _take(self, module: str, name: str, roots: set[str]) -> None:
+        definitions = _definitions(module)
+        statement, source = definitions[name]
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            self._follow(statement, f"{module}: {name}", name, roots)
+            return
+        if self._homes.setdefault(name, module) != module:
+            raise InputError(f"expected one {name}, but {self._homes[name]} and {module} have one")
+        if name in self.sources:
+            return
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Import | ast.ImportFrom):
+                _require_standard(inner, f"{module}.{name}")
+        self.sources[name] = source  # before what it uses, which may use it
+        used, annotating = _names(statement)
+        for other in sorted((used | annotating) & definitions.keys() - {name}):
+            if other in used or _is_standard(definitions[other][0]):
+                self._take(module, other, roots)
+        self.sources[name] = self.sources.pop(name)
+
+    def _follow(
+        self, statement: ast.Import | ast.ImportFrom, where: str, name: str, roots: set[str]
+    ) -> None:
+        """Add what an import brings under a name."""
+        aliases = [alias for alias in statement.names if (alias.asname or alias.name) == name]
+        if isinstance(statement, ast.ImportFrom) and _root(statement) in roots:
+            if aliases[0].asname:
+                raise InputError(f"{where}: expected it under its own name")
+            self._take(str(statement.module), name, roots)
+            return
+        _require_standard(statement, where)
+        line: ast.stmt = ast.Import(aliases)
+        if isinstance(statement, ast.ImportFrom):
+            line = ast.ImportFrom(statement.module, aliases, 0)
+        self.imports.add(ast.unparse(line))
+
+
+@cache
+def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
+    """Name -> the statement at a module's margin that defines it, and its source."""
+    source = inspect.getsource(importlib.import_module(module))
+    lines = source.splitlines()
+    found: dict[str, tuple[ast.stmt, str]] = {}
+    for statement in ast.parse(source).body:
+        names: list[str] = []
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names = [statement.name]
+            case ast.Import() | ast.ImportFrom():
+                names = [alias.asname or alias.name for alias in statement.names]
+            case ast.Assign():
+                names = [each.id for each in statement.targets if isinstance(each, ast.Name)]
+            case ast.AnnAssign(ast.Name(name)):
+                names = [name]
+        decorators = getattr(statement, "decorator_list", ())
+        first = min([statement.lineno, *(each.lineno for each in decorators)])
+        text = "\n".join(lines[first - 1 : statement.end_lineno])
+        found |= dict.fromkeys(names, (statement, text))
+    return found
+
+
+def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """The names that a statement uses, and those that stand in its annotations."""
+    notes: list[ast.AST] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+            notes.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
+            notes.append(node.returns)
+    annotating = {id(inner) for note in notes for inner in ast.walk(note)}
+    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return (
+        {node.id for node in names if id(node) not in annotating},
+        {node.id for node in names if id(node) in annotating},
+    )
+
+
+def _root(statement: ast.Import | ast.ImportFrom) -> str:
+    """The package that an import is of."""
+    name = statement.module if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+    return (name or "").split(".")[0]
+
+
+def _is_standard(statement: ast.stmt) -> bool:
+    """Whether it is an import of the standard library."""
+    if not isinstance(statement, ast.Import | ast.ImportFrom):
+        return False
+    return _root(statement) in sys.stdlib_module_names
+
+
+def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> None:
+    if not _is_standard(statement):
+        raise InputError(
+            f"{where}: expected the standard library alone, but it needs {_root(statement)}"
+        )
+
+
+# Stop rules of confidence without NumPy and SciPy: what `ttsgraph.graphs.stopping.confidence` works
+# out by quadrature is exact here.
+
+
+def ahead_of_one(votes: Sequence[int]) -> Fraction:
+    """The probability that the leader is ahead of the runner-up, after these votes: of a coin that
+    shows the one or the other, uniform before. `votes` are counts, the largest first.
+    """
+    leader = votes[0]
+    rival = votes[1] if len(votes) > 1 else 0
+    throws = leader + rival + 1
+    return Fraction(sum(comb(throws, k) for k in range(rival + 1, throws + 1)), 2**throws)
+
+
+@cache
+def ahead_of_all(votes: tuple[int, ...]) -> Fraction:
+    """The probability that the leader is ahead of all others and of an answer that nobody gave yet:
+    of a Dirichlet distribution, uniform before. `votes` are counts, the largest first.
+    """
+    # Independent gamma draws stand for its shares. A rival with c votes is below x with probability
+    # 1 - exp(-x) * (1 + x + ... + x**c / c!); `terms` has what x**p * exp(-e * x) is multiplied by
+    # in the product of these.
+    terms = {(0, 0): Fraction(1)}
+    for count in (*votes[1:], 0):
+        product = dict(terms)
+        for (power, rate), factor in terms.items():
+            for k in range(count + 1):
+                key = (power + k, rate + 1)
+                product[key] = product.get(key, Fraction(0)) - factor / factorial(k)
+        terms = product
+    leader = votes[0]
+    return sum(
+        (
+            factor
+            * factorial(power + leader)
+            / factorial(leader)
+            / (rate + 1) ** (power + leader + 1)
+            for (power, rate), factor in terms.items()
+        ),
+        Fraction(0),
+    )

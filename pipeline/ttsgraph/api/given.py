@@ -15,15 +15,21 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.kinds import grading_of, kind_of
-from ttsgraph.scaffold.task import split_sizes
+from ttsgraph.scaffold.task import kind_of, split_sizes
 from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Task, register_task
-from ttsgraph.tasks.sources import TABLES, JsonlSource, Source, load_rows
+from ttsgraph.tasks.sources import TABLES, JsonlSource, Source, load_questions, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
 """What the one task of such a profile is called."""
+
+EXAMPLES = {
+    "base_url": "'http://127.0.0.1:8000/v1'",
+    "price": "{'prompt': 0.1, 'completion': 0.3}",
+}
+"""What each model has to have, as an example."""
 
 _METRICS = {"$": "dollars", "s": "runtime", "units": "flops", "": "flops"}
 _BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
@@ -32,37 +38,32 @@ _BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\
 def profile_of(
     models: Models,
     questions: Path,
-    count: int,
     grade: str | Task | None,
     budget: str | float,
     grading: Mapping[str, Any] | None = None,
-    base_url: str | None = None,
-    price: Any = None,
-    api_key_env: str | None = None,
+    shared: Mapping[str, Any] | None = None,
     sections: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """A profile with one task. `sections` are added to it or replace what stands there. Raises
-    InputError.
+    """A profile with one task. `shared` are keys of all models, `sections` are added to it or
+    replace what stands there. Raises InputError.
     """
-    if grade is None or isinstance(grade, str):
-        kind = kind_of(questions, grade)
-    else:
+    if grade is not None and not isinstance(grade, str):
         register_task(grade)
-        kind = grade.name
-    options = dict(grading or {}) or grading_of(questions, kind)
-    shared = {"base_url": base_url, "price": price, "api_key_env": api_key_env}
+        grade = grade.name
+    kind, options = kind_of(questions, grade, grading)
+    source = JsonlSource(kind="jsonl", path=questions)
     more = dict(sections or {})
     task = {
         "kind": kind,
         "grading": options,
         "source": {"kind": "jsonl", "path": str(questions)},
-        "splits": split_sizes(count),
+        "splits": split_sizes(len(load_questions(get_task(kind, options), source, 0))),
         "prompt": {"style": "chat"},
         "sampling": {"temperature": 0.9, "max_tokens": 512},
     } | more.pop("task", {})
     data = {
         "engine": {"kind": "external"},
-        "pool": pool_of(models, {key: value for key, value in shared.items() if value is not None}),
+        "pool": pool_of(models, shared or {}),
         "tasks": {TASK: task},
         "roles": ["assistant", "fuser", "voter"],
         "budget": budget_of(budget),
@@ -70,37 +71,32 @@ def profile_of(
         "init": {},
         "search": {},
         "agent": {},
-    }
-    return parse(Profile, data | more, "search")
+    } | more
+    return parse(Profile, data, "search")
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The pool: names alone take the endpoint and price given for all. Raises SettingsError that
     says what is missing.
     """
-    entries = models.items() if isinstance(models, Mapping) else [_named(model) for model in models]
-    pool = {name: {**shared, **entry} for name, entry in entries}
-    if not pool:
-        raise SettingsError("models: expected at least one")
-    for name, entry in pool.items():
-        for key, example in (
-            ("base_url", "'http://127.0.0.1:8000/v1'"),
-            ("price", "{'prompt': 0.1, 'completion': 0.3}"),
-        ):
-            if key not in entry:
+    if isinstance(models, Mapping):
+        models = [{"name": name, **entry} for name, entry in models.items()]
+    pool: dict[str, dict[str, Any]] = {}
+    for model in models:
+        entry = {"name": model} if isinstance(model, str) else dict(model)
+        if "name" not in entry:
+            raise SettingsError(f"models: expected a name of each model, found {entry}")
+        name = entry.pop("name")
+        pool[name] = {**shared, **entry}
+        for key, example in EXAMPLES.items():
+            if key not in pool[name]:
                 raise SettingsError(
                     f"models: expected {key} of {name!r}: {{'name': {name!r}, {key!r}: {example}}},"
                     f" or {key}= for all"
                 )
+    if not pool:
+        raise SettingsError("models: expected at least one")
     return pool
-
-
-def _named(model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if isinstance(model, str):
-        return model, {}
-    if "name" not in model:
-        raise SettingsError(f"models: expected a name of each model, found {dict(model)}")
-    return model["name"], {key: value for key, value in model.items() if key != "name"}
 
 
 def budget_of(budget: str | float) -> dict[str, Any]:
@@ -140,20 +136,16 @@ class _From(Closed):
 
 
 def _rows(questions: Any) -> list[dict[str, Any]]:
+    if isinstance(questions, str | Path):
+        questions = {"kind": "jsonl", "path": str(questions)}
     if isinstance(questions, Mapping):
         source = parse(_From, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]
-    if isinstance(questions, str | Path):
-        return [row for _, row in load_rows(JsonlSource(kind="jsonl", path=Path(questions)), 0)]
-    import pandas as pd
-
-    if isinstance(questions, pd.DataFrame):
-        return [
-            {str(key): value for key, value in row.items()} for row in questions.to_dict("records")
-        ]
+    if hasattr(questions, "to_dict"):  # a DataFrame
+        questions = questions.to_dict("records")
     rows = list(questions)
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
         raise InputError(
             f"questions: expected rows with a question and an answer, found {odd!r}"[:120]
         )
-    return [dict(row) for row in rows]
+    return [{str(key): value for key, value in row.items()} for row in rows]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttsgraph.api.whole import Made, Searched
+from ttsgraph.api.whole import Searched
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.deployment.provenance import revisions, settings_sha256
 from ttsgraph.reporting.page import write_report
@@ -35,31 +35,29 @@ def write_kept(folder: Path, searched: Searched, name: str) -> Path:
     """Write the tables and the page of a search, under the name of its profile; returns the page's
     path. Raises ModuleNotFoundError where what tables or plots need is not installed.
     """
-    made = searched.made
-    assert made is not None, "a search that was loaded from a folder has no tables"
     tables = folder / TABLES
-    _write_start(tables, searched, made)
-    _write_method(tables / made.method, searched, made)
+    _write_start(tables, searched)
+    _write_method(tables / searched.method, searched)
     settings = searched.profile.model_dump(mode="json")
     write_text(tables / "settings.json", json.dumps(settings, indent=1))
     report = Report(
         name,
         searched.profile,
         Row((tables / "settings.json").as_posix(), "", settings),
-        [read_task(searched.task, tables / "questions.parquet", tables, [made.method])],
+        [read_task(searched.task, tables / "questions.parquet", tables, [searched.method])],
         folder.as_posix(),
     )
     return write_report(folder, report)
 
 
-def _write_start(folder: Path, searched: Searched, made: Made) -> None:
+def _write_start(folder: Path, searched: Searched) -> None:
     """What comes before the search: questions, models alone, and the contest."""
-    contest = made.contest
+    contest = searched.contest
     preference = preference_of(contest, contest.standings)
     kept = searched.profile.init.contest.kept
     for table, schema, file in (
-        (questions_table(made.questions), schemas.Questions, "questions"),
-        (made.alone, schemas.Profiles, "profile"),
+        (questions_table(searched.questions), schemas.Questions, "questions"),
+        (searched.alone, schemas.Profiles, "profile"),
         (schemas.Pilots.empty(), schemas.Pilots, "pilot"),
         (schemas.Trials.empty(), schemas.Trials, "init_family"),
         (contest_table(contest), schemas.Trials, "init_instances"),
@@ -71,42 +69,45 @@ def _write_start(folder: Path, searched: Searched, made: Made) -> None:
     write_record(Started, folder / "start.json", start_data(contest, kept))
 
 
-def _write_method(folder: Path, searched: Searched, made: Made) -> None:
+def _write_method(folder: Path, searched: Searched) -> None:
     """The search and its test."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "journal.jsonl").write_bytes(made.journal)
-    write_search(folder, made.found, made.archive, searched.spent)
+    (folder / "journal.jsonl").write_bytes(searched.journal)
+    write_search(folder, searched.found, searched.archive, searched.spent)
     brief = brief_of(
-        searched.profile, searched.task, scores_of(made.alone), made.questions["train"]
+        searched.profile, searched.task, scores_of(searched.alone), searched.questions["train"]
     )
-    rng = np.random.default_rng([made.seed, 2])
-    losses = predicted_losses(made.found.graph, brief, made.contest.evidence, rng)
-    nodes = with_worth(made.nodes, made.found.graph, made.feedbacks[0], losses)
+    rng = np.random.default_rng([searched.seed, 2])
+    losses = predicted_losses(searched.found.graph, brief, searched.contest.evidence, rng)
+    nodes = with_worth(searched.nodes, searched.found.graph, searched.feedbacks[0], losses)
     grader = searched.profile.task(searched.task).task
-    answers = answers_table(made.cases, made.feedbacks, grader.extract)
+    answers = answers_table(searched.cases, searched.feedbacks, grader.extract)
     write_table(searched.table, schemas.Evaluations, folder / "test.parquet")
     write_table(nodes, schemas.Nodes, folder / "nodes.parquet")
     write_table(answers, schemas.Answers, folder / "answers.parquet")
     choice = searched.choice
-    gate = made.cases[choice.place].columns | {"verdict": choice.verdict, "reason": choice.reason}
+    gate = searched.cases[choice.place].columns | {
+        "verdict": choice.verdict,
+        "reason": choice.reason,
+    }
     write_record(
         GateVerdict,
         folder / "verdict.json",
-        {"gate": gate, "record": _record(folder, searched, made)},
+        {"gate": gate, "record": _record(folder, searched)},
     )
 
 
-def _record(folder: Path, searched: Searched, made: Made) -> dict[str, object]:
+def _record(folder: Path, searched: Searched) -> dict[str, object]:
     """Where it comes from, as far as files say it."""
     profile = searched.profile
     questions = folder.parent / "questions.parquet"
     files = [*folder.parent.glob("*.*"), *folder.glob("*.*")]
     return {
-        "seed": made.seed,
+        "seed": searched.seed,
         "dataset": {
             "path": questions.as_posix(),
             "md5": md5(questions),
-            "splits": {split: len(each) for split, each in made.questions.items()},
+            "splits": {split: len(each) for split, each in searched.questions.items()},
         },
         "settings_sha256": settings_sha256(profile, searched.task),
         "warm_from": None,

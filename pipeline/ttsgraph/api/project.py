@@ -41,8 +41,9 @@ from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sources import load_questions, split_questions
 
 PROFILE = "mine"
-SAMPLE = "sample"
 SAMPLES = 40
+"""Sums, to try a project on, where no questions are given."""
+
 TEMPERATURE = 0.9
 CALLS = 4
 """Of the dearest model, that a question may cost where no budget is given."""
@@ -53,7 +54,9 @@ SECONDS = 10
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
 SCORES = "scores.json"
-"""What `dvc metrics show` shows of a task, beside the folder of what was found."""
+"""What `dvc metrics show` shows of a task, next to the folder of what was found: the graph in use,
+and the one that the search found.
+"""
 
 FOUND = "found"
 """The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
@@ -103,8 +106,12 @@ def init(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
     if questions is None:
-        looked = Looked(tuple(sample_rows()), "number", {}, ())
-        name = SAMPLE
+        rows = [
+            {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+            for k in range(SAMPLES)
+        ]
+        looked = Looked(tuple(rows), "number", {}, ())
+        name = "sample"
     else:
         looked = look_at(questions, kind)
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
@@ -193,14 +200,6 @@ def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, 
     return settings, f"a question may cost ${limit:g}{own}{out}"
 
 
-def sample_rows() -> list[dict[str, str]]:
-    """Questions to try a project on."""
-    return [
-        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
-        for k in range(SAMPLES)
-    ]
-
-
 def profile_text(
     pool: Mapping[str, Mapping[str, object]],
     task: str,
@@ -259,23 +258,17 @@ async def run(
         profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
     )
     result = result_of(searched, params.profile)
-    folder = Path("results") / params.profile / task
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / SCORES, json.dumps(scores_of(result, params.seed), indent=1))
-    return result, result.save(folder / FOUND)
-
-
-def scores_of(result: Result, seed: int) -> dict[str, float]:
-    """The numbers of a search, for tables of several: the graph in use, and the one that was
-    found.
-    """
     table = result.compare()
-    used = next(row for row in table if row["graph"] == table.used)
-    first = next(iter(table))
-    return {
-        "seed": seed,
+    found = table.rows[0]
+    used = next(row for row in table.rows if row["graph"] == table.used)
+    scores = {
+        "seed": params.seed,
         "accuracy": used["accuracy"],
         "cost": used["cost"],
-        "found_accuracy": first["accuracy"],
-        "found_cost": first["cost"],
+        "found_accuracy": found["accuracy"],
+        "found_cost": found["cost"],
     }
+    folder = Path("results") / params.profile / task
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SCORES, json.dumps(scores, indent=1))
+    return result, result.save(folder / FOUND)

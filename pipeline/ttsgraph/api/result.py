@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.presets import preset_case
 from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
@@ -29,7 +28,7 @@ from ttsgraph.reporting.figures import plain
 from ttsgraph.reporting.sources import TableSource
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 COMPARISON = "comparison.json"
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
@@ -132,14 +131,14 @@ class Result:
         """Which graph to use, how good, how sure and what it costs."""
         return self._comparison.sentence
 
-    def drawn(self) -> list[str]:
-        """The graph in characters, line by line."""
-        return drawn(self.graph, self.deployed.profile.model_pool())
-
     @property
     def graph(self) -> CollaborationGraph:
         """The graph to use; a notebook draws it."""
         return self.deployed.graph
+
+    def drawn(self) -> list[str]:
+        """The graph in characters, line by line."""
+        return drawn(self.graph, self.deployed.profile.model_pool())
 
     def compare(self) -> Comparison:
         """All graphs that were tested, on the same questions."""
@@ -240,40 +239,18 @@ def search(
     """
     budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)
+    given = {"base_url": base_url, "price": price, "api_key_env": api_key_env}
+    shared = {key: value for key, value in given.items() if value is not None}
     file = questions_file(questions, place)
-    count = len(load_rows(JsonlSource(kind="jsonl", path=file), 0))
-    make = partial(
-        profile_of,
-        models,
-        file,
-        grade=grade,
-        budget=budget,
-        grading=grading,
-        base_url=base_url,
-        price=price,
-        api_key_env=api_key_env,
-        sections=sections,
-    )
-    settings = make(count).task(TASK)
+    profile = profile_of(models, file, grade, budget, grading, shared, sections)
+    settings = profile.task(TASK)
     loaded = load_questions(settings.task, settings.source, seed)
-    profile = make(len(loaded))  # equal questions are one
-    splits = split_questions(loaded, profile.task(TASK).splits.sizes(), seed)
+    splits = split_questions(loaded, settings.splits.sizes(), seed)
     case = None if team is None else preset_case(team, profile)
+    say = print if progress else lambda line: None
     with shown_progress(progress) as publish:
-        searched = run(
-            search_whole(
-                profile,
-                TASK,
-                splits,
-                seed,
-                method,
-                place,
-                publish,
-                print if progress else lambda line: None,
-                case,
-            )
-        )
-    return result_of(searched)
+        work = search_whole(profile, TASK, splits, seed, method, place, publish, say, case)
+        return result_of(run(work))
 
 
 def load(folder: str | Path) -> Result:
@@ -292,21 +269,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            found.append(asyncio.run(work))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=target, name="ttsgraph")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def result_of(searched: Searched, profile: str = "search") -> Result:
@@ -325,7 +289,11 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
     )
     used = rows[searched.choice.place]["graph"]
     deployed = Deployed(
-        searched.task, searched.graph, searched.profile, searched.shots, tested=searched.figures
+        searched.task,
+        searched.graph,
+        searched.profile,
+        tuple(searched.questions["shots"]),
+        tested=searched.figures,
     )
     tested = TableSource("test", table)
     pool = searched.profile.model_pool()

@@ -5,9 +5,9 @@ the stages run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,12 +37,11 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, loop_calls
-from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, Task, can_vote
+from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
@@ -50,37 +49,12 @@ NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a whole search came to: the graph to use, why it is that one, all that was tested, and
-    what was spent.
+    """All that a whole search came by, from the questions (by split) to the test and its gate."""
 
-    `table` has the columns of schemas.Evaluations, the graph that was found in the first row;
-    `profile` costs as measured.
-    """
-
-    graph: CollaborationGraph
-    choice: Choice
-    table: pd.DataFrame
     profile: Profile
+    """With costs as measured."""
+
     task: str
-    shots: tuple[Question, ...]
-    spent: Spent
-    arms: tuple[Arm, ...] = ()
-    """What was tested, in the table's order, with each question's grade."""
-
-    calls: int = 0
-    """Different calls that search and test asked for, whether or not the cache had them."""
-
-    figures: Figures = field(default=Figures())
-    """What the graph to use did in its test, which service is held against."""
-
-    made: Made | None = None
-    """What its tables are made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """All that a whole search came by on its way, from the questions to the test."""
-
     seed: int
     method: str
     questions: Mapping[str, Sequence[Question]]
@@ -91,7 +65,29 @@ class Made:
     journal: bytes
     cases: Sequence[Case]
     feedbacks: Sequence[Feedback]
+    arms: Sequence[Arm]
+    """What was tested, as the cases, with each question's grade."""
+
+    table: pd.DataFrame
+    """The same with the columns of schemas.Evaluations, the graph that was found in the first
+    row.
+    """
+
+    choice: Choice
     nodes: pd.DataFrame
+    spent: Spent
+    calls: int
+    """Different calls that search and test asked for, whether or not the cache had them."""
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The graph to use."""
+        return self.cases[self.choice.place].graph
+
+    @property
+    def figures(self) -> Figures:
+        """What the graph to use did in its test, which service is held against."""
+        return with_plain(figures_of(self.feedbacks[self.choice.place], self.graph), self.table)
 
 
 class CountingClient(MeteredClient):
@@ -99,49 +95,43 @@ class CountingClient(MeteredClient):
 
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner, meter, pool)
-        self.asked: set[str] = set()
-        self._of = Counter[tuple[str, int]]()
-        self._cut = Counter[tuple[str, int]]()
-        self._estimated = Counter[str]()
+        self.asked: dict[str, tuple[str, int, bool, bool]] = {}
+        """Key of a call -> its model, its bound on tokens, whether the answer was cut by that, and
+        whether its tokens are estimated.
+        """
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
-        if (key := request.key()) not in self.asked:
-            self.asked.add(key)
-            bound = (request.model, request.sampling.max_tokens)
-            self._of[bound] += 1
-            self._cut[bound] += completion.cut
-            self._estimated[request.model] += completion.estimated
+        ended = (completion.cut, completion.estimated)
+        call = (request.model, request.sampling.max_tokens, *ended)
+        self.asked.setdefault(request.key(), call)
         return super()._paid(request, completion)
 
     def lines(self) -> list[str]:
         """For people: whose answers were cut by the bound on their tokens, and whose tokens no
         endpoint told.
         """
-        said = [
-            f"{model}: {self._cut[model, bound] / count:.0%} of {count} answers cut at {bound}"
-            " tokens" + self._again(model, bound)
-            for (model, bound), count in self._of.items()
-            if self._cut[model, bound] and not self._cut[model, bound // ROOM]
-        ]
+        calls = self.asked.values()
+        of = Counter((model, bound) for model, bound, _, _ in calls)
+        cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
+        said = []
+        for (model, bound), count in of.items():
+            if not cut[model, bound] or cut[model, bound // ROOM]:
+                continue
+            share = cut[model, bound] / count
+            line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
+            if more := of[model, ROOM * bound]:
+                left = cut[model, ROOM * bound]
+                line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
+                if left:
+                    line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
+            said.append(line)
+        made = Counter(model for model, *_ in calls)
+        estimated = Counter(model for model, _, _, guessed in calls if guessed)
         return said + [
-            f"{model}: its endpoint tells no token counts of {count} of {self._calls_of(model)}"
-            " calls; these are estimated, also what they cost"
-            for model, count in self._estimated.items()
-            if count
+            f"{model}: its endpoint tells no token counts of {count} of {made[model]} calls; these"
+            " are estimated, also what they cost"
+            for model, count in estimated.items()
         ]
-
-    def _calls_of(self, model: str) -> int:
-        return sum(count for (name, _), count in self._of.items() if name == model)
-
-    def _again(self, model: str, bound: int) -> str:
-        """What came of those that were asked again with more."""
-        more = self._of[model, ROOM * bound]
-        if not more:
-            return ""
-        left = self._cut[model, ROOM * bound]
-        return f", asked again with {ROOM * bound}, where {left} of {more} were cut" + (
-            "; they are graded as they stand, so give it more (sampling.max_tokens)" if left else ""
-        )
 
 
 async def search_whole(
@@ -164,55 +154,67 @@ async def search_whole(
     fail for good or a limit is reached.
     """
     searcher_class(method)  # which names the known ones, before anything is spent
+    kind = profile.task(task).task
+    train = questions["train"]
     if team is not None:
-        _require_fit(team, profile.task(task).task, questions["train"])
-    async with (
-        open_client(profile, state) as client,
-        _metered(profile.limits, state, publish) as meter,
-    ):
-        environment = environment_for(profile, task, client, questions["shots"])
-        counting = CountingClient(client, meter, environment.paid)
-        environment.client = counting
-        for line in await checked(environment.task, environment.client):
-            say(line)
-        train = questions["train"]
-        for line in profile.no_checks(task, train):
-            say(line)
-        val = questions["val"]
-        test = questions["test"]
-        alone = await profiled(
-            profile, task, list(profile.model_pool()), environment, train, publish
-        )
-        if not alone["accuracy"].any():
-            say("warning: no model is right on any question: see whether its `kind` suits them")
-        measured = with_lengths(profile, task, alone)
-        if team is not None:
-            measured = _within(measured, task, team.graph)
-        environment.pool = measured.model_pool(task)
-        contest, found, archive, journal = await _found(
-            measured, task, alone, environment, train, val, seed, method, publish
-        )
-        cases = _rivals(measured, task, alone, found.graph, contest.router)
-        cases += [] if team is None else [team]
-        feedbacks = await cases_feedback(cases, environment.with_free_node_grades(), test, publish)
-        nodes = await tried_without(
-            found.graph, measured.cost_model(task), environment, [], val[0], feedbacks[0]
-        )
+        for node in team.graph.nodes:
+            if why := unfit(get_role(node.role), kind, train):
+                raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
+    with project_meter(profile.limits, state, publish) as meter:
+        async with open_client(profile, state) as client, meter.watched():
+            environment = environment_for(profile, task, client, questions["shots"])
+            counting = CountingClient(client, meter, environment.paid)
+            environment.client = counting
+            for line in [
+                *await checked(environment.task, counting),
+                *profile.no_checks(task, train),
+            ]:
+                say(line)
+            models = list(profile.model_pool())
+            alone = await profiled(profile, task, models, environment, train, publish)
+            if not alone["accuracy"].any():
+                say("warning: no model is right on any question: see whether its `kind` suits them")
+            profile = with_lengths(profile, task, alone)
+            if team is not None:
+                profile = _within(profile, task, team.graph)
+            environment.pool = profile.model_pool(task)
+            contest, found, archive, journal = await _found(
+                profile, task, alone, environment, questions, seed, method, publish
+            )
+            check = checking(profile.roles, kind)
+            budget = profile.budget_on(task)
+            cases = test_cases(
+                found.graph, NO_PILOT, alone, budget, can_vote(kind), contest.router, check
+            )
+            cases += [] if team is None else [team]
+            grading = environment.with_free_node_grades()
+            feedbacks = await cases_feedback(cases, grading, questions["test"], publish)
+            cost = profile.cost_model(task)
+            first = questions["val"][0]
+            nodes = await tried_without(found.graph, cost, environment, [], first, feedbacks[0])
     for line in counting.lines():
         say(line)
-    made = Made(
-        seed, method, questions, alone, contest, found, archive, journal, cases, feedbacks, nodes
+    arms = arms_of(cases, feedbacks, cost)
+    return Searched(
+        profile,
+        task,
+        seed,
+        method,
+        questions,
+        alone,
+        contest,
+        found,
+        archive,
+        journal,
+        cases,
+        feedbacks,
+        arms,
+        cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
+        choose(arms, profile.deploy.margin, profile.deploy.confidence),
+        nodes,
+        meter.now,
+        len(counting.asked),
     )
-    searched = _searched(measured, task, made, meter.now)
-    return replace(searched, calls=len(counting.asked))
-
-
-@asynccontextmanager
-async def _metered(limits: LimitSettings, state: Path, tell: Publish) -> AsyncIterator[Meter]:
-    """What is spent in this folder, and the limits on it."""
-    with project_meter(limits, state, tell) as meter:
-        async with meter.watched():
-            yield meter
 
 
 async def _found(
@@ -220,13 +222,13 @@ async def _found(
     task: str,
     alone: pd.DataFrame,
     environment: Environment,
-    train: Sequence[Question],
-    val: Sequence[Question],
+    questions: Mapping[str, Sequence[Question]],
     seed: int,
     method: str,
     publish: Publish,
 ) -> tuple[Contest, Found, Archive, bytes]:
     """What contest and search come to, the archive, and the journal behind it."""
+    train, val = questions["train"], questions["val"]
     brief = brief_of(profile, task, scores_of(alone), train)
     contest = Contest(brief, train, val, profile.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)
@@ -255,50 +257,6 @@ def _within(profile: Profile, task: str, team: CollaborationGraph) -> Profile:
     limit = max(cost.graph_cost(team), cost.smallest_call())
     budget = profile.budget.model_copy(update={"limit": limit or profile.budget.limit})
     return profile.model_copy(update={"budget": budget})
-
-
-def _rivals(
-    profile: Profile,
-    task: str,
-    alone: pd.DataFrame,
-    found: CollaborationGraph,
-    router: CollaborationGraph | None,
-) -> list[Case]:
-    """The found graph, and what it has to beat."""
-    budget = profile.budget_on(task)
-    kind = profile.task(task).task
-    check = checking(profile.roles, kind)
-    return test_cases(found, NO_PILOT, alone, budget, can_vote(kind), router, check)
-
-
-def _searched(profile: Profile, task: str, made: Made, spent: Spent) -> Searched:
-    """Which graph to use, by the gate, and all that was tested."""
-    cost = profile.cost_model(task)
-    cases = made.cases
-    feedbacks = made.feedbacks
-    deploy = profile.deploy
-    arms = tuple(arms_of(cases, feedbacks, cost))
-    choice = choose(arms, deploy.margin, deploy.confidence)
-    table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
-    chosen = with_plain(figures_of(feedbacks[choice.place], cases[choice.place].graph), table)
-    return Searched(
-        cases[choice.place].graph,
-        choice,
-        table,
-        profile,
-        task,
-        tuple(made.questions["shots"]),
-        spent,
-        arms,
-        figures=chosen,
-        made=made,
-    )
-
-
-def _require_fit(team: Case, kind: Task, questions: Sequence[Question]) -> None:
-    for node in team.graph.nodes:
-        if why := unfit(get_role(node.role), kind, questions):
-            raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
 
 
 def verdict_of(searched: Searched) -> str:

@@ -1,4 +1,6 @@
-"""The commands `ttsgraph new-task`, `new-model` and `check`, and small ones that look at graphs."""
+"""The commands `ttsgraph new-task`, `new-model`, `schema`, `dags` and `check`, and the options that
+several commands take.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,27 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.scaffold.options import ApiKeyEnv, PriceCompletion, PricePrompt, ProfileName, echo
+from ttsgraph.base.secrets import redact
 
-if TYPE_CHECKING:
-    from ttsgraph.tasks.prompts import Style
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)"),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", help="a task of the profile (default: the first of params.yaml)"),
+]
+
+
+def echo(*lines: str) -> None:
+    """Print lines, without secrets."""
+    for line in lines:
+        typer.echo(redact(line))
 
 
 def new_task(
@@ -57,10 +71,17 @@ def new_task(
     from ttsgraph.scaffold.task import new_task as add
     from ttsgraph.settings.profile import load_params
 
+    try:
+        options = json.loads(grading)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"--grading: expected a JSON object, but {error.msg} at column {error.colno}"
+        ) from None
+    if not isinstance(options, dict):
+        raise InputError(f"--grading: expected a JSON object, found {grading[:40]}")
     used = profile or load_params().profile
-    style: Style = "few_shot" if few_shot else "chat"
+    style: Any = "few_shot" if few_shot else "chat"
     ask = _choose if sys.stdin.isatty() else None
-    options = _json_object(grading, "--grading")
     lines = asyncio.run(add(name, questions, used, kind, style, max_tokens, options, ask))
     echo(
         *lines,
@@ -119,9 +140,18 @@ def new_model(
     ] = None,
     layers: Annotated[int | None, typer.Option(help="layers", min=1)] = None,
     hidden: Annotated[int | None, typer.Option(help="hidden size", min=1)] = None,
-    price_prompt: PricePrompt = None,
-    price_completion: PriceCompletion = None,
-    api_key_env: ApiKeyEnv = None,
+    price_prompt: Annotated[
+        float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)
+    ] = None,
+    price_completion: Annotated[
+        float | None, typer.Option(help="dollars per million tokens of an answer", min=0)
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--key-env", "--api-key-env", help="the environment variable with the endpoint's key"
+        ),
+    ] = None,
     api_key_header: Annotated[
         str | None,
         typer.Option(help="the header with the key, if not Authorization: Bearer (Azure: api-key)"),
@@ -130,52 +160,44 @@ def new_model(
         list[str] | None,
         typer.Option(help="name=value, added to each URL (Azure: api-version=2024-10-21)"),
     ] = None,
-    hub: Annotated[
-        str | None,
-        typer.Option(help="its repository on the Hugging Face hub, to read its sizes from"),
-    ] = None,
     revision: Annotated[
         str | None, typer.Option(help="which version of the model is served")
     ] = None,
 ) -> None:
     """Add a model to a profile's pool from its endpoint; it is asked five questions first.
 
-    Its name and price come from the endpoint's list where that has them, sizes (for a FLOPs budget
-    alone) from its configuration on the hub; what is still missing is asked for on a terminal.
+    Its name and price come from the endpoint's list where that has them; what is still missing
+    (sizes for a FLOPs budget alone) is asked for on a terminal.
 
     Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1
     --price-completion 0.3
     """
-    from ttsgraph.scaffold.model import FACTS, Wanted
     from ttsgraph.scaffold.model import new_model as add
     from ttsgraph.settings.profile import load_params
 
     used = profile or load_params().profile
-    values = (total, non_embedding, layers, hidden, price_prompt, price_completion)
-    facts = {
-        fact: float(value) for fact, value in zip(FACTS, values, strict=True) if value is not None
-    }
-    ask = (
-        (lambda fact, words: str(typer.prompt(f"{name}: {words}"))) if sys.stdin.isatty() else None
-    )
     pairs = [pair.partition("=") for pair in query or []]
     if any(not (key and equals) for key, equals, _ in pairs):
         raise InputError(f"--query: expected name=value, found {', '.join(query or [])}")
-    wanted = Wanted(
-        name,
-        url.rstrip("/"),
-        facts,
-        served_as,
-        family,
-        api_key_env,
-        hub,
-        revision,
-        ask,
-        api_key_header,
-        {key: value for key, _, value in pairs},
-    )
+    price = {"prompt": price_prompt, "completion": price_completion}
+    known = {
+        "base_url": url.rstrip("/"),
+        "family": family,
+        "total": total,
+        "non_embedding": non_embedding,
+        "layers": layers,
+        "hidden": hidden,
+        "price": {part: dollars for part, dollars in price.items() if dollars is not None},
+        "served_as": served_as,
+        "api_key_env": api_key_env,
+        "api_key_header": api_key_header,
+        "query": {key: value for key, _, value in pairs} or None,
+        "revision": revision,
+    }
+    known = {key: value for key, value in known.items() if value is not None}
+    ask = (lambda words: str(typer.prompt(f"{name}: {words}"))) if sys.stdin.isatty() else None
     echo(
-        *asyncio.run(add(wanted, used, task)),
+        *asyncio.run(add(name, known, used, task, ask)),
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
         " `python -m ttsgraph_flows.research`",
     )
@@ -223,15 +245,3 @@ def _choose(words: str, names: Sequence[str]) -> str:
     if given not in names:
         raise InputError(f"expected one of {', '.join(names)}, found {given!r}; start again")
     return given
-
-
-def _json_object(text: str, option: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{option}: expected a JSON object, but {error.msg} at column {error.colno}"
-        ) from None
-    if not isinstance(found, dict):
-        raise InputError(f"{option}: expected a JSON object, found {text[:40]}")
-    return found

@@ -6,19 +6,29 @@ lines and respell numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.errors import DataError, InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.settings.profile import Profile
 
 STEP = "  "
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def require_name(name: str, what: str) -> None:
+    """Raises InputError for a name that can't name a folder, a file or an MLflow experiment."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"expected {what} named with letters, digits, '.', '_' and '-' only, found {name!r}"
+        )
 
 
 class ProfileText:
@@ -50,7 +60,7 @@ class ProfileText:
                 " entry first"
             )
         end = "\r\n" if "\r\n" in self.text else "\n"
-        held, (line, indent) = self._opened(section)
+        held, line, indent = self._opened(section)
         lines = held.splitlines(keepends=True)
         lines[line] = lines[line].rstrip("\r\n") + end
         made = [indent + text + end for text in entry_lines(name, entry, comments)]
@@ -74,38 +84,29 @@ class ProfileText:
             )
         write_text(self.path, text)
 
-    def _opened(self, section: str) -> tuple[str, tuple[int, str]]:
-        """The text, without the braces of an empty section; the last line of the section, from 0,
-        and its entries' indentation.
+    def _opened(self, section: str) -> tuple[str, int, str]:
+        """The text, without the braces of an empty section; the section's last line, from 0 and
+        without comments and blank lines below it; and its entries' indentation.
         """
         root = yaml.compose(self.text)
         assert isinstance(root, yaml.MappingNode)
         node = next(value for key, value in root.value if key.value == section)
         if isinstance(node, yaml.MappingNode) and not node.value:
             text = self.text[: node.start_mark.index].rstrip(" ") + self.text[node.end_mark.index :]
-            return text, (node.start_mark.line, STEP)
-        return self.text, self._end_of(section, node)
-
-    def _end_of(self, section: str, node: yaml.Node) -> tuple[int, str]:
-        """The last line of a section's entries, from 0, and the entries' indentation."""
-        if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
+            return text, node.start_mark.line, STEP
+        if not isinstance(node, yaml.MappingNode) or node.flow_style:
             raise SettingsError(
                 f"{self.shown}: expected {section} as a block, one entry below the other; found it"
                 " in braces"
             )
-        column = node.value[0][0].start_mark.column
-        return _last_line(node), " " * column
-
-
-def _last_line(node: yaml.Node) -> int:
-    """The line on which a node's own text ends; comments and blank lines after it are not its
-    own.
-    """
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        return _last_line(last[1] if isinstance(last, tuple) else last)
-    ends_before = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
-    return int(node.end_mark.line) - (1 if ends_before and node.end_mark.column == 0 else 0)
+        indent = " " * node.value[0][0].start_mark.column
+        last: yaml.Node = node
+        while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
+            last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+        line = int(last.end_mark.line)
+        if isinstance(last, yaml.ScalarNode) and last.style in ("|", ">"):
+            line -= last.end_mark.column == 0  # such a text ends before the next line
+        return self.text, line, indent
 
 
 def entry_lines(name: str, entry: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:

@@ -5,13 +5,14 @@ each is asked one question.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
+
+import openai
 
 from ttsgraph.base.errors import (
     CallFailed,
@@ -20,17 +21,19 @@ from ttsgraph.base.errors import (
     InputError,
     RunStopped,
 )
+from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
-from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import TOKENS_KEYS, Dialect
+from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.spec import Price
 from ttsgraph.pool.variants import variant_name
-from ttsgraph.scaffold.listing import ListPrice, models_at
+from ttsgraph.scaffold.task import has_key
 
-MOST_MODELS = 12
-"""Of a list, that are taken without a choice."""
+SHOWN = 12
+"""Names of an endpoint's list that are shown, and of a list that are taken without a choice."""
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 PLENTY = 8192
@@ -39,9 +42,31 @@ TRIES = Retries(8, 1.0, 300)
 """Patience with a server that loads a model first, or is busy."""
 
 EFFORT = "low"
+TIMEOUT_S = 15.0
+_UNLISTED = (403, 404, 405, 501)
+"""How servers say that they list no models, or not to this key."""
 
 AskPrice = Callable[[str], float]
 """Asks a person for a price, by what it is of."""
+
+ListPrice = Mapping[str, float]
+"""$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it.
+"""
+
+_A_TOKEN = {
+    "prompt": ("prompt", "input_cost_per_token"),
+    "completion": ("completion", "output_cost_per_token"),
+    "cached": ("input_cache_read", "cache_read_input_token_cost"),
+    "reasoning": ("internal_reasoning", "output_cost_per_reasoning_token"),
+}
+"""$ per token under OpenRouter's names, and LiteLLM's."""
+
+_A_MILLION = {
+    "prompt": ("input", "input_tokens"),
+    "completion": ("output", "output_tokens"),
+    "cached": ("cached_input", "cache_read_tokens"),
+}
+"""$ per million tokens under Together's names, and DeepInfra's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,74 +111,99 @@ class AskedModel:
         return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
 
 
-def candidates(
-    providers: Sequence[Provider], ask: AskPrice | None = None
-) -> dict[str, dict[str, Any]]:
-    """Name in the pool -> entry of each model that was chosen, or is listed. Raises InputError that
-    says what to do: a key that is not set, a model that is not there, a price that is not known.
-    """
-    chosen = [(provider, *model) for provider in providers for model in _chosen(provider)]
-    pool: dict[str, dict[str, Any]] = {}
-    owners = []
-    for provider, served_as, listed, told in chosen:
-        name = _name(served_as, provider.url, pool)
-        pool[name] = {"base_url": provider.url, "served_as": served_as, "_told": told}
-        pool[name] |= {"api_key_env": provider.key_env} if provider.key_env else {}
-        pool[name] |= {} if listed else {"listed": False}
-        owners.append((provider, {name, served_as, served_as.rsplit("/", 1)[-1]}))
-    for priced in (name for provider in providers for name in provider.prices):
-        if not any(priced in names for _, names in owners):
-            raise InputError(
-                f"--price {priced}: expected one of {', '.join(pool)}, found none of that name"
-            )
-    for entry, (provider, names) in zip(pool.values(), owners, strict=True):
-        given = _given(provider, names, owners)
-        price, where = _price(given, provider, entry["served_as"], entry.pop("_told"), ask)
-        entry |= {"price": dict(price), "_where": where}
-    return pool
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that may be asked: its entry in a profile's pool, and where its price is from."""
+
+    entry: Mapping[str, Any]
+    priced: str
 
 
-def _chosen(provider: Provider) -> list[tuple[str, bool, ListPrice | None]]:
-    """A provider's models that were chosen, or are listed: name there, whether it lists them, and
-    the price in its list. Raises InputError.
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A provider's model that was chosen, or is listed; the price in the list, if that has one."""
+
+    provider: Provider
+    served_as: str
+    listed: bool
+    price: ListPrice | None
+
+    @property
+    def short(self) -> str:
+        """What people call it."""
+        return self.served_as.rsplit("/", 1)[-1]
+
+
+def candidates(providers: Sequence[Provider], ask: AskPrice | None = None) -> dict[str, Candidate]:
+    """By name in the pool, each model that was chosen, or is listed. Raises InputError that says
+    what to do: a key that is not set, a model that is not there, a price that is not known.
     """
-    if provider.key_env and not os.environ.get(provider.key_env, "").strip():
+    pool: dict[str, _Chosen] = {}
+    for chosen in [each for provider in providers for each in _chosen(provider)]:
+        url = chosen.provider.url
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", chosen.short).strip("._-") or "model"
+        host = (urlsplit(url).hostname or "other").replace(".", "-")
+        names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
+        pool[next(each for each in names if each not in pool)] = chosen
+    given = _given_prices(providers, pool)
+    found = {}
+    for name, chosen in pool.items():
+        provider = chosen.provider
+        price, priced = _price(given.get(name, provider.price), chosen, ask)
+        entry: dict[str, Any] = {"base_url": provider.url, "served_as": chosen.served_as}
+        entry |= {"api_key_env": provider.key_env} if provider.key_env else {}
+        entry |= {} if chosen.listed else {"listed": False}
+        found[name] = Candidate(entry | {"price": dict(price)}, priced)
+    return found
+
+
+def _chosen(provider: Provider) -> list[_Chosen]:
+    """A provider's models that were chosen, or are listed. Raises InputError."""
+    url = provider.url
+    if not has_key(provider.key_env):
         raise InputError(
-            f"{provider.url}: expected its key in the environment variable"
+            f"{url}: expected its key in the environment variable"
             f" {provider.key_env}, which is not set; export it and start again"
         )
     try:
-        listed = models_at(Endpoint((provider.url,), "", provider.key_env), True)
+        listed = models_at(Endpoint((url,), "", provider.key_env))
     except EndpointError:
         if not provider.models:
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
-    names = provider.models or tuple(_chat_models(provider.url, list(listed or ())))
+    names = provider.models or _chat_models(url, list(listed or ()))
     if listed is None:
-        return [(name, False, None) for name in names]
+        return [_Chosen(provider, name, False, None) for name in names]
     for name in names:
         if name not in listed:
             raise InputError(
-                f"{provider.url}: expected model {name!r}, but the server has"
-                f" {', '.join(list(listed)[:MOST_MODELS]) or 'none'}"
+                f"{url}: expected model {name!r}, but the server has"
+                f" {', '.join(list(listed)[:SHOWN]) or 'none'}"
             )
-    return [(name, True, listed[name].price) for name in names]
+    return [_Chosen(provider, name, True, listed[name]) for name in names]
 
 
-def _given(
-    provider: Provider, names: set[str], owners: Sequence[tuple[Provider, set[str]]]
-) -> Mapping[str, float] | None:
-    """The price that was given for a model: behind its own URL, or behind another one that has no
-    model of that name.
+def _given_prices(
+    providers: Sequence[Provider], pool: Mapping[str, _Chosen]
+) -> dict[str, Mapping[str, float]]:
+    """By name in the pool, the price that was given for a model: behind its own URL, or behind
+    another one that has no model of that name. Raises InputError for a price of none.
     """
-    own = [price for name, price in provider.prices.items() if name in names]
-    other = [
-        price
-        for near in {id(each): each for each, _ in owners}.values()
-        for name, price in near.prices.items()
-        if name in names and not any(name in had for each, had in owners if each is near)
-    ]
-    return next(iter([*own, *other]), provider.price)
+    own: dict[str, Mapping[str, float]] = {}
+    others: dict[str, Mapping[str, float]] = {}
+    for provider in providers:
+        for priced, price in provider.prices.items():
+            named = [
+                name for name, one in pool.items() if priced in (name, one.served_as, one.short)
+            ]
+            if not named:
+                raise InputError(
+                    f"--price {priced}: expected one of {', '.join(pool)}, found none of that name"
+                )
+            here = [name for name in named if pool[name].provider is provider]
+            for name in here or named:
+                (own if here else others).setdefault(name, price)
+    return others | own
 
 
 def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
@@ -163,47 +213,35 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
             f"{url}: expected a list of models, found none; name those to use with --model,"
             " or correct the URL (it mostly ends in /v1)"
         )
-    if len(chat) > MOST_MODELS:
+    if len(chat) > SHOWN:
         raise InputError(
             f"{url}: expected --model for each model to use, as the server has {len(chat)}:"
-            f" {', '.join(chat[:MOST_MODELS])} ..."
+            f" {', '.join(chat[:SHOWN])} ..."
         )
     return chat
 
 
-def _name(served_as: str, url: str, pool: Mapping[str, Any]) -> str:
-    """A name of its own, from what the endpoint calls it."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", served_as.rsplit("/", 1)[-1]).strip("._-") or "model"
-    host = (urlsplit(url).hostname or "other").replace(".", "-")
-    others = (f"{name}-{host}-{number}" for number in count(2))
-    return next(each for each in chain((name, f"{name}-{host}"), others) if each not in pool)
-
-
 def _price(
-    given: Mapping[str, float] | None,
-    provider: Provider,
-    served_as: str,
-    told: ListPrice | None,
-    ask: AskPrice | None,
+    given: Mapping[str, float] | None, chosen: _Chosen, ask: AskPrice | None
 ) -> tuple[Mapping[str, float], str]:
     """A model's price and where it is from: an option, the endpoint, a list of known models, or a
     person.
     """
-    short = served_as.rsplit("/", 1)[-1]
+    url = chosen.provider.url
     if given is not None:
         return given, "as given"
-    if told is not None:
-        return told, "as its endpoint lists it"
-    if (known := known_price(served_as, provider.url)) is not None:
+    if chosen.price is not None:
+        return chosen.price, "as its endpoint lists it"
+    if (known := known_price(chosen.served_as, url)) is not None:
         return known, "as the package genai-prices knows it"
     if ask is None:
         raise InputError(
-            f"{served_as}: expected its price, which {provider.url} does not list: --price"
-            f" {short}=0.1,0.3 (dollars per million tokens of prompts and answers; 0 where nothing"
-            " is paid), or --price-prompt and --price-completion after its --url"
+            f"{chosen.served_as}: expected its price, which {url} does not list: --price"
+            f" {chosen.short}=0.1,0.3 (dollars per million tokens of prompts and answers; 0 where"
+            " nothing is paid), or --price-prompt and --price-completion after its --url"
         )
     parts = {
-        part: ask(f"{short}: dollars per million tokens of {words}")
+        part: ask(f"{chosen.short}: dollars per million tokens of {words}")
         for part, words in (("prompt", "prompts"), ("completion", "answers"))
     }
     return parts, "as given"
@@ -231,19 +269,108 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
     return None
 
 
+def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice | None] | None:
+    """The price, if it is told, of each model that an endpoint lists; None where it has no list.
+
+    `with_key` says whether the endpoint's key is sent. Raises EndpointError, in one line that says
+    what to do, when nothing there answers as an OpenAI-compatible server.
+    """
+    url = endpoint.base_urls[0]
+    key = endpoint.api_key() if with_key else "none"
+    header: dict[str, str | openai.Omit] = {}
+    if endpoint.key_header is not None:
+        header = {"Authorization": openai.Omit(), endpoint.key_header: key}
+
+    async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
+        found = await listed_by(client.with_options(max_retries=1), header, dict(endpoint.query))
+        entries = {redact(name): entry for name, entry in found.items()}
+        priced = any(price_in(entry) is not None for entry in entries.values())
+        ask_more = entries and not priced and endpoint.key_header is None
+        return entries, await _litellm_prices(client) if ask_more else {}
+
+    try:
+        entries, told = ask_once(url, key, TIMEOUT_S, asked)
+    except openai.APIStatusError as error:
+        if error.status_code in _UNLISTED:
+            return None
+        raise _no_list(endpoint, error) from None
+    except Exception as error:  # whatever a server that is none of models makes of it
+        raise _no_list(endpoint, error) from None
+    return {name: told.get(name) or price_in(entry) for name, entry in entries.items()}
+
+
+def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
+    if isinstance(error.__cause__, Fault):  # which the package takes for a broken connection
+        error = error.__cause__
+    known = isinstance(error, openai.APIError | Fault | TimeoutError)
+    told = reason_of(error) if known else redact(str(error))
+    reason = told.splitlines()[0] if told else type(error).__name__
+    hint = "start the server, or correct the URL (it mostly ends in /v1)"
+    if getattr(error, "status_code", None) in (401, 403):
+        hint = "name the variable that holds its key with --key-env"
+    return EndpointError(
+        f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models,"
+        f" but: {reason}; {hint}"
+    )
+
+
+def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
+    """The price in one entry of a list, in one of the shapes that servers give it."""
+    inner = entry.get("metadata")
+    told = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
+    told = told if isinstance(told, Mapping) else entry
+    for names, factor in ((_A_TOKEN, 1e6), (_A_MILLION, 1.0)):
+        found = {
+            ours: _dollars(told.get(theirs)) * factor
+            for ours, several in names.items()
+            for theirs in several
+            if _dollars(told.get(theirs)) >= 0
+        }
+        if {"prompt", "completion"} <= set(found):
+            optional = {n for n in ("cached", "reasoning") if not found.get(n)}
+            return {ours: round(v, 9) for ours, v in found.items() if ours not in optional}
+    return None
+
+
+def _dollars(value: Any) -> float:
+    """A price as a number or as text; below 0 for what is none (OpenRouter's -1 is "it
+    depends").
+    """
+    try:
+        return float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        return -1.0
+
+
+async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
+    """Prices as LiteLLM's proxy tells them next to its list; none of any other server."""
+    try:
+        data: Any = await client.get("/model/info", cast_to=object)
+    except Exception:  # it is no such proxy
+        return {}
+    rows = data.get("data") if isinstance(data, dict) else None
+    found = {}
+    for row in rows if isinstance(rows, list) else []:
+        told = row.get("model_info") if isinstance(row, dict) else None
+        if isinstance(told, Mapping) and (price := price_in(told)) is not None:
+            found[redact(str(row.get("model_name")))] = price
+    return found
+
+
 async def ask_each(
-    pool: Mapping[str, Mapping[str, Any]],
-    messages: tuple[Message, ...],
-    temperature: float,
+    pool: Mapping[str, Candidate], messages: tuple[Message, ...], temperature: float
 ) -> tuple[list[AskedModel], list[str]]:
     """Ask each model one question, as a search would; those that answered, and lines for people
     about the others. Raises EndpointError where none answered.
     """
     endpoints = {
         name: Endpoint(
-            (entry["base_url"],), entry["served_as"], entry.get("api_key_env"), lists_models=False
+            (one.entry["base_url"],),
+            one.entry["served_as"],
+            one.entry.get("api_key_env"),
+            lists_models=False,
         )
-        for name, entry in pool.items()
+        for name, one in pool.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
@@ -251,8 +378,8 @@ async def ask_each(
     try:
         told = await asyncio.gather(
             *(
-                _described(client, entry, Request(name, "probe", messages, sampling))
-                for name, entry in pool.items()
+                _described(client, one, Request(name, "probe", messages, sampling))
+                for name, one in pool.items()
             )
         )
     finally:
@@ -267,10 +394,11 @@ async def ask_each(
 
 
 async def _described(
-    client: OpenAIClient, entry: Mapping[str, Any], request: Request
+    client: OpenAIClient, candidate: Candidate, request: Request
 ) -> AskedModel | str:
     """What its answers say of a model, or why it is left out."""
     name = request.model
+    price = candidate.entry["price"]
     calls = []
     try:
         calls.append(await client.complete(request))
@@ -279,36 +407,38 @@ async def _described(
             request = replace(request, sampling=roomy)
             calls.append(await client.complete(request))
         completion = calls[-1]
-        if not any(entry["price"].values()):  # its speed counts, which a cold start does not show
+        if not any(price.values()):  # its speed counts, which a cold start does not show
             calls.append(await client.complete(request))
     except (CallFailed, ContextOverflow, RunStopped) as error:
-        hint = ""
-        if getattr(error.__cause__, "status", None) in (401, 403) and "api_key_env" not in entry:
-            hint = "; --key-env names the variable with its key"
+        refused = getattr(error.__cause__, "status", None) in (401, 403)
+        no_key = refused and "api_key_env" not in candidate.entry
+        hint = "; --key-env names the variable with its key" if no_key else ""
         return f"{name} is left out, as it did not answer: {error}{hint}"
+    entry = dict(candidate.entry)
     dialect = client.manner(request)
-    price = entry["price"]
-    told = {key: value for key, value in entry.items() if key != "_where"} | _asked(dialect)
-    parts = [f"${price['prompt']:g} and ${price['completion']:g} a million tokens"]
-    parts[0] += f" ({entry['_where']})"
+    if dialect.bound == "max_completion_tokens":
+        entry["tokens_key"] = dialect.bound
+    if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
+        entry["left_out"] = left_out
+    if not dialect.system:
+        entry["system_role"] = False
+    parts = [
+        f"${price['prompt']:g} and ${price['completion']:g} a million tokens ({candidate.priced})"
+    ]
     lengths = {name: _lengths(completion)}
-    if _reasons(completion):
+    silent = completion.cut and not completion.text
+    if completion.reasoning or completion.reasoning_tokens or silent:
         parts.append(f"thinks before it answers ({completion.completion_tokens} tokens)")
         if (less := await _with_less_effort(client, request)) is not None:
             calls.append(less)
-            told["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
+            entry["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
             lengths[variant_name(name, EFFORT)] = _lengths(less)
             parts.append(f"{name}:{EFFORT} thinks less ({less.completion_tokens})")
     if dialect.words:
         parts.append(f"asked {dialect.words}")
     if completion.estimated:
         parts.append("tells no token counts: its costs are estimated")
-    return AskedModel(name, told, tuple(calls), completion, lengths, f"{name}: {'; '.join(parts)}")
-
-
-def _reasons(told: Completion) -> bool:
-    """Whether a model thinks before it answers."""
-    return bool(told.reasoning or told.reasoning_tokens) or (told.cut and not told.text)
+    return AskedModel(name, entry, tuple(calls), completion, lengths, f"{name}: {'; '.join(parts)}")
 
 
 async def _with_less_effort(client: OpenAIClient, request: Request) -> Completion | None:
@@ -321,18 +451,6 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
     except (CallFailed, ContextOverflow, RunStopped):
         return None
     return None if "reasoning_effort" in client.manner(request).left_out else found
-
-
-def _asked(dialect: Dialect) -> dict[str, Any]:
-    """What a profile says of how a model wants to be asked."""
-    told: dict[str, Any] = {}
-    if dialect.bound == "max_completion_tokens":
-        told["tokens_key"] = dialect.bound
-    if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
-        told["left_out"] = left_out
-    if not dialect.system:
-        told["system_role"] = False
-    return told
 
 
 def _lengths(told: Completion) -> dict[str, float]:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from finalanswer import LETTERS, fraction_of, normalise, normalised
 from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.scaffold.kinds import MOST_LABELS, labels_of
+from ttsgraph.scaffold.task import MOST_LABELS, labels_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS

@@ -18,7 +18,6 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import models_in, sections
@@ -26,21 +25,18 @@ from ttsgraph.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}
-FIELD_UNITS = {
+UNITS = {
+    "half_s": "seconds",
     "_s": "seconds",
     "_gib": "GiB",
     "_bytes": "bytes",
-    "_tokens": "tokens",
-    "_tflops": "TFLOP/s",
-    "max_model_len": "tokens",
-}
-FIELD_UNITS |= {
-    "dollars": "$",
     "tokens": "tokens",
-    "price": "$ per million tokens",
-    "limit": "budget.metric's",
-    "half_s": "seconds",
+    "max_model_len": "tokens",
+    "_tflops": "TFLOP/s",
 }
+"""By how the name of a key ends."""
+
+UNIT_OF = {"dollars": "$", "price": "$ per million tokens", "limit": "budget.metric's"}
 USUAL = """
 profile tasks methods seed tracking_uri
 service.host service.port service.api_key_env service.keys_file service.concurrency
@@ -67,8 +63,6 @@ agent.kind agent.model agent.base_url agent.api_key_env agent.price
 objective.kind limits.dollars limits.wall_s deploy.promote
 """
 """What a user sets; every other key has a default that experts change."""
-
-NOT_COUNTED = ("insight_1", "insight_2", "insight_3", "accept_weaker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,47 +119,38 @@ def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterat
         inner = list(models_in(field.annotation))
         elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
         said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
-        yield Setting(key, _type(field.annotation), _default(field), _unit(name), said)
+        unit = UNIT_OF.get(name) or next((UNITS[end] for end in UNITS if name.endswith(end)), "")
+        yield Setting(key, _type(field.annotation), _default(field), unit, said)
         for section, way in inner:
             if section not in known:
-                place = f"{key}{way}{_kind(section) if len(inner) > 1 else ''}"
-                known[section] = place
-                yield from _walk(section, f"{place}.", known)
-
-
-def _kind(model: type[BaseModel]) -> str:
-    """Which of several sources a section is."""
-    field = model.model_fields.get("kind")
-    return f"({typing.get_args(field.annotation)[0]})" if field is not None else ""
+                kind = section.model_fields.get("kind") if len(inner) > 1 else None
+                source = f"({typing.get_args(kind.annotation)[0]})" if kind is not None else ""
+                known[section] = f"{key}{way}{source}"
+                yield from _walk(section, f"{known[section]}.", known)
 
 
 def _type(annotation: Any) -> str:
     """A type in words of YAML."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
-    origin = typing.get_origin(annotation)
     parts = typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _type(parts[0])
-    if origin is typing.Literal:
-        return " or ".join(map(str, parts))
-    if origin is dict:
-        return f"{_type(parts[1])} by name"
-    if origin is tuple:
-        return (
-            f"list of {_type(parts[0])}" if parts[-1] is Ellipsis else ", ".join(map(_type, parts))
-        )
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(
-            dict.fromkeys(_type(part) for part in parts if part is not types.NoneType)
-        )
-    return {
-        "str": "text",
-        "int": "whole number",
-        "float": "number",
-        "bool": "true or false",
-        "Path": "path",
-    }.get(getattr(annotation, "__name__", ""), "anything")
+    match typing.get_origin(annotation):
+        case typing.Annotated:
+            return _type(parts[0])
+        case typing.Literal:
+            return " or ".join(map(str, parts))
+        case origin if origin is dict:
+            return f"{_type(parts[1])} by name"
+        case origin if origin is tuple:
+            if parts[-1] is Ellipsis:
+                return f"list of {_type(parts[0])}"
+            return ", ".join(map(_type, parts))
+        case typing.Union | types.UnionType:
+            kinds = [_type(part) for part in parts if part is not types.NoneType]
+            return " or ".join(dict.fromkeys(kinds))
+    words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+    words["Path"] = "path"
+    return words.get(getattr(annotation, "__name__", ""), "anything")
 
 
 def _default(field: FieldInfo) -> str:
@@ -173,22 +158,11 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
-    if (
-        value is PydanticUndefined
-        or value is None
-        or isinstance(value, BaseModel)
-        or value in ((), {})
-    ):
-        return "none" if value is None else "as below" if isinstance(value, BaseModel) else "empty"
-    return json.dumps(value, default=str)
-
-
-def _unit(name: str) -> str:
-    if name in NOT_COUNTED:
-        return ""
-    return FIELD_UNITS.get(name) or next(
-        (unit for ending, unit in FIELD_UNITS.items() if name.endswith(ending)), ""
-    )
+    if value is None:
+        return "none"
+    if isinstance(value, BaseModel):
+        return "as below"
+    return "empty" if value in ((), {}) else json.dumps(value, default=str)
 
 
 def page() -> str:

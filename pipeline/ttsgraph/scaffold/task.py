@@ -1,23 +1,31 @@
-"""`ttsgraph new-task`: from a file of questions to a task of a profile."""
+"""`ttsgraph new-task`: from a file of questions to a task of a profile, tried on five of them.
+
+Texts that answer questions can be graded in many ways (the same words, words in common, by a
+model), and a wrong guess shows only as a score of 0: so their kind is asked for.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from finalanswer import fraction_of, normalised
 from ttsgraph.base.errors import DataError, InputError, SettingsError
-from ttsgraph.scaffold.check import try_out
-from ttsgraph.scaffold.kinds import AskChoice, grading_of, kind_of
-from ttsgraph.scaffold.names import require_name
-from ttsgraph.scaffold.profile_text import ProfileText
+from ttsgraph.evaluation.environment import Environment, Feedback, binary
+from ttsgraph.evaluation.judging import checked
+from ttsgraph.graphs import topologies
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.scaffold.profile_text import ProfileText, require_name
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.tasks import get_task
+from ttsgraph.tasks import TASKS, get_grader, get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.plain import ANSWER_FIELDS
 from ttsgraph.tasks.prompts import Style
-from ttsgraph.tasks.sources import TABLES, JsonlSource, load_questions, split_questions
+from ttsgraph.tasks.sources import TABLES, JsonlSource, load_questions, load_rows, split_questions
 
 INPUTS = Path("inputs")
 SHARES = {"train": 0.4, "val": 0.2}
@@ -27,6 +35,27 @@ MOST = {"train": 750, "val": 150, "test": 200}
 SHOTS = 4
 LEAST = 10
 """Questions, without worked examples: fewer can't be split into parts that say anything."""
+
+TRIED = 5
+"""Questions on which a new task or model is tried."""
+
+MOST_LABELS = 10
+"""Different answers that are taken for labels."""
+
+GRADES = {
+    "exact": "the same words",
+    "choice": "one of a few labels, or of the choices of its row",
+    "number": "one number, with a tolerance if wanted",
+    "calculation": "the number that a few lines of Python compute",
+    "math": "a number or a formula, by value",
+    "regex": "what a regular expression finds",
+    "json": "fields of a JSON object",
+    "contains": "phrases that must occur",
+    "similarity": "words in common with a reference (token F1, ROUGE)",
+    "command": "a program of yours prints a score",
+    "judge": "a language model gives a score by a rubric",
+}
+"""Kinds for texts, and how each grades an answer."""
 
 COMMENTS = {
     "": "Made by `ttsgraph new-task`; every value may be changed.",
@@ -46,6 +75,9 @@ COMMENTS = {
         " them"
     ),
 }
+
+AskChoice = Callable[[str, Sequence[str]], str]
+"""Asks a person for one of several names."""
 
 
 async def new_task(
@@ -73,9 +105,7 @@ async def new_task(
             f"profile {profile_name!r}: simulated models answer made-up questions only; choose one"
             " with language models"
         )
-    chosen = kind_of(file, kind, ask)
-    get_task(chosen)  # names an unknown one first
-    options = dict(grading or {}) or grading_of(file, chosen)
+    chosen, options = kind_of(file, kind, grading, ask)
     questions = load_questions(get_task(chosen, options), JsonlSource(kind="jsonl", path=file), 0)
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
@@ -93,7 +123,9 @@ async def new_task(
         f"{name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
         " new-model` adds one"
     ]
-    if (model := _cheapest(profile)) is not None:
+    keys = {each: settings.api_key_env for each, settings in profile.pool.items()}
+    specs = profile.model_pool().by_size if profile.pool else ()
+    if model := next((spec.name for spec in specs if has_key(keys[spec.model])), None):
         feedback, lines = await try_out(
             with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]]
         )
@@ -141,17 +173,131 @@ def _place_of(name: str, file: Path) -> Path:
     return place
 
 
-def _cheapest(profile: Profile) -> str | None:
-    """The first model that can be asked, smallest first: one that wants no key, or whose key is
-    there.
+def has_key(variable: str | None) -> bool:
+    """Whether an endpoint's key is there, if it wants one."""
+    return variable is None or bool(os.environ.get(variable, "").strip())
+
+
+async def try_out(
+    profile: Profile,
+    task: str,
+    model: str,
+    shots: Sequence[Question],
+    questions: Sequence[Question],
+) -> tuple[Feedback, list[str]]:
+    """One model alone on the first few questions: what came of it, also in lines for people. Raises
+    InputError when not all of them could be asked.
     """
-    specs = profile.model_pool().by_size if profile.pool else ()
-    keys = {name: model.api_key_env for name, model in profile.pool.items()}
-    return next(
-        (
-            s.name
-            for s in specs
-            if (key := keys[s.model]) is None or os.environ.get(key, "").strip()
-        ),
-        None,
+    settings = profile.task(task)
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
+    prompt = settings.prompt.prompt(grader, shots)
+    asked = tuple(questions[:TRIED])
+    alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})
+    async with open_client(alone) as client:
+        checks = await checked(grader, client)
+        environment = Environment(
+            grader, prompt, settings.sampling.sampling(), profile.model_pool(), client
+        )
+        feedback = await environment.evaluate(topologies.single(model), asked)
+    if feedback.n_unscored:
+        raise InputError(
+            f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed"
+            f" ({feedback.error}); nothing was written, see that the endpoint works and start again"
+        )
+    return feedback, [*checks, *_in_words(model, asked, feedback)]
+
+
+def _in_words(model: str, questions: Sequence[Question], found: Feedback) -> Iterator[str]:
+    """The score and, if something was answered wrong, one example of it."""
+    score = f"scores {found.accuracy:.3f} on {found.n_scored} questions"
+    if binary(found.grades):
+        score = f"answered {found.n_correct:.4g} of {found.n_scored} questions right"
+    yield f"{model} {score} ({found.latency_s:.2f} s each)"
+    for question, result in zip(questions, found.results, strict=True):
+        if result.correct is not None and result.correct < 0.5:
+            said = " ".join(result.answer.split())[:80]
+            yield (
+                f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said"
+                f" {said!r}"
+            )
+            break
+    if found.n_correct == 0:
+        yield (
+            "none was right: see whether the prompt's style and the kind suit the model and the"
+            " questions"
+        )
+
+
+def kind_of(
+    file: Path,
+    kind: str | None,
+    grading: Mapping[str, Any] | None = None,
+    ask: AskChoice | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """How a file's answers are graded, a kind and its settings: as given, else the only kind that
+    the rows leave, else what `ask` says; labels where `choice` needs them.
+
+    Raises DataError where no kind can read the first row, InputError that lists the kinds for texts
+    where they leave a choice.
+    """
+    rows = load_rows(JsonlSource(kind="jsonl", path=file), 0)
+    chosen = kind or _kind_left(rows, ask)
+    get_task(chosen)  # names an unknown one
+    if grading or chosen != "choice":
+        return chosen, dict(grading or {})
+    if any("choices" in row or "options" in row for _, row in rows):
+        return chosen, {}
+    answers = [answer for _, row in rows if (answer := _answer(row))]
+    return chosen, {"choices": labels_of(file.name, answers)}
+
+
+def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]], ask: AskChoice | None) -> str:
+    """The kind whose fields the rows have (mmlu, humaneval), or math where all are numbers; else
+    the one that is asked for.
+    """
+    where, row = rows[0]
+    read: dict[str, Question] = {}
+    problems = []
+    for name, task in TASKS.items():
+        try:
+            read[name] = task.parse(row, where)
+        except InputError as error:
+            problems.append(f"{name} {str(error).removeprefix(where).lstrip(': ')}")
+    if not read:
+        raise DataError(
+            f"{where}: no kind of task can read this ({'; '.join(problems)}); rename the fields, or"
+            " add a kind of your own (CONTRIBUTING.md)"
+        )
+    best = max(read, key=lambda name: len(read[name].meta))
+    if best in ("mmlu", "humaneval"):
+        return best
+    if "math" in read:
+        answers = [TASKS["math"].parse(each, place).answer for place, each in rows]
+        if all(fraction_of(answer) is not None for answer in answers):
+            return "math"
+    kinds = {name: words for name, words in GRADES.items() if name in TASKS}
+    shown = _answer(row)[:40]
+    if ask is not None:
+        return ask(f"{where}: how are answers like {shown!r} to be graded", list(kinds))
+    listed = "; ".join(f"{name}: {words}" for name, words in kinds.items())
+    raise InputError(
+        f"{where}: answers like {shown!r} can be graded in several ways; choose one with --kind"
+        f" ({listed})"
     )
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    return next(
+        (str(row[name]).strip() for name in ANSWER_FIELDS if row.get(name) not in (None, "")), ""
+    )
+
+
+def labels_of(where: str, answers: Sequence[str]) -> list[str]:
+    """The different answers, as labels. Raises DataError that names `where`, for one or many."""
+    labels = {normalised(text): text for text in answers}
+    if not 2 <= len(labels) <= MOST_LABELS:
+        raise DataError(
+            f"{where}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
+            f" labels, found {len(labels)}"
+        )
+    return sorted(labels.values())

@@ -1,24 +1,56 @@
-"""The commands `ttsgraph init`, `run`, `compare` and `export`."""
+"""The commands `ttsgraph init`, `run`, `compare` and `capacity`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
-from ttsgraph.scaffold.options import ORDER, ProfileName, TaskName, echo
+from ttsgraph.scaffold.commands import ProfileName, TaskName, echo
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from ttsgraph.scaffold.providers import Provider
-    from ttsgraph.settings.profile import Params, Profile
+
+ORDER = "options in order"
+PRICES = ("--price", "--price-prompt", "--price-completion")
+OF_A_URL = ("--key-env", "--api-key-env", "--model", *PRICES)
+NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
+
+REQUESTS_PER_S = 220.0
+"""Answers of three calls that one process of `ttsgraph serve` gives a second, on one core."""
+
+CALLS = 3.0
+"""Of such an answer: a process's work grows with the calls it makes."""
+
+BUSY = 0.7
+"""Share of what a server can do that it is planned for: waiting grows without bound towards 1."""
+
+HOURS = 730.0
+"""Of a month."""
+
+
+class InOrder(TyperCommand):
+    """A command that keeps the order of its options, as an option may be about the one before."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Keep names and values as they were typed."""
+        pairs: list[tuple[str, str]] = []
+        for place, arg in enumerate(args):
+            name, equals, value = arg.partition("=")
+            if name.startswith("--"):
+                pairs.append((name, value if equals else "".join(args[place + 1 : place + 2])))
+        ctx.meta[ORDER] = pairs
+        return super().parse_args(ctx, args)
 
 
 def init(
@@ -76,16 +108,10 @@ def init(
     echo(*lines, f"next: cd {folder}, then ttsgraph run; profiles/{project.PROFILE}.yaml says all")
 
 
-PRICES = ("--price", "--price-prompt", "--price-completion")
-OF_A_URL = ("--key-env", "--api-key-env", "--model", *PRICES)
-
-
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     """The endpoints with what was typed after each; what came before the first is of all. Raises
     InputError where it can't be told what an option is of.
     """
-    from ttsgraph.scaffold.providers import Provider
-
     shared: dict[str, list[str]] = {}
     each: list[tuple[str, dict[str, list[str]]]] = []
     for name, value in pairs:
@@ -107,53 +133,46 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
             raise InputError(f"{name}: expected it once behind its --url, found {len(given)}")
         elif len(given) == 1 and name != "--key-env":
             shared[name] = given
-    found = []
-    for url, own in each:
-        told = {name: values[0] for name, values in (shared | own).items() if name != "--model"}
-        both = [told.get("--price-prompt"), told.get("--price-completion")]
-        if (both[0] is None) != (both[1] is None):
+    return [_provider(url, shared, own) for url, own in each]
+
+
+def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
+    """One endpoint, of the options of all and its own. Raises InputError."""
+    from ttsgraph.scaffold.providers import Provider
+
+    told = {name: values[0] for name, values in (shared | own).items()}
+    price = None
+    parts = [told[name] for name in PRICES[1:] if name in told]
+    if parts:
+        if len(parts) == 1:
             raise InputError(
                 "expected --price-prompt and --price-completion together: dollars per million"
                 " tokens (0 where nothing is paid)"
             )
-        price = None
-        if both[0] is not None and both[1] is not None:
-            price = {"prompt": float(both[0]), "completion": float(both[1])}
-            _require_price(price, "--price-prompt")
-        if key_env := told.get("--key-env"):
-            refuse_secrets({"api_key_env": key_env}, "--key-env")
-        models = tuple(own.get("--model", shared.get("--model", [])))
-        prices = prices_of(shared.get("--price", []) + own.get("--price", []))
-        found.append(Provider(url, key_env, models, price, prices))
-    return found
-
-
-def prices_of(given: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By model what --price says. Raises InputError."""
-    found = {}
-    for text in given:
-        name, equals, values = text.rpartition("=")
+        price = _price("--price-prompt", float(parts[0]), float(parts[1]))
+    if key_env := told.get("--key-env"):
+        refuse_secrets({"api_key_env": key_env}, "--key-env")
+    prices = {}
+    for text in shared.get("--price", []) + own.get("--price", []):
+        name, _, values = text.rpartition("=")
         try:
             prompt, completion = map(float, values.split(","))
         except ValueError:
-            equals = ""
-        if not equals or not name:
+            name = ""
+        if not name:
             raise InputError(
                 f"--price: expected MODEL=PROMPT,ANSWER such as small=0.1,0.3, found {text!r}"
             )
-        found[name] = {"prompt": prompt, "completion": completion}
-        _require_price(found[name], "--price")
-    return found
+        prices[name] = _price("--price", prompt, completion)
+    models = own.get("--model", shared.get("--model", []))
+    return Provider(url, key_env, tuple(models), price, prices)
 
 
-def _require_price(price: Mapping[str, float], option: str) -> None:
-    if not all(0 <= value < float("inf") for value in price.values()):
-        raise InputError(
-            f"{option}: expected dollars per million tokens, 0 or more, found {dict(price)}"
-        )
-
-
-NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
+def _price(option: str, prompt: float, completion: float) -> dict[str, float]:
+    price = {"prompt": prompt, "completion": completion}
+    if not all(0 <= value < math.inf for value in price.values()):
+        raise InputError(f"{option}: expected dollars per million tokens, 0 or more, found {price}")
+    return price
 
 
 def run(
@@ -220,6 +239,11 @@ def compare(
 
     The test questions stay, tests are paired. Example: ttsgraph compare --preset team.yaml
     """
+    from ttsgraph.api.comparing import compare_methods, preset_case, splits_of, told_of
+    from ttsgraph.api.result import result_of, shown_progress
+    from ttsgraph.api.whole import search_whole
+    from ttsgraph.base.files import write_text
+    from ttsgraph.evaluation.stats import smallest_p
     from ttsgraph.settings.profile import load_params, load_profile
 
     if (methods is None) == (preset is None):
@@ -232,43 +256,81 @@ def compare(
     )
     loaded.task(chosen)
     if preset is not None:
-        _compare_team(loaded, params, name, chosen, preset)
-        return
-    from ttsgraph.api.comparing import compare_methods, told_of
-    from ttsgraph.evaluation.stats import smallest_p
-
-    named = [name.strip() for name in (methods or "").split(",") if name.strip()]
-    numbers = range(params.seed, params.seed + seeds)
-    found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
-    echo(
-        *(scores.line() for scores in found),
-        f"paired Wilcoxon tests over {seeds} seeds; p is never below {smallest_p(seeds, 1):.3g}",
-        _written(name, chosen, "-".join(named), told_of(loaded, found)),
-    )
-
-
-def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset: Path) -> None:
-    from ttsgraph.api.comparing import compare_team
-    from ttsgraph.api.presets import read_preset
-    from ttsgraph.api.result import shown_progress
-
-    team = read_preset(preset, loaded)
-    label = preset.stem
-    with shown_progress(True) as publish:
-        work = compare_team(
-            loaded, task, team, label, params.seed, params.methods[0], publish, echo
+        team = preset_case(preset, loaded)
+        label = preset.stem
+        splits = splits_of(loaded, chosen, params.seed)
+        with shown_progress(True) as publish:
+            work = search_whole(
+                loaded,
+                chosen,
+                splits,
+                params.seed,
+                params.methods[0],
+                publish=publish,
+                say=echo,
+                team=team,
+            )
+            table = result_of(asyncio.run(work)).compare()
+        told = {"team": label, "seed": params.seed} | table.to_dict()
+        lines = [str(table)]
+    else:
+        named = [each.strip() for each in (methods or "").split(",") if each.strip()]
+        label = "-".join(named)
+        numbers = range(params.seed, params.seed + seeds)
+        found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+        told = told_of(loaded, found)
+        lines = [scores.line() for scores in found]
+        lines.append(
+            f"paired Wilcoxon tests over {seeds} seeds; p is never below {smallest_p(seeds, 1):.3g}"
         )
-        found = asyncio.run(work)
-    table = found.compare()
-    told = {"team": label, "seed": params.seed} | table.to_dict()
-    echo(str(table), _written(name, task, label, told))
-
-
-def _written(profile: str, task: str, name: str, told: dict[str, Any]) -> str:
-    """Keep a comparison below results/; returns a line that says where."""
-    from ttsgraph.base.files import write_text
-
-    path = Path("results") / profile / task / "compare" / f"{name}.json"
+    path = Path("results") / name / chosen / "compare" / f"{label}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(told, indent=1))
-    return f"{path} has it, with seeds"
+    echo(*lines, f"{path} has it, with seeds")
+
+
+def capacity(
+    users: Annotated[float, typer.Option(help="how many there are")],
+    questions: Annotated[float, typer.Option(help="that each asks in an hour")],
+    calls: Annotated[float, typer.Option(help="of an answer")],
+    seconds: Annotated[float, typer.Option(help="that an answer takes")],
+    tokens: Annotated[float, typer.Option(help="that an answer's calls write")],
+    prompt_tokens: Annotated[float, typer.Option(help="that they read")] = 0.0,
+    dollars: Annotated[float, typer.Option(help="of an answer, where calls are paid for")] = 0.0,
+    peak: Annotated[float, typer.Option(help="busiest hour over the mean")] = 3.0,
+    replica_tokens: Annotated[
+        float | None, typer.Option(help="written a second by a model server (none: rented models)")
+    ] = None,
+    replica_prompt_tokens: Annotated[
+        float, typer.Option(help="read a second by a model server")
+    ] = math.inf,
+    replica_dollars: Annotated[float, typer.Option(help="of a model server, an hour")] = 0.0,
+) -> None:
+    """How many servers a number of users takes, and what they cost; docs/capacity.md says how.
+
+    Example: ttsgraph capacity --users 1000 --questions 6 --calls 5 --seconds 8 --tokens 2000
+    """
+    given = {
+        "--users": users,
+        "--questions": questions,
+        "--peak": peak,
+        "--calls": calls,
+        "--seconds": seconds,
+        "--replica-tokens": 1.0 if replica_tokens is None else replica_tokens,
+    }
+    for name, value in given.items():
+        if not value > 0:
+            raise InputError(f"expected {name} above 0, found {value:g}")
+    per_s = users * questions * peak / 3600
+    under_way = math.ceil(per_s * seconds)  # Little's law
+    processes = max(1, math.ceil(per_s * calls / (REQUESTS_PER_S * CALLS * BUSY)))
+    replicas = 0
+    if replica_tokens is not None:
+        busy_s = max(tokens / replica_tokens, prompt_tokens / replica_prompt_tokens)
+        replicas = max(1, math.ceil(per_s * busy_s / BUSY))
+    typer.echo(
+        f"{per_s:.3g} questions a second in the busiest hour, {under_way} answers under way\n"
+        f"{processes} processes of ttsgraph serve, {replicas} model servers\n"
+        f"${replicas * replica_dollars * HOURS:,.0f} a month for model servers,"
+        f" ${users * questions * HOURS * dollars:,.0f} for calls"
+    )
