@@ -198,7 +198,9 @@ async def open_agent(
 def running_servers(
     profile: Profile, state: Path = STATE
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, if any. Starts what is not up, and stops it."""
+    """Model -> base URLs of local servers, if any. Starts what is not up, and stops it. Raises
+    EndpointError when servers can't be had.
+    """
     engine = profile.engine
     if profile.hosted:
         launch = partial(_launcher, profile, state)

@@ -52,7 +52,7 @@ LOCAL = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedServer:
     """One server of a record."""
 
     name: str
@@ -70,7 +70,7 @@ class Pool:
 
     pid: int
     written: float
-    servers: tuple[Recorded, ...]
+    servers: tuple[RecordedServer, ...]
     failed: str = ""
 
     @property
@@ -86,7 +86,7 @@ class Pool:
 
 def write_pool(path: Path, specs: Sequence[ServerSpec] = (), failed: str = "") -> None:
     """Record servers that this process keeps up."""
-    servers = tuple(Recorded(s.name, s.model, s.base_url, s.lists_models) for s in specs)
+    servers = tuple(RecordedServer(s.name, s.model, s.base_url, s.lists_models) for s in specs)
     keep(path, asdict(Pool(os.getpid(), time.time(), servers, failed)))
 
 
@@ -95,7 +95,9 @@ def recorded_pool(path: Path) -> Pool | None:
     found = kept(path)
     if found is None:
         return None
-    return Pool(**found | {"servers": tuple(Recorded(**server) for server in found["servers"])})
+    return Pool(
+        **found | {"servers": tuple(RecordedServer(**server) for server in found["servers"])}
+    )
 
 
 def is_free(path: Path) -> bool:
@@ -144,7 +146,7 @@ def is_kept_up(path: Path, urls: Mapping[str, Sequence[str]]) -> bool:
     return wanted <= {server.base_url for server in pool.servers}
 
 
-def by_model(servers: Iterable[ServerSpec | Recorded]) -> dict[str, tuple[str, ...]]:
+def by_model(servers: Iterable[ServerSpec | RecordedServer]) -> dict[str, tuple[str, ...]]:
     """Model -> its servers' base URLs, one a replica."""
     found: dict[str, tuple[str, ...]] = {}
     for server in servers:
@@ -161,7 +163,7 @@ def served_models(base_url: str) -> tuple[str, ...] | None:
         return None
 
 
-def answers(server: ServerSpec | Recorded) -> bool:
+def answers(server: ServerSpec | RecordedServer) -> bool:
     """Whether a server is healthy and, where it lists models, has its own."""
     with (
         contextlib.suppress(OSError, HTTPException),
@@ -172,7 +174,7 @@ def answers(server: ServerSpec | Recorded) -> bool:
     return False
 
 
-def _serves(server: ServerSpec | Recorded) -> bool:
+def _serves(server: ServerSpec | RecordedServer) -> bool:
     """Whether what answers there lists the server's model."""
     return server.model in (served_models(server.base_url) or ())
 
