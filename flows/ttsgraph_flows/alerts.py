@@ -8,7 +8,7 @@ from prefect.events import DeploymentEventTrigger, emit_event
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import TTSGraphError
-from ttsgraph.deployment.figures import Drift
+from ttsgraph.deployment.bundle import Drift
 
 DRIFTED = "ttsgraph.drifted"
 

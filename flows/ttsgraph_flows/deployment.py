@@ -13,8 +13,7 @@ import pandas as pd
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
-from ttsgraph.deployment.bundle import Deployed, Figures, with_plain
-from ttsgraph.deployment.figures import figures_of
+from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, with_plain
 from ttsgraph.deployment.ladder import front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.deployment.provenance import (

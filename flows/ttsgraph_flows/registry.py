@@ -29,8 +29,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures
-from ttsgraph.deployment.figures import Drift
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Figures, Loader
 from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, canonical, sha256
@@ -431,7 +430,7 @@ def dependents(
     return found
 
 
-class RegistryLoader:
+class RegistryLoader(Loader):
     """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
     asked for each time.
 

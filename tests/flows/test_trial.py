@@ -10,14 +10,12 @@ from mlflow.tracking import MlflowClient
 
 from tests.support.service import graph_of, profile_of
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed, Figures
-from ttsgraph.deployment.figures import Drift, figures_of
+from ttsgraph.deployment.bundle import Deployed, Drift, Figures, figures_of
 from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import Book, Entry
-from ttsgraph.service.outcomes import Notices
 from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
@@ -78,7 +76,6 @@ def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
     registry.promote(first)
     second = registered(registry, 2, tested=Figures(0.5, 0.001, 0.75))
     loader = RegistryLoader(uri)
-    assert isinstance(loader, Notices)
     assert loader.resolve("mathbetter@challenger").tested == Figures(0.5, 0.001, 0.75)
     loader.settled("mathbetter", second.number, BETTER)
     champion = registry.champion("mathbetter")

@@ -27,17 +27,15 @@ GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4,
 
 def table(rows, **columns):
     """Rows of nodes -> score; a graph costs as many units as it has answering nodes."""
+    counts = [count for count, _ in rows]
     return pd.DataFrame(
-        [
-            {
-                "graph": GRAPHS[count].to_json(),
-                "graph_hash": GRAPHS[count].content_hash,
-                "budget_units": float(count),
-                "accuracy": score,
-            }
-            | {name: values[k] for name, values in columns.items()}
-            for k, (count, score) in enumerate(rows)
-        ]
+        {
+            "graph": [GRAPHS[count].to_json() for count in counts],
+            "graph_hash": [GRAPHS[count].content_hash for count in counts],
+            "budget_units": [float(count) for count in counts],
+            "accuracy": [score for _, score in rows],
+            **columns,
+        }
     )
 
 
@@ -105,7 +103,7 @@ def test_without_a_ladder_the_effort_is_named_as_ignored(pool):
     pool.reset()
     version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3")
     with serving(Shelf(math_champion=version)) as service:
-        assert ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]["ignored"] == [
-            "reasoning_effort"
-        ]
-        assert [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]] == [NAME]
+        origin = ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]
+        assert origin["ignored"] == ["reasoning_effort"]
+        (listed,) = httpx.get(f"{service.url}/v1/models").json()["data"]
+        assert listed["id"] == NAME

@@ -79,21 +79,17 @@ def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
         url = capsys.readouterr().out.split()[-1]
         assert 'ttsgraph_requests_total{model="math",status="200"} 1.0' in httpx.get(url).text
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(InputError, match="metrics_port: expected to listen at"),
-            metrics_at(metrics.registry, ServiceSettings(metrics_port=port)),
-        ):
+        settings = ServiceSettings(metrics_port=taken.getsockname()[1])
+        expected = "metrics_port: expected to listen at"
+        with pytest.raises(InputError, match=expected), metrics_at(metrics.registry, settings):
             pass
 
 
 def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypatch):
     monkeypatch.setattr(answering, "HEAD_S", 0.02)
     monkeypatch.setattr(answering, "ALIVE_S", 0.02)
-    for path, body in (
-        ("chat/completions", chat(stream=True)),
-        ("responses", {"model": NAME, "input": "3 + 4", "stream": True}),
-    ):
+    items = {"model": NAME, "input": "3 + 4", "stream": True}
+    for path, body in (("chat/completions", chat(stream=True)), ("responses", items)):
         with (
             deployed(pool) as url,
             httpx.stream("POST", f"{url}/v1/{path}", json=body, timeout=60) as stream,

@@ -92,22 +92,13 @@ def plain(answer):
     return found
 
 
-def test_a_schema_gives_the_same_object(clients):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_gives_the_same_object(clients, stream):
     def ask(client, model):
-        return client.chat.completions.parse(
-            model=model, messages=ASKED, response_format=Weather, **TOLD
-        )
-
-    through, direct = both(clients, ask)
-    assert isinstance(through.choices[0].message.parsed, Weather)
-    assert plain(through) == plain(direct)
-
-
-def test_a_streamed_schema_gives_the_same_object(clients):
-    def ask(client, model):
-        with client.chat.completions.stream(
-            model=model, messages=ASKED, response_format=Weather, **TOLD
-        ) as events:
+        wanted = {"model": model, "messages": ASKED, "response_format": Weather} | TOLD
+        if not stream:
+            return client.chat.completions.parse(**wanted)
+        with client.chat.completions.stream(**wanted) as events:
             return events.get_final_completion()
 
     through, direct = both(clients, ask)
@@ -142,21 +133,6 @@ def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
     through, direct = both(clients, ask)
     assert through[0].choices[0].message.tool_calls[0].function.name == "get_weather"
     assert [plain(answer) for answer in through] == [plain(answer) for answer in direct]
-
-
-def test_log_probabilities_are_the_models(clients):
-    def ask(client, model):
-        return client.chat.completions.create(
-            model=model, messages=ASKED, logprobs=True, top_logprobs=2, **TOLD
-        )
-
-    through, direct = both(clients, ask)
-    (ours,) = through.choices
-    (theirs,) = direct.choices
-    assert ours.logprobs.content
-    assert ours.message.content == theirs.message.content
-    tokens = [[found.token for found in choice.logprobs.content] for choice in (ours, theirs)]
-    assert tokens[0] == tokens[1]
 
 
 def test_what_the_model_refuses_is_refused_in_its_words(clients):

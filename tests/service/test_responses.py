@@ -14,6 +14,7 @@ from tests.support.acting import WEATHER, ActingPool, saying
 from tests.support.service import ALONE, FUSED, NAME, VOTED, client_of, pooled
 
 TOOL = {"type": "function", **WEATHER["function"]}
+PICTURE = {"role": "user", "content": [{"type": "input_image"}]}
 BOTH = "How warm is it in Paris, and in Oslo?"
 
 
@@ -43,11 +44,7 @@ def test_a_text_comes_with_its_origin_and_the_usage_of_all_calls(pool):
         )
         metrics = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text
     assert answer.output_text == "It is 7."
-    assert (answer.status, answer.object, answer.instructions) == (
-        "completed",
-        "response",
-        "Be brief.",
-    )
+    assert (answer.status, answer.instructions) == ("completed", "Be brief.")
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (30, 15)
     assert answer.model_extra["ttsgraph"]["ignored"] == ["temperature"]
     assert answer.model_extra["ttsgraph"]["calls"] == 3
@@ -58,12 +55,13 @@ def test_a_text_comes_with_its_origin_and_the_usage_of_all_calls(pool):
 def loop(client, stream=False):
     """The tool loop as the openai package's guide writes it: every item on the way."""
     items = [{"role": "user", "content": BOTH}]
+    wanted = {"model": NAME, "input": items, "tools": [TOOL]}
     while True:
         if stream:
-            with client.responses.stream(model=NAME, input=items, tools=[TOOL]) as events:
+            with client.responses.stream(**wanted) as events:
                 answer = events.get_final_response()
         else:
-            answer = client.responses.create(model=NAME, input=items, tools=[TOOL])
+            answer = client.responses.create(**wanted)
         items += [item.model_dump(exclude_none=True, warnings=False) for item in answer.output]
         calls = [item for item in answer.output if item.type == "function_call"]
         if not calls:
@@ -132,15 +130,10 @@ def test_an_answer_that_is_cut_is_incomplete(pool):
     [
         ({"background": True}, "background is not supported"),
         ({"previous_response_id": "resp_1"}, "send the whole conversation in input"),
-        ({"conversation": "conv_1"}, "conversation is not supported"),
-        ({"truncation": "auto"}, "truncation is not supported"),
-        ({"tools": [{"type": "web_search"}]}, "tools: expected tools of type function"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type: Input should be 'function'"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice: expected"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "items of type 'item_reference'"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "expected parts of type text, found 'input_image'",
-        ),
+        ({"input": [PICTURE]}, "expected parts of type text, found 'input_image'"),
         ({"input": []}, "at least 1 item"),
         ({"extra_body": {"messages": []}}, "unknown parameter: 'messages'"),
         ({"extra_body": {"frobnicate": 1}}, "unknown parameter: 'frobnicate'"),

@@ -19,6 +19,9 @@ ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
 BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
 
 
+RESULT = {"role": "tool", "content": "x", "tool_call_id": "1"}
+
+
 class Weather(BaseModel):
     city: str
     degrees: int
@@ -56,14 +59,13 @@ def same(clients, **parameters):
 def loop(client, model, messages=BOTH, stream=False):
     """The tool loop as the openai package's guide writes it: every message on the way."""
     messages = list(messages)
+    wanted = {"model": model, "messages": messages, "tools": [WEATHER]}
     while True:
         if stream:
-            with client.chat.completions.stream(
-                model=model, messages=messages, tools=[WEATHER]
-            ) as events:
+            with client.chat.completions.stream(**wanted) as events:
                 answer = events.get_final_completion()
         else:
-            answer = client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
+            answer = client.chat.completions.create(**wanted)
         message = answer.choices[0].message
         messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
         if not message.tool_calls:
@@ -85,23 +87,15 @@ def test_the_tool_loop_goes_as_with_the_last_nodes_model_alone(pool, graph, stre
             call.pop("index", None)
             call["function"].pop("parsed_arguments", None)
     assert found == expected
-    assert [message["role"] for message in found] == [
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-    ]
+    roles = [message["role"] for message in found]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
     assert found[-1]["content"] == "It is 21 in Paris and 21 in Oslo."
 
 
 def test_the_last_node_acts_with_the_requests_tools_and_the_others_advise_in_text(pool):
     with deployed(pool) as (through, _):
-        wanted = {
-            "tools": [WEATHER, STOCK],
-            "tool_choice": "required",
-            "parallel_tool_calls": False,
-        }
+        wanted = {"tools": [WEATHER, STOCK], "tool_choice": "required"}
+        wanted["parallel_tool_calls"] = False
         create(through, NAME, **wanted)
     *advising, acting = pool.bodies
     assert {name: acting[name] for name in wanted} == wanted
@@ -141,14 +135,13 @@ def test_the_model_alone_gets_the_conversation_and_nothing_else(pool):
 
 
 def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
-    said = {
-        "0": calling(("get_stock", {"of": "A"})),
-        "1": calling(("get_stock", {"of": "A"})),
-        "2": calling(("get_weather", {"city": "Oslo", "days": 1})),
-        "3": calling(("get_weather", '{"days": 1.0, "city": "Paris"}')),
-        "4": calling(("get_weather", '{ "city":"Paris","days":1 }')),
-    }
-    answers = iter(said.values())
+    said = [
+        *[calling(("get_stock", {"of": "A"}))] * 2,
+        calling(("get_weather", {"city": "Oslo", "days": 1})),
+        calling(("get_weather", '{"days": 1.0, "city": "Paris"}')),
+        calling(("get_weather", '{ "city":"Paris","days":1 }')),
+    ]
+    answers = iter(said)
     with deployed(pool, graph_of("voter", *["large"] * 5)) as (through, _):
         pool.reply = lambda body: next(answers)
         answer = create(through, NAME, tools=[WEATHER, STOCK])
@@ -163,8 +156,7 @@ def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
 @pytest.mark.parametrize(
     ("tool", "broken"),
     [
-        *(("get_weather", text) for text in ('{"city": "Oslo"', "Oslo", "[]", '{"city": 7}', "{}")),
-        ("get_weather", '{"town": "Oslo"}'),
+        *(("get_weather", text) for text in ('{"city": "Oslo"', "[]", '{"city": 7}', "{}")),
         ("drop_tables", {}),
     ],
 )
@@ -222,9 +214,8 @@ def test_a_schema_is_parsed_as_from_the_model_alone(pool, graph):
         )
         assert found.choices[0].message.parsed == Weather(city="Paris", degrees=21)
         assert plain(found.choices) == plain(expected.choices)
-        with through.chat.completions.stream(
-            model=NAME, messages=ASKED, response_format=Weather
-        ) as events:
+        wanted = {"messages": ASKED, "response_format": Weather}
+        with through.chat.completions.stream(model=NAME, **wanted) as events:
             assert events.get_final_completion().choices[0].message.parsed.degrees == 21
 
 
@@ -240,10 +231,8 @@ def test_a_stop_sequence_of_the_client_is_added_to_the_versions(pool):
     with deployed(pool, ALONE) as (through, _):
         pool.reply = lambda body: saying("seven of nine")
         answer = create(through, NAME, stop=" of")
-        pieces = [
-            chunk.choices[0].delta.content or ""
-            for chunk in create(through, NAME, stop=" of", stream=True)
-        ]
+        chunks = list(create(through, NAME, stop=" of", stream=True))
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
     assert answer.choices[0].message.content == "".join(pieces) == "seven"
     assert pool.bodies[0]["stop"] == ["\n", " of"]
 
@@ -252,15 +241,13 @@ def test_choices_and_log_probabilities_are_those_of_the_last_nodes_model(pool):
     with deployed(pool) as clients:
         pool.reply = lambda body: saying("7 it is")
         found = same(clients, n=3, logprobs=True, top_logprobs=1)
-        streamed = clients[0].chat.completions.stream(
-            model=NAME, messages=ASKED, n=3, logprobs=True
-        )
-        with streamed as events:
+        wanted = {"messages": ASKED, "n": 3, "logprobs": True}
+        with clients[0].chat.completions.stream(model=NAME, **wanted) as events:
             whole = events.get_final_completion().choices
-    assert [choice.message.content for choice in found] == ["7 it is", "7 it is (1)", "7 it is (2)"]
-    assert [len(choice.logprobs.content) for choice in found] == [3, 4, 4]
-    assert [choice.message.content for choice in whole] == [c.message.content for c in found]
-    assert [len(choice.logprobs.content) for choice in whole] == [3, 4, 4]
+    for choices in (found, whole):
+        said = [choice.message.content for choice in choices]
+        assert said == ["7 it is", "7 it is (1)", "7 it is (2)"]
+        assert [len(choice.logprobs.content) for choice in choices] == [3, 4, 4]
 
 
 def test_several_choices_of_a_vote_are_refused(pool):
@@ -277,6 +264,8 @@ def test_few_shot_tasks_refuse_conversations_tools_and_json_in_words(pool):
             create(through, NAME, tools=[WEATHER])
         with pytest.raises(openai.BadRequestError, match="response_format: this model continues"):
             create(through, NAME, response_format={"type": "json_object"})
+        with pytest.raises(openai.BadRequestError, match="answers a single question"):
+            create(through, NAME, messages=[{"role": "system", "content": "Be brief."}, *ASKED])
         assert not pool.bodies
         assert create(through, NAME, n=2).choices[1].message.content
 
@@ -296,25 +285,13 @@ def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, grap
     ("parameters", "said"),
     [
         ({"tools": [{"type": "web_search"}]}, "tools.0.type: Input should be 'function'"),
-        (
-            {"tools": [{"type": "function", "function": {}}]},
-            "tools.0.function.name: Field required",
-        ),
         ({"tool_choice": "required"}, "tool_choice: expected tools"),
-        ({"response_format": {"type": "xml"}}, "should be 'text', 'json_object' or"),
         ({"response_format": {"type": "json_schema"}}, "expected a json_schema"),
         ({"n": 1000}, "n: Input should be less than or equal to 128"),
         ({"stop": ["x"] * 17}, "stop: List should have at most 16 items"),
         ({"top_logprobs": 50}, "top_logprobs: Input should be less than or equal to 20"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "expected the tool_call_id"),
-        (
-            {"messages": [*ASKED, {"role": "assistant", "content": "so"}]},
-            "expected the last message to be the user's question",
-        ),
-        (
-            {"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]},
-            "expected the last message to be the user's question",
-        ),
+        ({"messages": [RESULT]}, "expected the last message to be the user's question"),
     ],
 )
 def test_a_form_that_cannot_be_used_is_named(pool, parameters, said):

@@ -232,11 +232,7 @@ async def a_thousand(url):
         async def client():
             found = []
             for name in names:
-                body = {
-                    "model": NAME,
-                    "messages": [{"role": "user", "content": f"{name} + 4"}],
-                    "stream": name % 4 == 0,
-                }
+                body = chat(f"{name} + 4", stream=name % 4 == 0)
                 async with session.post(f"{url}/chat/completions", json=body) as answer:
                     await answer.read()
                     found.append(answer.headers["x-request-id"])
@@ -263,17 +259,10 @@ def mlflow_server(folder):
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--workers", "1"]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        ) as server,
-    ):
+    env = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (folder / "log").open("w") as log:
+        more = {"stdout": log, "stderr": log, "start_new_session": True}
+        server = subprocess.Popen(command, cwd=folder, env=env, **more)
         url = f"http://127.0.0.1:{port}"
         try:
             wait_for(lambda: _is_up(url) or server.poll() is not None, 300)
@@ -281,6 +270,7 @@ def mlflow_server(folder):
             yield url
         finally:
             os.killpg(server.pid, signal.SIGTERM)
+            server.wait()
 
 
 def _is_up(url):
@@ -292,19 +282,13 @@ def _is_up(url):
 
 def all_traces(tracked, experiment, include_spans=False):
     """Every trace of an experiment."""
-    found = []
-    token = None
-    while True:
-        page = tracked.search_traces(
-            locations=[experiment],
-            max_results=100,
-            page_token=token,
-            include_spans=include_spans,
-        )
+    more = {"locations": [experiment], "max_results": 100, "include_spans": include_spans}
+    page = tracked.search_traces(**more)
+    found = list(page)
+    while page.token:
+        page = tracked.search_traces(page_token=page.token, **more)
         found += page
-        token = page.token
-        if not token:
-            return found
+    return found
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def _event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(frame | data)}\n\n"
 
 
-class Shelf:
+class Shelf(Loader):
     """A Loader whose names stand for what a test puts there."""
 
     def __init__(self, **versions: Deployed | Exception) -> None:

@@ -18,8 +18,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
-from ttsgraph.deployment.bundle import Figures, with_plain
-from ttsgraph.deployment.figures import figures_of
+from ttsgraph.deployment.bundle import Figures, figures_of, with_plain
 from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose, paired
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback

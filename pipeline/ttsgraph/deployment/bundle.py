@@ -31,6 +31,9 @@ from ttsgraph.tasks.questions import questions_of, questions_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ttsgraph.deployment.promotion import Decision
+    from ttsgraph.evaluation.environment import Feedback
+
 BUNDLE = "bundle.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
@@ -81,6 +84,35 @@ def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
             alike = sum(count * (count - 1) for form, count in Counter(forms).items() if form)
             shares.append(alike / (len(forms) * (len(forms) - 1)))
     return sum(shares) / len(shares) if shares else None
+
+
+def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
+    """What a graph did, from its feedback on the test questions."""
+    reads = graph.reads[graph.sink]
+    forms = [[r.nodes[i].form for i in reads if i in r.nodes] for r in feedback.results]
+    return Figures(
+        feedback.accuracy if feedback.n_scored else None,
+        feedback.usage.dollars / len(feedback.results) if feedback.results else None,
+        agreement_of(forms),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A figure of a version in service that is not what it was in its test."""
+
+    task: str
+    version: str
+    figure: str
+    served: float
+    tested: float
+    answers: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.task}/{self.version}: {self.figure} of the last {self.answers} answers is"
+            f" {self.served:.4g}, in the test it was {self.tested:.4g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -218,17 +250,16 @@ class Deployed:
             raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
         profile = parse(Profile, data["profile"], where)
         front = read_ladder(json.dumps(data.get("front", [])), where)
+        expected = "tested of accuracy, cost and agreement"
         try:
             tested = Figures(**data.get("tested", {}))
-        except TypeError:
-            raise DataError(f"{where}: expected tested of accuracy, cost and agreement") from None
-        try:
+            expected = "shots with id, text, answer and meta"
             shots = tuple(Question(**shot) for shot in data["shots"])
         except TypeError:
-            raise DataError(f"{where}: expected shots with id, text, answer and meta") from None
+            raise DataError(f"{where}: expected {expected}") from None
         graph = CollaborationGraph.from_dict(data["graph"], where)
-        read = cls(data["task"], graph, profile, shots, version, tested, front)
-        read = replace(read, found_by=str(data.get("found_by", "")))
+        found_by = str(data.get("found_by", ""))
+        read = cls(data["task"], graph, profile, shots, version, tested, front, found_by)
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod
@@ -254,57 +285,41 @@ class Deployed:
             profile,
             read_shots(profile_name, profile, task),
         )
-        return replace(
-            read,
-            version=read.bundle_hash[:12],
-            tested=_figures_in(folder, read.graph),
-            front=_front_in(folder),
-            found_by=_found_by_in(folder),
-        )
+        return replace(read, version=read.bundle_hash[:12], **_known_of(folder, read.graph))
 
 
-def _found_by_in(folder: Path) -> str:
-    """Which part of the search its graph is from; nothing where it isn't known."""
-    path = folder / "search.json"
-    return str(read_json(path, "search").get("found_by", "")) if path.exists() else ""
+def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
+    """What a results folder knows beside its graph, as far as it is there: which part of the search
+    the graph is from, what it did in its test, and what else the search left.
+    """
+    known: dict[str, Any] = {}
+    if (folder / "search.json").exists():
+        summary = read_json(folder / "search.json", "search")
+        known["found_by"] = str(summary.get("found_by", ""))
+    if not (folder / "test.parquet").exists():
+        return known
+    from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table  # slow
 
-
-def _figures_in(folder: Path, graph: CollaborationGraph) -> Figures:
-    """What the graph of a results folder did in its test; nothing where it has not been tested."""
-    paths = folder / "test.parquet", folder / "answers.parquet"
-    if not all(path.exists() for path in paths):
-        return Figures()
-    from ttsgraph.stages.schemas import Answers, Evaluations, read_table  # of the stages alone
-
-    tested = read_table(Evaluations, paths[0], "evaluate")
+    tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
+    if (folder / "archive.parquet").exists():
+        candidates = read_table(Candidates, folder / "archive.parquet", "search")
+        known["front"] = front_of(candidates, tested)
     mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
-    if not mine:
-        return Figures()
-    answers = read_table(Answers, paths[1], "evaluate")
-    its = answers[(answers["arm"] == mine[0]["arm"]) & (answers["label"] == mine[0]["label"])]
-    reads = {str(i) for i in graph.reads[graph.sink]}
-    forms = [
-        [said["form"] for i, said in json.loads(nodes).items() if i in reads]
-        for nodes in its["nodes"]
-    ]
-    figures = Figures(
-        float(mine[0]["accuracy"]) if mine[0]["n_scored"] else None,
-        float(mine[0]["dollars"]) / len(its) if len(its) else None,
-        agreement_of(forms),
-    )
-    return with_plain(figures, tested)
-
-
-def _front_in(folder: Path) -> tuple[Rung, ...]:
-    """What the search of a results folder left; nothing where it has not been tested."""
-    archive = folder / "archive.parquet"
-    tested = folder / "test.parquet"
-    if not (archive.exists() and tested.exists()):
-        return ()
-    from ttsgraph.stages.schemas import Candidates, Evaluations, read_table  # of the stages alone
-
-    candidates = read_table(Candidates, archive, "search")
-    return front_of(candidates, read_table(Evaluations, tested, "evaluate"))
+    if mine and (folder / "answers.parquet").exists():
+        answers = read_table(Answers, folder / "answers.parquet", "evaluate")
+        its = answers[(answers["arm"] == mine[0]["arm"]) & (answers["label"] == mine[0]["label"])]
+        reads = {str(i) for i in graph.reads[graph.sink]}
+        forms = [
+            [said["form"] for i, said in json.loads(nodes).items() if i in reads]
+            for nodes in its["nodes"]
+        ]
+        figures = Figures(
+            float(mine[0]["accuracy"]) if mine[0]["n_scored"] else None,
+            float(mine[0]["dollars"]) / len(its) if len(its) else None,
+            agreement_of(forms),
+        )
+        known["tested"] = with_plain(figures, tested)
+    return known
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
@@ -338,8 +353,16 @@ class Loader(Protocol):
         """
         ...
 
+    def settled(self, task: str, version: str, decision: Decision) -> None:
+        """A challenger is to be promoted after a trial in service, or not, and why. May block, and
+        raise TTSGraphError to be told again.
+        """
 
-class FileLoader:
+    def drifted(self, drift: Drift) -> None:
+        """Service is no longer what was tested. May block and raise as `settled`."""
+
+
+class FileLoader(Loader):
     """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
     folder or one with a bundle.json. Raises InputError when two have one name.
     """

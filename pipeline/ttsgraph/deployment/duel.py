@@ -16,7 +16,7 @@ The same with -d for the champion, so that a challenger that is worse ends the t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Literal
 
 from ttsgraph.deployment.promotion import Decision
@@ -26,85 +26,64 @@ BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Shares of the capital: small ones find small differences, large ones large differences soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """An arm's scores: all so far, and those since the last pair."""
-
-    count: int = 0
-    total: float = 0.0
-    waiting: int = 0
-    waiting_total: float = 0.0
-
-    def seen(self, score: float) -> Side:
-        """With one more."""
-        return Side(
-            self.count + 1, self.total + score, self.waiting + 1, self.waiting_total + score
-        )
-
-    @property
-    def mean(self) -> float:
-        """Of all scores; NaN without any."""
-        return self.total / self.count if self.count else math.nan
-
-
-@dataclass(frozen=True, slots=True)
 class Duel:
-    """What the test has seen.
+    """What the test has seen: how many scores of each arm, their sums, and of those since the last
+    pair; how many pairs.
 
     `ahead` and `behind` are the logarithms of the capitals that bet on the challenger and against
     it, one for each of BETS.
     """
 
-    champion: Side = Side()
-    challenger: Side = Side()
-    pairs: int = 0
-    ahead: tuple[float, ...] = (0.0,) * len(BETS)
-    behind: tuple[float, ...] = (0.0,) * len(BETS)
+    def __init__(self) -> None:
+        self.counts = {"champion": 0, "challenger": 0}
+        self.totals = {"champion": 0.0, "challenger": 0.0}
+        self._waiting: dict[Arm, list[float]] = {"champion": [], "challenger": []}
+        self.pairs = 0
+        self.ahead = [0.0] * len(BETS)
+        self.behind = [0.0] * len(BETS)
 
-    def seen(self, arm: Arm, score: float) -> Duel:
-        """With one more score in [0, 1]. Raises ValueError for another."""
+    def see(self, arm: Arm, score: float) -> None:
+        """One more score in [0, 1]. Raises ValueError for another."""
         if not 0 <= score <= 1:
             raise ValueError(f"expected a score from 0 to 1, found {score}")
-        if arm == "champion":
-            return replace(self, champion=self.champion.seen(score))._paired()
-        return replace(self, challenger=self.challenger.seen(score))._paired()
-
-    def _paired(self) -> Duel:
-        mine = self.challenger
-        its = self.champion
-        if not (mine.waiting and its.waiting):
-            return self
-        d = mine.waiting_total / mine.waiting - its.waiting_total / its.waiting
-        return Duel(
-            replace(its, waiting=0, waiting_total=0.0),
-            replace(mine, waiting=0, waiting_total=0.0),
-            self.pairs + 1,
-            tuple(log + math.log1p(b * d) for log, b in zip(self.ahead, BETS, strict=True)),
-            tuple(log + math.log1p(-b * d) for log, b in zip(self.behind, BETS, strict=True)),
-        )
+        self.counts[arm] += 1
+        self.totals[arm] += score
+        self._waiting[arm].append(score)
+        its, mine = self._waiting["champion"], self._waiting["challenger"]
+        if its and mine:
+            d = sum(mine) / len(mine) - sum(its) / len(its)
+            self.pairs += 1
+            self.ahead = [log + math.log1p(b * d) for log, b in zip(self.ahead, BETS, strict=True)]
+            self.behind = [
+                log + math.log1p(-b * d) for log, b in zip(self.behind, BETS, strict=True)
+            ]
+            its.clear()
+            mine.clear()
 
     def decision(self, confidence: float, most: int) -> Decision | None:
         """Whether to promote the challenger, and why; None where that is open yet, at most until
         `most` of its answers have a score.
         """
-        level = 1 - confidence
-        told = (
-            f"{100 * self.challenger.mean:.1f} % of {self.challenger.count} answers in service"
-            f" against {100 * self.champion.mean:.1f} % of {self.champion.count} of the champion"
-        )
         better = _p(self.ahead)
-        if better <= level:
-            return Decision(True, f"better: {told} (anytime p = {better:.4f})", better)
         worse = _p(self.behind)
-        if worse <= level:
-            return Decision(False, f"worse: {told} (anytime p = {worse:.4f})", better)
-        if self.challenger.count >= most:
-            why = f"not shown to be better: {told} (anytime p = {better:.4f})"
-            return Decision(False, why, better)
-        return None
+        if better <= 1 - confidence:
+            verdict, p = "better", better
+        elif worse <= 1 - confidence:
+            verdict, p = "worse", worse
+        elif self.counts["challenger"] >= most:
+            verdict, p = "not shown to be better", better
+        else:
+            return None
+        mine, its = (
+            f"{100 * self.totals[arm] / self.counts[arm] if self.counts[arm] else math.nan:.1f} %"
+            f" of {self.counts[arm]}"
+            for arm in ("challenger", "champion")
+        )
+        told = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
+        return Decision(verdict == "better", f"{verdict}: {told}", better)
 
 
-def _p(logs: tuple[float, ...]) -> float:
+def _p(logs: Sequence[float]) -> float:
     """The p that holds at any time: 1 over the mean capital, at most 1."""
     largest = max(logs)
     capital = largest + math.log(sum(math.exp(log - largest) for log in logs) / len(logs))

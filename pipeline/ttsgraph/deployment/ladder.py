@@ -10,7 +10,8 @@ than it is, so a rung's score is for choosing among rungs, not a test of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -51,30 +52,30 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
     validated = validated.drop_duplicates("graph_hash", keep="last")
     its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
-    points = list(_points(tested, float(mine["accuracy"]), "test"))
+    points = _points(tested, float(mine["accuracy"]), "test")
     if not its.empty:
         points += _points(validated, float(its.iloc[0]), "val")
-    return _front(points)
-
-
-def _points(table: pd.DataFrame, found: float, split: str) -> Iterable[Rung]:
-    for row in table.to_dict("records"):
-        ahead = row["accuracy"] - found
-        if ahead == ahead:  # what was never scored is on no front
-            graph = CollaborationGraph.from_json(row["graph"])
-            yield Rung(graph, float(row["budget_units"]), float(ahead), split)
-
-
-def _front(points: Sequence[Rung]) -> tuple[Rung, ...]:
-    known: set[str] = set()
-    front: list[Rung] = []
     # A graph that was tested counts as it was tested.
     first = {rung.graph.content_hash: rung for rung in reversed(points)}
+    front: list[Rung] = []
     for rung in sorted(first.values(), key=lambda rung: (rung.units, -rung.ahead)):
-        if rung.graph.content_hash not in known and (not front or rung.ahead > front[-1].ahead):
-            known.add(rung.graph.content_hash)
+        if not front or rung.ahead > front[-1].ahead:
             front.append(rung)
     return tuple(front)
+
+
+def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
+    """The graphs of a table that were scored, and how far each is ahead of the found graph."""
+    return [
+        Rung(
+            CollaborationGraph.from_json(row["graph"]),
+            float(row["budget_units"]),
+            float(row["accuracy"] - found),
+            split,
+        )
+        for row in table.to_dict("records")
+        if not math.isnan(row["accuracy"] - found)
+    ]
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -75,14 +74,15 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
     return Pairs(len(scored), ahead, behind, tuple(float(mine - its) for mine, its in scored))
 
 
+def _outcomes(feedback: Feedback) -> Outcomes:
+    return {result.question_id: result.correct for result in feedback.results}
+
+
 def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
     """The first graph against each on the same questions, itself included (columns of
     schemas.Evaluations).
     """
-    outcomes = [
-        {result.question_id: result.correct for result in feedback.results}
-        for feedback in feedbacks
-    ]
+    outcomes = [_outcomes(feedback) for feedback in feedbacks]
     pairs = [paired(outcomes[0], its) for its in outcomes]
     return pd.DataFrame(
         {
@@ -118,21 +118,15 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     p = pairs.p_value("greater")
     mine = pairs.first_only
     its = pairs.second_only
-    told = (
-        f"of {pairs.questions} test questions, {mine} only the challenger has right and {its} only"
-        " the champion"
-    )
     if pairs.differences:
-        told = (
-            f"of {pairs.questions} test questions, the challenger scores higher on {mine} and the"
-            f" champion on {its}"
-        )
+        told = f"the challenger scores higher on {mine} and the champion on {its}"
+    else:
+        told = f"{mine} only the challenger has right and {its} only the champion"
+    told = f"of {pairs.questions} test questions, {told} (p = {p:.4f}"
     if p < 1 - confidence:
-        return Decision(True, f"better: {told} (p = {p:.4f}, below {1 - confidence:.3g})", p)
+        return Decision(True, f"better: {told}, below {1 - confidence:.3g})", p)
     return Decision(
-        False,
-        f"not shown to be better: {told} (p = {p:.4f}, expected below {1 - confidence:.3g})",
-        p,
+        False, f"not shown to be better: {told}, expected below {1 - confidence:.3g})", p
     )
 
 
@@ -165,11 +159,7 @@ class Choice:
 def arms_of(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> list[Arm]:
     """Tested graphs as the gate compares them, in their order."""
     return [
-        Arm(
-            case.columns["label"],
-            units_of(case.graph, feedback, cost),
-            {r.question_id: r.correct for r in feedback.results},
-        )
+        Arm(case.columns["label"], units_of(case.graph, feedback, cost), _outcomes(feedback))
         for case, feedback in zip(cases, feedbacks, strict=True)
     ]
 
@@ -191,117 +181,66 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     price: of several baselines the best on these questions looks better than it is. So the reason
     says that the choice was made on them (`split` names them); only a test on others is a fair one.
     """
-    asked = [
-        {question for question, right in arm.outcomes.items() if right is not None} for arm in arms
-    ]
+    asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
-    common = set.intersection(*(asked[place] for place in able)) if able else set()
+    common = sorted(set.intersection(*(asked[place] for place in able))) if able else []
     if not common:
-        return Choice(
-            0, "found", f"nothing to compare: no {split} question was scored for all graphs"
-        )
-    compared = _Compared(arms, able, sorted(common), margin, confidence)
-    return _told(compared, compared.chosen(), f"of {counted(len(common), f'{split} question')}")
+        why = f"nothing to compare: no {split} question was scored for all graphs"
+        return Choice(0, "found", why)
+    graded = {k: {q: arms[k].outcomes[q] for q in common} for k in able}
+    right = {k: sum(grade or 0 for grade in graded[k].values()) for k in able}
+    place, better = _cheapest([arm.units for arm in arms], graded, right, margin, confidence)
+    whole = binary(grade or 0 for its in graded.values() for grade in its.values())
+    shares = {k: f"{100 * count / len(common):.1f} %" for k, count in right.items()}
+    questions = f"of {counted(len(common), f'{split} question')}"
+    scored = f"{questions} {'right' if whole else 'of the score'}"
+    if place == 0:
+        top = max((k for k in able if k != 0), key=lambda k: (right[k], -k), default=None)
+        if top is None:
+            return Choice(0, "found", "there is no baseline to compare it with")
+        rival = f"the best baseline, {arms[top].label}, {shares[top]}"
+        return Choice(0, "found", f"it has {shares[0]} {scored}, {rival}")
+    label = arms[place].label
+    warning = "chosen on these questions, so this score is optimistic"
+    if 0 not in able:
+        told = f"{label} has {shares[place]} {scored}, the found graph no score"
+        return Choice(place, "better", f"{told}; {warning}")
+    verdict: Literal["as good", "better"] = "better" if better else "as good"
+    p = paired(graded[place], graded[0]).p_value()
+    told = (
+        f"{shares[place]} against {shares[0]} {questions} for {arms[place].units:.3g} instead of"
+        f" {arms[0].units:.3g} (p = {p:.3g})"
+    )
+    return Choice(place, verdict, f"{label} is {verdict}: {told}; {warning}", p)
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Arms (those at the places `able`) on the questions that all of them were scored on, and the
-    terms of the comparison.
+def _cheapest(
+    units: Sequence[float],
+    graded: Mapping[int, Outcomes],
+    right: Mapping[int, float],
+    margin: float,
+    confidence: float,
+) -> tuple[int, bool]:
+    """The place of the cheapest graph that is as good as the best, and whether the found graph is
+    not as good as that one.
     """
 
-    arms: Sequence[Arm]
-    able: Sequence[int]
-    questions: Sequence[str]
-    margin: float
-    confidence: float
-
-    @cached_property
-    def right(self) -> dict[int, float]:
-        """Place -> questions answered right, or the sum of the scores."""
-        return {
-            place: sum(self.arms[place].outcomes[q] or 0 for q in self.questions)
-            for place in self.able
-        }
-
-    @property
-    def binary(self) -> bool:
-        """Whether answers are right or wrong, with no scores between."""
-        return binary(
-            self.arms[place].outcomes[q] or 0 for place in self.able for q in self.questions
-        )
-
-    def beyond(self, first: int, second: int) -> bool:
-        """Whether the first is ahead of the second by more than the margin. A difference of the
-        margin itself is not beyond it.
-        """
-        return self.right[first] - self.right[second] > self.margin * len(self.questions) + 1e-9
-
-    def pairs(self, first: int, second: int) -> Pairs:
-        """Two arms question by question."""
-        return paired(
-            {q: self.arms[first].outcomes[q] for q in self.questions}, self.arms[second].outcomes
-        )
-
-    def behind(self, place: int, other: int) -> bool:
-        """Whether an arm is not as good as another."""
-        return self.beyond(other, place) or self.shown(other, place)
-
-    def shown(self, first: int, second: int) -> bool:
+    def shown(first: int, second: int) -> bool:
         """Whether the first is shown to be better than the second."""
-        return self.pairs(first, second).p_value("greater") < 1 - self.confidence
+        return paired(graded[first], graded[second]).p_value("greater") < 1 - confidence
 
-    def eligible(self) -> list[int]:
-        """The found graph, and of the others those that are no dearer or shown to be better than
-        it.
-        """
-        found = self.arms[0].units
-        if 0 not in self.able:
-            return list(self.able)
-        return [
-            place for place in self.able if self.arms[place].units <= found or self.shown(place, 0)
-        ]
+    def behind(place: int, other: int) -> bool:
+        """Whether it is not as good as the other. A difference of the margin itself is within."""
+        beyond = right[other] - right[place] > margin * len(graded[place]) + 1e-9
+        return beyond or shown(other, place)
 
-    def chosen(self) -> int:
-        """The place of the arm to put up."""
-        units = [arm.units for arm in self.arms]
-        able = self.eligible()
-        best = max(able, key=lambda place: (self.right[place], -units[place], -place))
-        fit = [place for place in able if not self.behind(place, best)]
-        if 0 in self.able and 0 not in fit:
-            fit = [place for place in fit if units[place] < units[0] or self.behind(0, place)]
-        return min(fit, key=lambda place: (units[place], place != 0, -self.right[place], place))
-
-
-def _told(compared: _Compared, place: int, questions: str) -> Choice:
-    """The choice with its reason."""
-    arm = compared.arms[place]
-    found = compared.arms[0]
-    right = compared.right
-    shares = {k: f"{100 * count / len(compared.questions):.1f} %" for k, count in right.items()}
-    known = "right" if compared.binary else "of the score"
-    if place == 0:
-        rivals = [k for k in right if k != 0]
-        if not rivals:
-            return Choice(0, "found", "there is no baseline to compare it with")
-        top = max(rivals, key=lambda k: (right[k], -k))
-        best = f"the best baseline, {compared.arms[top].label}, {shares[top]}"
-        return Choice(0, "found", f"it has {shares[0]} {questions} {known}, {best}")
-    warning = "chosen on these questions, so this score is optimistic"
-    if 0 not in right:
-        return Choice(
-            place,
-            "better",
-            f"{arm.label} has {shares[place]} {questions} {known}, the found graph no score;"
-            f" {warning}",
-        )
-    verdict: Literal["as good", "better"] = "better" if compared.behind(0, place) else "as good"
-    p = compared.pairs(place, 0).p_value()
-    told = (
-        f"{shares[place]} against {shares[0]} {questions} for {arm.units:.3g} instead of"
-        f" {found.units:.3g} (p = {p:.3g})"
-    )
-    return Choice(place, verdict, f"{arm.label} is {verdict}: {told}; {warning}", p)
+    eligible = [k for k in graded if 0 not in graded or units[k] <= units[0] or shown(k, 0)]
+    best = max(eligible, key=lambda k: (right[k], -units[k], -k))
+    fit = [k for k in eligible if not behind(k, best)]
+    if 0 in graded and 0 not in fit:
+        fit = [k for k in fit if units[k] < units[0] or behind(0, k)]
+    chosen = min(fit, key=lambda k: (units[k], k != 0, -right[k], k))
+    return chosen, 0 not in graded or behind(0, chosen)
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:

@@ -145,10 +145,8 @@ class Provenance(Closed):
             return cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            key = ".".join(map(str, first["loc"]))
-            raise DataError(
-                f"{where}: expected a lineage record, found {key or 'text'}: {first['msg']}"
-            ) from None
+            found = f"{'.'.join(map(str, first['loc'])) or 'text'}: {first['msg']}"
+            raise DataError(f"{where}: expected a lineage record, found {found}") from None
 
 
 def sha256(text: str) -> str:
@@ -175,24 +173,14 @@ def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str
     What variants say in another way is in the hash of the settings.
     """
     settings = profile.task(task)
-    return sha256(
-        canonical(
-            [
-                settings.kind,
-                settings.prompt.model_dump(mode="json"),
-                [[shot.text, shot.answer] for shot in shots],
-            ]
-        )
-    )
+    examples = [[shot.text, shot.answer] for shot in shots]
+    return sha256(canonical([settings.kind, settings.prompt.model_dump(mode="json"), examples]))
 
 
-def agent_prompts_sha256(folder: Path = AGENT_PROMPTS) -> str:
+def agent_prompts_sha256() -> str:
     """Hash of the agent's prompt templates."""
-    return sha256(
-        canonical(
-            [[path.name, path.read_text(encoding="utf-8")] for path in sorted(folder.glob("*"))]
-        )
-    )
+    files = sorted(AGENT_PROMPTS.glob("*"))
+    return sha256(canonical([[path.name, path.read_text(encoding="utf-8")] for path in files]))
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
@@ -211,11 +199,10 @@ def revisions(profile: Profile) -> dict[str, ModelRevision]:
 def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult:
     """A graph's feedback on the test questions, as it is kept with a version."""
     low, high = feedback.interval
-    outcomes = {result.question_id: result.correct for result in feedback.results}
     return TestResult(
         accuracy=feedback.accuracy,
         low=low,
         high=high,
         questions=questions_sha256(questions),
-        outcomes=outcomes,
+        outcomes={result.question_id: result.correct for result in feedback.results},
     )

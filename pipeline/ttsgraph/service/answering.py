@@ -10,11 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
+from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.forms import actors, check_place
+from ttsgraph.service.forms import Form, FormedTask, actors
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, ServedRun
 from ttsgraph.settings.service import ServiceSettings
@@ -40,7 +41,8 @@ class Answering:
 
     `task` results in the answer or raises ApiError; cancelling it stops every call of the graph
     that is under way, and none is begun any more. `pieces` gives the last node's text as it comes,
-    or at once where that node calls no model.
+    or at once where that node calls no model. `formed` says that the answer is choices in a form,
+    rather than one text.
     """
 
     def __init__(
@@ -53,23 +55,15 @@ class Answering:
     ) -> None:
         self.live = live
         self.asked = asked
-        if asked.form is not None:
-            sink_acts = live.deployed.graph.sink in actors(live.deployed.graph)[0]
-            check_place(asked.form, not live.takes_conversations, sink_acts)
-        prompt = asked.prompt(live.prompt, live.takes_conversations)
-        task = asked.task(live.task)
-        runner = live.runner
-        if prompt is not live.prompt or task is not live.task:
-            runner = live.deployed.runner(live.client, task, prompt)
+        self.formed = asked.form is not None and asked.form.parameters is not None
         self._limit_s = min(settings.timeout_s, asked.timeout_s or settings.timeout_s)
         self.choices: Sequence[dict[str, Any]] = ()  # once it has ended
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        self._handed_over = False
         self.begun = asyncio.Event()  # there is a piece, or the end
         self.first_at: float | None = None  # the event loop's time of the first piece
         self._alive: asyncio.TimerHandle | None = None
         self.run = ServedRun(
-            runner,
+            _runner_for(live, asked),
             Question("asked", asked.question, ""),
             self._finish if asked.stream or asked.max_tokens is not None else None,
             settings,
@@ -110,12 +104,10 @@ class Answering:
             self.choices = self._choices(answer)
             for choice in self.choices:
                 choice["finish_reason"] = choice.get("finish_reason") or self._reason(answer)
-            if self._handed_over:
-                return answer
-            if not self.formed:
-                self._hand_text(answer.text or "")
-            for piece in pieces_of(self.choices) if self.formed else ():
-                self._hand_over(piece)
+            if self.first_at is None:
+                text = {"delta": {"content": answer.text or ""}}
+                for piece in pieces_of(self.choices) if self.formed else [text]:
+                    self._hand_over(piece)
             return answer
         except RunStopped as stopped:
             said = "the service can't work at present"
@@ -133,7 +125,7 @@ class Answering:
         """Raises ApiError for an answer that is none. Where models run is not the client's
         business; which one failed is.
         """
-        if answer.late and (answer.text is None or self._handed_over):
+        if answer.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.error:
             for failure in self.run.failures.values():
@@ -147,10 +139,8 @@ class Answering:
             said = f"pool model{named} failed or can't be reached"
             raise ApiError(502, said, code="pool_model_failed") from CallFailed(answer.error)
         if answer.note and not answer.text:
-            said = (
-                "the question is too long: with what the graph adds to it, it exceeds a pool"
-                " model's context"
-            )
+            said = "the question is too long: with what the graph adds to it, it exceeds a pool"
+            said += " model's context"
             cause = CallFailed(answer.note)
             raise ApiError(400, said, "messages", "context_length_exceeded") from cause
 
@@ -193,29 +183,18 @@ class Answering:
         limit = min(most, self.asked.max_tokens or most)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
-        formed = request.form is not None
-        if self.asked.stream:
-            if formed:
-                return await client.stream_choices(request, self._hand_over)
-            return await client.stream(request, self._hand_text)
-        completion = await client.complete(request)
-        if not formed:
-            self._hand_text(completion.text)
-        return completion
-
-    def _hand_text(self, text: str) -> None:
-        self._hand_over({"delta": {"content": text}})
+        if not self.asked.stream:
+            return await client.complete(request)
+        if request.form is not None:
+            return await client.stream_choices(request, self._hand_over)
+        return await client.stream(
+            request, lambda text: self._hand_over({"delta": {"content": text}})
+        )
 
     def _hand_over(self, piece: Piece) -> None:
-        if not self._handed_over:
+        if self.first_at is None:
             self.first_at = asyncio.get_running_loop().time()
-        self._handed_over = True
         self._put(piece)
-
-    @property
-    def formed(self) -> bool:
-        """Whether the answer is choices in a form, rather than one text."""
-        return self.asked.form is not None and self.asked.form.parameters is not None
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
@@ -252,3 +231,28 @@ class Answering:
                     "cached": call.cached,
                 }
         return shown
+
+
+def _runner_for(live: Live, asked: ChatRequest) -> GraphRunner:
+    """What answers a request: the version's prompt with the conversation in it, and a task that
+    counts answers of the request's form, where there are any. Raises ApiError 400 where the graph
+    has no place for them.
+    """
+    form = asked.form or Form()
+    alone = not (asked.system or asked.history or asked.turns)
+    if form.structured and not live.takes_conversations:
+        what = "tools" if form.tools else "response_format"
+        said = f"{what}: this model continues worked examples; expected a question in plain text"
+        raise ApiError(400, said, what, "unsupported_parameter")
+    graph = live.deployed.graph
+    if form.choices > 1 and graph.sink not in actors(graph)[0]:
+        said = "n: expected 1, as the last node of this graph chooses among the others' answers"
+        raise ApiError(400, said, "n", "unsupported_parameter")
+    if not alone and not live.takes_conversations:
+        said = "this model answers a single question: expected one user message and no other"
+        raise ApiError(400, said, "messages")
+    if alone and not form.structured:
+        return live.runner
+    task = FormedTask(live.task, form) if form.structured else live.task
+    prompt = replace(live.prompt, system=asked.system, history=asked.history)
+    return live.deployed.runner(live.client, task, prompt)

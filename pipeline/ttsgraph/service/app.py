@@ -28,9 +28,8 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.limits import Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import chat_request, read_object
-from ttsgraph.service.response_api import ResponseReply, response_request
-from ttsgraph.service.responses import Reply, model_of
+from ttsgraph.service.requests import chat_request, read_object, response_request
+from ttsgraph.service.responses import Reply, ResponseReply, model_of
 from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
@@ -188,10 +187,9 @@ class App:
         """The whole answer, or a stream; what fails before its first piece still has its own
         status.
         """
-        state = request.state
         answering = await self._begin(request)
         write = ANSWERING[request.url.path][1]
-        reply = write(state.trace_id, int(time.time()), answering)
+        reply = write(request.state.trace_id, int(time.time()), answering)
         if not answering.asked.stream:
             answer = await unless_gone(request, answering.task)
             return JSONResponse(reply.whole(answer), headers=reply.headers())

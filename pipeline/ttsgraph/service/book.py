@@ -76,9 +76,6 @@ class Book:
         made_private(path)
         with self._open() as table:
             table.executescript(_TABLES)
-            known = {row["name"] for row in table.execute("pragma table_info(served)")}
-            for column in {"client", "counts"} - known:  # a table from before they were kept
-                table.execute(f"alter table served add column {column}")
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""
@@ -90,18 +87,13 @@ class Book:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
-        with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as table:
+        """One transaction, which begins with its first change."""
+        opened = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level="IMMEDIATE")
+        with closing(opened) as table, table:
             table.row_factory = sqlite3.Row
             write_ahead(table, BUSY_S)
             table.execute("pragma synchronous = normal")
-            table.execute("begin immediate")
-            try:
-                yield table
-            except BaseException:
-                table.rollback()
-                raise
-            table.commit()
+            yield table
 
     def _rows_of(
         self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
@@ -116,9 +108,8 @@ class Book:
         places = ", ".join(f":{column}" for column in row)
         with self._open() as table:
             table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)
-            table.execute(
-                "delete from served where seq <= (select max(seq) from served) - ?", (self._rows,)
-            )
+            oldest = "delete from served where seq <= (select max(seq) from served) - ?"
+            table.execute(oldest, (self._rows,))
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """An answer's row, by its trace id or the id of the response."""
@@ -200,19 +191,13 @@ class Book:
 
     def alert(self, task: str, version: str, figure: str) -> bool:
         """Whether this is the first that is heard of it."""
-        return bool(
-            self._rows_of(
-                "insert or ignore into alerts values (?,?,?,?) returning at",
-                (task, version, figure, time.time()),
-            )
-        )
+        new = "insert or ignore into alerts values (?,?,?,?) returning at"
+        return bool(self._rows_of(new, (task, version, figure, time.time())))
 
     def no_alert(self, task: str, version: str, figure: str) -> None:
         """It is over, or nobody could be told: it may be an alert again."""
-        self._rows_of(
-            "delete from alerts where task = ? and version = ? and figure = ?",
-            (task, version, figure),
-        )
+        over = "delete from alerts where task = ? and version = ? and figure = ?"
+        self._rows_of(over, (task, version, figure))
 
     def questions(self, task: str) -> list[dict[str, str]]:
         """Served questions whose right answer is known, as rows of a source: given with the
@@ -237,7 +222,7 @@ def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
         f" where {its})) order by seq",
         dict(zip(("task", "old", "new"), trial, strict=True)),
     ):
-        duel = duel.seen(arm, score)
+        duel.see(arm, score)
     return duel
 
 

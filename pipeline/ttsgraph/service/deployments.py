@@ -27,8 +27,8 @@ from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect, open_cache, running_servers
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.outcomes import Notices, Outcomes
-from ttsgraph.service.upstream import Upstream
+from ttsgraph.service.outcomes import Outcomes
+from ttsgraph.service.run import Upstream
 from ttsgraph.settings.service import ServiceSettings
 
 _log = logging.getLogger(__name__)
@@ -83,10 +83,12 @@ class Deployments:
         self._live: dict[str, Live] = {}
         self._retiring = set[asyncio.Task[None]]()
         self._servers = contextlib.ExitStack()
-        notices = loader if isinstance(loader, Notices) else None
-        self.outcomes = Outcomes(settings.feedback, metrics, notices)
-        tried = names if settings.feedback.trial.share else ()
-        self._rivals = {name: rival for name in tried if (rival := _rival_of(name))}
+        self.outcomes = Outcomes(settings.feedback, metrics, loader)
+        self._rivals: dict[str, str] = {}  # a champion's name, and its challenger's
+        for name in names if settings.feedback.trial.share else ():
+            task, _, alias = name.partition("@")
+            if "/" not in task and alias in ("", "champion"):
+                self._rivals[name] = f"{task}@challenger"
 
     def get(self, name: str) -> Live:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
@@ -104,12 +106,9 @@ class Deployments:
         """What is served, and the rungs beside it: of the first version of its task that has any; a
         name that was given is that version's.
         """
-        found = {live.name: live for live in self.all()}
-        for live in self.all():
-            for rung in live.rungs.values():
-                if rung.name not in self._names:
-                    found.setdefault(rung.name, rung)
-        return list(found.values())
+        found = self.all()
+        rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
+        return found + [rung for name, rung in rungs.items() if name not in self._names]
 
     def rival(self, live: Live) -> Live | None:
         """The challenger of what a name stands for."""
@@ -163,10 +162,9 @@ class Deployments:
             connection = opened.pop_all()
         upstream = Upstream(budget)
         live = Live(name, deployed, client, connection, upstream)
-        live.rungs = {
-            effort: Live(f"{one.task}@{effort}", one, client, connection, upstream, live.work)
-            for effort, one in rungs.items()
-        }
+        for effort, one in rungs.items():
+            at = f"{one.task}@{effort}"
+            live.rungs[effort] = Live(at, one, client, connection, upstream, live.work)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: Live | None) -> None:
@@ -210,9 +208,3 @@ class Deployments:
             await asyncio.gather(*self._retiring)
             await asyncio.to_thread(self.outcomes.close)
             await asyncio.to_thread(self._servers.close)
-
-
-def _rival_of(name: str) -> str | None:
-    """The name of the challenger beside a champion's."""
-    task, _, alias = name.partition("@")
-    return f"{task}@challenger" if "/" not in task and alias in ("", "champion") else None

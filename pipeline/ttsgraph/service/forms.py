@@ -11,15 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import calls_in, normal_json
 from ttsgraph.models.client import Message
-from ttsgraph.service.errors import ApiError
 from ttsgraph.tasks.base import Task
 
 TOOLS_ADVICE = (
@@ -60,79 +57,8 @@ class Form:
         return self.tools or self.as_json
 
 
-Text = Annotated[str, Field(min_length=1)]
-Stops = Annotated[
-    list[Text],
-    Field(max_length=16),
-    BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
-]
-
-
-class _Function(BaseModel):
-    name: Text
-    parameters: Any = None
-
-
-class _Tool(BaseModel):
-    type: Literal["function"]
-    function: _Function
-
-
-class _Output(BaseModel):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] | None = None
-
-    @model_validator(mode="after")
-    def _has_schema(self) -> _Output:
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("expected a json_schema")
-        return self
-
-
-class FormParameters(BaseModel):
-    """The parameters of a body that give its answer a form."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    stop: Stops | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: Any = None
-    parallel_tool_calls: Any = None
-    response_format: _Output | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-
-    def form(self, body: Mapping[str, Any]) -> Form | None:
-        """The form that these parameters of a body ask for; None where they ask for nothing. Raises
-        ApiError for one that can't be used.
-        """
-        tools = self.tools or []
-        output = self.response_format
-        as_json = output is not None and output.type != "text"
-        names = ["tools", "tool_choice", "parallel_tool_calls"] if tools else []
-        names += ["response_format"] if as_json else []
-        names += ["n"] if (self.n or 1) > 1 else []
-        names += ["logprobs", "top_logprobs"] if self.logprobs else []
-        if not tools and self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
-        wanted = {name: body[name] for name in names if body.get(name) is not None}
-        stop = tuple(self.stop or ())
-        if not wanted and not stop:
-            return None
-        advice = ""
-        if tools:
-            advice = TOOLS_ADVICE.format(tools="\n".join(map(_dumped, body["tools"])))
-        elif output is not None and as_json:
-            schema = (output.json_schema or {}).get("schema")
-            shape = f" of this schema:\n{_dumped(schema)}\n" if schema else ","
-            advice = JSON_ADVICE.format(schema=shape)
-        schemas = [(t.function.name, _dumped(t.function.parameters or {})) for t in tools]
-        parameters = _dumped(wanted) if wanted else None
-        return Form(parameters, stop, bool(tools), as_json, self.n or 1, advice, tuple(schemas))
-
-
-def _dumped(value: Any) -> str:
+def dumped(value: Any) -> str:
+    """A value as JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -168,7 +94,7 @@ class FormedTask:
     def _fits(self, call: Mapping[str, Any]) -> bool:
         """Whether a call can be made: its tool is there, and the arguments are of its schema."""
         name = call["name"]
-        arguments = _dumped(call["arguments"] or {})  # some send no text where there are none
+        arguments = dumped(call["arguments"] or {})  # some send no text where there are none
         return name in self._schemas and _is_valid(self._schemas[name], arguments)
 
     def head(self, form: str) -> str:
@@ -233,8 +159,6 @@ def with_turns(
     """Messages whose last begins with the question's text, with what was said after it behind it;
     what a node is asked beyond the question stands at the end.
     """
-    if not turns:
-        return tuple(messages)
     *before, last = messages
     shown = text if last.content.startswith(text) else last.content
     more = last.content.removeprefix(shown).strip()
@@ -243,21 +167,10 @@ def with_turns(
 
 
 def with_advice(messages: Sequence[Message], advice: str) -> tuple[Message, ...]:
-    """Messages that end by telling a node that it advises."""
+    """Messages that end by telling a node that it advises, where there is something to tell."""
     if not advice:
         return tuple(messages)
     *before, last = messages
     if last.role != "user" or last.whole is not None:
         return (*messages, Message("user", advice))
     return (*before, replace(last, content=f"{last.content}\n\n{advice}"))
-
-
-def check_place(form: Form, few_shot: bool, sink_acts: bool) -> None:
-    """Raises ApiError 400 where a graph can't answer in this form."""
-    if form.structured and few_shot:
-        what = "tools" if form.tools else "response_format"
-        said = f"{what}: this model continues worked examples; expected a question in plain text"
-        raise ApiError(400, said, what, "unsupported_parameter")
-    if form.choices > 1 and not sink_acts:
-        said = "n: expected 1, as the last node of this graph chooses among the others' answers"
-        raise ApiError(400, said, "n", "unsupported_parameter")

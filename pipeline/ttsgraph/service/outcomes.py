@@ -10,14 +10,13 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.duel import Arm
-from ttsgraph.deployment.figures import Drift
-from ttsgraph.deployment.promotion import Decision
 from ttsgraph.service.book import Book, Entry, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
@@ -35,21 +34,6 @@ very edge of a setting, and none to speak of where nothing drifts.
 """
 
 _log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Notices(Protocol):
-    """Who is told of what service shows; a loader may be one. May block, and raise TTSGraphError
-    to be told again.
-    """
-
-    def settled(self, task: str, version: str, decision: Decision) -> None:
-        """A challenger is to be promoted, or not, and why."""
-        ...
-
-    def drifted(self, drift: Drift) -> None:
-        """Service is no longer what was tested."""
-        ...
 
 
 class _Judgement(BaseModel):
@@ -70,18 +54,16 @@ class _Judgement(BaseModel):
 
 
 class Outcomes:
-    """The outcomes of one server's answers; nothing at all where none are kept. Raises DataError
-    where the table can't be written.
+    """The outcomes of one server's answers; nothing at all where none are kept. The loader is told
+    of what they show. Raises DataError where the table can't be written.
     """
 
-    def __init__(
-        self, settings: FeedbackSettings, metrics: Metrics, notices: Notices | None
-    ) -> None:
+    def __init__(self, settings: FeedbackSettings, metrics: Metrics, loader: Loader) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._notices = notices
+        self._loader = loader
         self._book = Book(settings.path, settings.rows) if settings.keep != "nothing" else None
-        self._trials: dict[TrialKey, bool] = {}
+        self._trials: set[TrialKey] = set()  # those that are open
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -92,7 +74,7 @@ class Outcomes:
         """Who answers a request, and as which side of a trial that is open. Chance decides, by the
         request's trace id, which is random.
         """
-        if challenger is None or not self._trials.get(_trial(champion, challenger)):
+        if challenger is None or _trial(champion, challenger) not in self._trials:
             return champion, None
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
         return (challenger, "challenger") if chosen else (champion, "champion")
@@ -159,18 +141,17 @@ class Outcomes:
 
     def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
         trial = self._settings.trial
+        trials = {_trial(*pair) for pair in versions if pair[1] is not None}
         self._trials = {
-            key: book.is_open(key, trial.confidence, trial.most)
-            for champion, challenger in versions
-            if challenger is not None and challenger.deployed.version != champion.deployed.version
-            for key in [_trial(champion, challenger)]
+            key
+            for key in trials
+            if key[1] != key[2] and book.is_open(key, trial.confidence, trial.most)
         }
-        for key, decision in book.settled() if self._notices is not None else ():
-            assert self._notices is not None
+        for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
             try:
-                self._notices.settled(task, challenger, decision)
+                self._loader.settled(task, challenger, decision)
             except TTSGraphError as error:
                 book.not_told(key)
                 _log.warning("%s/%s stays challenger: %s", task, challenger, error)
@@ -195,8 +176,7 @@ class Outcomes:
             drift = Drift(task, version, figure, served, tested, len(values))
             _log.warning("drift: %s", drift)
             try:
-                if self._notices is not None:
-                    self._notices.drifted(drift)
+                self._loader.drifted(drift)
             except TTSGraphError as error:
                 book.no_alert(task, version, figure)
                 _log.warning("nobody could be told of the drift: %s", error)

@@ -1,14 +1,12 @@
 """What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
 
 The user's last message is the question, which every node is given; docs/serve.md says what becomes
-of the others and of each parameter. Those that give the answer another form (tools,
-response_format, n, stop, log probabilities) are read in `forms`; those for which there is nothing
-here (audio, ...) are refused, unless they ask for nothing.
+of the others and of each parameter. Parameters for which there is nothing here (audio, ...) are
+refused, unless they ask for nothing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -16,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -26,11 +25,10 @@ from pydantic_core import from_json
 
 from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.deployment.ladder import Effort
+from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.forms import Form, FormedTask, FormParameters
-from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.service.forms import JSON_ADVICE, TOOLS_ADVICE, Form, dumped
 
 IGNORED = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
@@ -54,15 +52,14 @@ one.
 
 def _text_of(content: Any) -> str | None:
     """A message's content, given as text or as text parts."""
-    if content is None:
-        return None
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise ValueError("expected text, or a list of text parts")
-    for part in parts:
+    for part in content:
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise ValueError(f"expected parts of type text, found {str(part.get('type'))[:40]!r}")
-    return "".join(part["text"] for part in parts)
+    return "".join(part["text"] for part in content)
 
 
 class _ChatMessage(BaseModel):
@@ -82,17 +79,41 @@ class _ChatMessage(BaseModel):
     def plain(self, raw: dict[str, Any]) -> Message:
         """The message, whole as it came where it is about tools."""
         role = "system" if self.role == "developer" else self.role
-        whole = None
-        if role == "tool" or (role == "assistant" and self.tool_calls):
-            whole = json.dumps(raw, ensure_ascii=False)
-        return Message(role, self.content or "", whole)
+        about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
+        return Message(role, self.content or "", dumped(raw) if about_tools else None)
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Function(BaseModel):
+    name: Text
+    parameters: Any = None
+
+
+class _Tool(BaseModel):
+    type: Literal["function"]
+    function: _Function
+
+
+class _Output(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> _Output:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("expected a json_schema")
+        return self
 
 
 class _StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class _Body(FormParameters):
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
     stream: bool | None = False
@@ -102,6 +123,45 @@ class _Body(FormParameters):
     ttsgraph_trace: bool | None = False
     timeout_s: PositiveFloat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    stop: Annotated[
+        Annotated[list[Text], Field(max_length=16)] | None,
+        BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+    ] = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
+    response_format: _Output | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    def form(self, raw: Mapping[str, Any]) -> Form | None:
+        """The form that the body, `raw` as it came, asks for; None where it asks for nothing.
+        Raises ApiError for one that can't be used.
+        """
+        tools = self.tools or []
+        as_json = self.response_format is not None and self.response_format.type != "text"
+        choices = self.n or 1
+        names = ["tools", "tool_choice", "parallel_tool_calls"] if tools else []
+        names += ["response_format"] if as_json else []
+        names += ["n"] if choices > 1 else []
+        names += ["logprobs", "top_logprobs"] if self.logprobs else []
+        if not tools and self.tool_choice not in (None, "none", "auto"):
+            raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
+        wanted = {name: raw[name] for name in names if raw.get(name) is not None}
+        stop = tuple(self.stop or ())
+        if not wanted and not stop:
+            return None
+        advice = ""
+        if tools:
+            advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
+        elif as_json:
+            schema = (raw["response_format"].get("json_schema") or {}).get("schema")
+            shape = f" of this schema:\n{dumped(schema)}\n" if schema else ","
+            advice = JSON_ADVICE.format(schema=shape)
+        schemas = tuple((t.function.name, dumped(t.function.parameters or {})) for t in tools)
+        parameters = dumped(wanted) if wanted else None
+        return Form(parameters, stop, bool(tools), as_json, choices, advice, schemas)
 
 
 _EFFORTS: dict[str | None, Effort] = {
@@ -120,35 +180,18 @@ class ChatRequest:
 
     model: str
     question: str
-    system: tuple[str, ...] = ()
-    history: tuple[Message, ...] = ()
-    stream: bool = False
-    include_usage: bool = False
-    max_tokens: int | None = None
-    trace: bool = False
-    ignored: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    turns: tuple[Message, ...] = ()
-    form: Form | None = None
+    system: tuple[str, ...]
+    history: tuple[Message, ...]
+    turns: tuple[Message, ...]
+    stream: bool
+    include_usage: bool
+    max_tokens: int | None
+    trace: bool
+    ignored: tuple[str, ...]
+    timeout_s: float | None
+    form: Form | None
+    effort: Effort | None
     echo: Mapping[str, Any] | None = None
-    effort: Effort | None = None
-
-    def task(self, task: Task) -> Task:
-        """The version's task, with a way to count answers of this form where there is one."""
-        if self.form is None or not self.form.structured:
-            return task
-        return FormedTask(task, self.form)
-
-    def prompt(self, prompt: Prompt, has_place: bool) -> Prompt:
-        """The version's prompt with the conversation in it, if there is one. Raises ApiError where
-        it has no place.
-        """
-        if not self.system and not self.history and not self.turns:
-            return prompt
-        if not has_place:
-            said = "this model answers a single question: expected one user message and no other"
-            raise ApiError(400, said, "messages")
-        return replace(prompt, system=self.system, history=self.history)
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
@@ -178,24 +221,33 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
     except ValidationError as error:
         raise said_of(error) from None
     form = body.form(data)
-    ignored = _check_others(body.model_extra or {})
+    others = body.model_extra or {}
+    refuse(others, REFUSED, "is not supported by this server")
+    if unknown := [name for name in others if name not in REFUSED and name not in IGNORED]:
+        raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
     given = zip(body.messages, data["messages"], strict=True)
     messages = [message.plain(raw) for message, raw in given]
-    last = _check_messages(messages, form, max_input_tokens)
+    asked = [k for k, message in enumerate(messages) if message.role == "user"]
+    ends = messages[-1].role in ("user", "tool")
+    if not asked or not ends or not messages[asked[-1]].content.strip():
+        said = "expected the last message to be the user's question, with text in it, or a tool's"
+        raise ApiError(400, f"{said} result", "messages")
+    _check_length(messages, form, max_input_tokens)
+    last = asked[-1]
     limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
     return ChatRequest(
         body.model,
         messages[last].content,
-        tuple(message.content for message in messages if message.role == "system"),
-        tuple(message for message in messages[:last] if message.role != "system"),
-        bool(body.stream),
-        body.stream_options is not None and body.stream_options.include_usage,
-        min(limits, default=None),
-        bool(body.ttsgraph_trace),
-        ignored,
-        body.timeout_s,
-        tuple(message for message in messages[last + 1 :] if message.role != "system"),
-        form,
+        system=tuple(message.content for message in messages if message.role == "system"),
+        history=tuple(message for message in messages[:last] if message.role != "system"),
+        turns=tuple(message for message in messages[last + 1 :] if message.role != "system"),
+        stream=bool(body.stream),
+        include_usage=body.stream_options is not None and body.stream_options.include_usage,
+        max_tokens=min(limits, default=None),
+        trace=bool(body.ttsgraph_trace),
+        ignored=tuple(sorted(name for name in IGNORED if others.get(name) is not None)),
+        timeout_s=body.timeout_s,
+        form=form,
         effort=_EFFORTS.get(body.reasoning_effort),
     )
 
@@ -207,25 +259,152 @@ def refuse(data: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]], why:
             raise ApiError(400, f"{name} {why}", name, "unsupported_parameter")
 
 
-def _check_others(others: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parameters without effect. Raises ApiError for one that is refused or unknown."""
-    refuse(others, REFUSED, "is not supported by this server")
-    if unknown := [name for name in others if name not in REFUSED and name not in IGNORED]:
-        raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
-    return tuple(sorted(name for name in IGNORED if others.get(name) is not None))
-
-
-def _check_messages(messages: list[Message], form: Form | None, max_input_tokens: int) -> int:
-    """The place of the question: the user's last message. Raises ApiError."""
-    asked = [k for k, message in enumerate(messages) if message.role == "user"]
-    ends = messages[-1].role in ("user", "tool")
-    if not asked or not ends or not messages[asked[-1]].content.strip():
-        said = "expected the last message to be the user's question, with text in it, or a tool's"
-        raise ApiError(400, f"{said} result", "messages")
+def _check_length(messages: list[Message], form: Form | None, most: int) -> None:
     parts = [message.whole or message.content for message in messages]
     text = "\n".join([*parts, (form and form.parameters) or ""])
-    if (found := estimate_tokens(text)) > max_input_tokens:
-        most = f"at most {max_input_tokens} tokens together"
-        said = f"expected messages of {most}, found about {found}"
+    if (found := estimate_tokens(text)) > most:
+        said = f"expected messages of at most {most} tokens together, found about {found}"
         raise ApiError(400, said, "messages", "context_length_exceeded")
-    return asked[-1]
+
+
+_STATEFUL: dict[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "previous_response_id": (),
+    "conversation": (),
+    "prompt": (),
+    "truncation": ("disabled",),
+    "context_management": ([],),
+    "moderation": (),
+    "image": (),
+}
+"""Parameters that are refused, and the values that ask for nothing. None is always one."""
+
+_WITHOUT_EFFECT = ("stream_options", "max_tool_calls", "prompt_cache_options")
+_CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
+_LOGPROBS = "message.output_text.logprobs"
+_PARAMS = {
+    "messages": "input",
+    "response_format": "text",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "include",
+}
+"""What a chat request's parameters are called here."""
+
+_ECHOED = {
+    *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
+    *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
+}
+"""What a response repeats of its request."""
+
+_Object = dict[str, Any]
+
+
+class _ItemsBody(BaseModel):
+    """What /v1/responses says in other words than chat, or not at all; all else is as there."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    input: str | list[_Object]
+    instructions: str = ""
+    tools: list[_Object] = []
+    tool_choice: str | _Object | None = None
+    max_output_tokens: Any = None
+    reasoning: _Object = {}
+    text: _Object = {}
+    include: list[str] = []
+    top_logprobs: Any = None
+
+
+def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
+    """Read the body of a request to /v1/responses as the chat request that says the same. Raises
+    ApiError that names the first parameter that can't be used.
+
+    Nothing is kept here, so a conversation comes whole, in `input`; a reply that would be looked up
+    later (background, previous_response_id, conversation) is refused, and so are tools that run
+    elsewhere than with the client.
+    """
+    data = {name: value for name, value in data.items() if value is not None}
+    why = "is not supported by this server: send the whole conversation in input"
+    refuse(data, _STATEFUL, why)
+    for name in _CHAT_ALONE:
+        if name in data:
+            raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
+    try:
+        body = _ItemsBody.model_validate(data)
+    except ValidationError as error:
+        raise said_of(error) from None
+    left_out = {*_STATEFUL, *_WITHOUT_EFFECT}
+    chat = {name: value for name, value in (body.model_extra or {}).items() if name not in left_out}
+    system = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    chat |= {
+        "messages": [*system, *_messages(body.input)],
+        "tools": [_function(tool) for tool in body.tools] or None,
+        "tool_choice": body.tool_choice,
+        "max_tokens": body.max_output_tokens,
+        "reasoning_effort": body.reasoning.get("effort"),
+        "response_format": body.text.get("format"),
+    }
+    if isinstance(body.tool_choice, dict):
+        if body.tool_choice.get("type") != "function" or not isinstance(
+            body.tool_choice.get("name"), str
+        ):
+            said = "tool_choice: expected none, auto, required or a function by its name"
+            raise ApiError(400, said, "tool_choice", "unsupported_parameter")
+        chat["tool_choice"] = _function(body.tool_choice)
+    output = chat["response_format"]
+    if isinstance(output, dict) and output.get("type") == "json_schema":
+        schema = _some(output, "name", "description", "schema", "strict")
+        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if _LOGPROBS in body.include:
+        chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
+    echo = {name: data[name] for name in _ECHOED if name in data}
+    try:
+        return replace(chat_request(chat, max_input_tokens), echo=echo)
+    except ApiError as error:
+        error.param = _PARAMS.get(error.param or "", error.param)
+        raise
+
+
+def _some(data: _Object, *names: str) -> _Object:
+    return {name: data[name] for name in names if data.get(name) is not None}
+
+
+def _function(tool: _Object) -> _Object:
+    """A function, or the choice of one, as a chat request has it."""
+    function = _some(tool, "name", "description", "parameters", "strict")
+    return {"type": tool.get("type"), "function": function}
+
+
+def _messages(items: str | list[_Object]) -> list[_Object]:
+    """Items as the messages of a chat: calls stand in the assistant's message that made them."""
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    found: list[_Object] = []
+    for item in items:
+        kind = item.get("type") or "message"
+        if kind == "message":
+            found.append({"role": item.get("role"), "content": _text(item.get("content"))})
+        elif kind == "function_call":
+            call = {"id": item.get("call_id"), "type": "function"}
+            call["function"] = {"name": item.get("name"), "arguments": item.get("arguments")}
+            if not found or found[-1]["role"] != "assistant":
+                found.append({"role": "assistant", "content": None})
+            found[-1].setdefault(CALLS, []).append(call)
+        elif kind == "function_call_output":
+            result = {"role": "tool", "tool_call_id": item.get("call_id")}
+            found.append(result | {"content": _text(item.get("output"))})
+        elif kind != "reasoning":
+            raise ApiError(400, f"input: items of type {str(kind)[:40]!r} are not taken", "input")
+    return found
+
+
+def _text(content: Any) -> Any:
+    """A content as a chat request has it, which also names what is none."""
+    if not isinstance(content, list):
+        return content
+    return [
+        part | {"type": "text"}
+        if isinstance(part, dict) and part.get("type") in ("input_text", "output_text")
+        else part
+        for part in content
+    ]

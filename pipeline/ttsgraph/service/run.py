@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -25,7 +26,6 @@ from ttsgraph.graphs.roles import Role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import OUTGOING, Completion, Message, Outgoing, Request, Usage
 from ttsgraph.service.forms import Form, actors, with_advice, with_turns
-from ttsgraph.service.upstream import Upstream
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
@@ -37,6 +37,76 @@ PATIENCE = 1.5
 """A lossless vote begins its next wave early once a wave takes so many times as long as its first
 half, so that one slow voice holds up no answer.
 """
+
+CHARACTERS_PER_TOKEN = 4
+"""Of a model none of whose calls has been answered yet."""
+
+HANGING = 3
+"""Calls of a model in a row that used up their share of a request's time, after which it is waited
+for no longer than for the others.
+"""
+
+LOOK_AGAIN_S = 30.0
+"""Between two calls of such a model that are waited for."""
+
+
+class Upstream:
+    """What the calls of one served version tell of its models: what a call uses, and which model
+    hangs. `budget` bounds further attempts.
+
+    Timeouts of single calls, second requests and other models in place of one that fails are a
+    gateway's work (docs/steady.md).
+    """
+
+    def __init__(self, budget: RetryBudget) -> None:
+        self.budget = budget
+        # Of a model's calls: how many, sums of characters asked and of tokens read and written, and
+        # of squares of characters and of their products with tokens read.
+        self._used: defaultdict[str, tuple[int, ...]] = defaultdict(lambda: (0,) * 6)
+        self._hanging: dict[str, tuple[int, float]] = {}  # calls in a row, and when it was seen
+
+    def hangs(self, model: str, now: float) -> bool:
+        """Whether a call of this model that begins now is not worth waiting for; once in a while
+        one is, to see whether the model is back.
+        """
+        count, seen = self._hanging.get(model, (0, now))
+        if count >= HANGING and now >= seen + LOOK_AGAIN_S:
+            self._hanging[model] = count, now
+            return False
+        return count >= HANGING
+
+    def gave_up(self, model: str, now: float) -> None:
+        """A call of this model used up its share of the request's time."""
+        self._hanging[model] = self._hanging.get(model, (0, now))[0] + 1, now
+
+    def learn(self, model: str, request: Request, completion: Completion) -> None:
+        """A call was answered; what it used says what one uses that is not."""
+        self._hanging.pop(model, None)
+        asked = _characters(request)
+        read = completion.prompt_tokens
+        call = (1, asked, read, completion.completion_tokens, asked**2, asked * read)
+        self._used[model] = tuple(map(sum, zip(self._used[model], call, strict=True)))
+
+    def expected(self, model: str, request: Request) -> Completion:
+        """What a call uses that was given up on the way: an estimate, since nobody says. Whoever
+        bills a call bills it whole.
+
+        Tokens read are taken as a straight line over characters, since every prompt has tokens that
+        no text of it accounts for.
+        """
+        characters = _characters(request)
+        calls, asked, read, written, squared, asked_by_read = self._used[model]
+        if not calls:
+            return Completion("", characters // CHARACTERS_PER_TOKEN, 0, 0.0)
+        spread = squared * calls - asked**2
+        slope = (asked_by_read * calls - asked * read) / spread if spread else 0.0
+        slope = min(max(0.0, slope), read / asked)  # no call reads fewer than none
+        reads = read / calls + slope * (characters - asked / calls)
+        return Completion("", round(reads), round(written / calls), 0.0)
+
+
+def _characters(request: Request) -> int:
+    return sum(len(message.whole or message.content) for message in request.messages) or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +215,8 @@ class ServedRun(Run):
     def _share_end(self, i: int) -> float:
         """When the share of the time has passed that a node's call has if it begins now."""
         layers = self._layers[i]
-        if layers < 2 or self._end == math.inf:
-            return math.inf
         now = asyncio.get_running_loop().time()
-        return now + (self._end - now) / layers
+        return now + (self._end - now) / layers if layers > 1 else math.inf
 
     def _cut(self, until: float) -> None:
         """Go on without the calls whose share has passed, where what reads them has something to
@@ -222,28 +290,25 @@ class ServedRun(Run):
                 self.trace.end(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        self.requests[i] = self._formed(i, super()._request(i, role, answers))
-        return self.requests[i]
-
-    def _formed(self, i: int, request: Request) -> Request:
         """The request as the client's form has it: whole for those whose answer it may be, as an
         advice for those that these read.
         """
+        request = super()._request(i, role, answers)
+        messages = request.messages
+        if self.turns:
+            messages = with_turns(messages, self.runner.task.render(self.question), self.turns)
         form = self.form
-        if form is None and not self.turns:
-            return request
-        text = self.runner.task.render(self.question)
-        messages = with_turns(request.messages, text, self.turns)
-        if form is None or i in self._choosing:
-            return replace(request, messages=messages)
-        if i not in self.acting:
-            return replace(request, messages=with_advice(messages, form.advice))
-        sampling = request.sampling
-        # The version's stop sequences end its kind's texts, and could cut a call or JSON in two.
-        own = () if form.structured else sampling.stop
-        stop = (*own, *(text for text in form.stop if text not in own))
-        sampling = replace(sampling, stop=stop)
-        return replace(request, messages=messages, sampling=sampling, form=form.parameters)
+        if form is not None and i in self.acting:
+            # The version's stop sequences end its kind's texts, and could cut a call or JSON in
+            # two.
+            own = () if form.structured else request.sampling.stop
+            stop = tuple(dict.fromkeys((*own, *form.stop)))
+            sampling = replace(request.sampling, stop=stop)
+            request = replace(request, sampling=sampling, form=form.parameters)
+        elif form is not None and i not in self._choosing:
+            messages = with_advice(messages, form.advice)
+        self.requests[i] = replace(request, messages=messages)
+        return self.requests[i]
 
     def _take(self, done: list[int]) -> None:
         """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
@@ -273,26 +338,20 @@ class ServedRun(Run):
         return super()._arrived(i, completion)
 
     def _drop(self) -> None:
-        """Cancel what nobody needs any more."""
-        needed = self._needed()
+        """Cancel what the sink does not wait for any more."""
+        needed: set[int] = set()
+        asked = [self.runner.sink]
+        while asked:
+            i = asked.pop()
+            if i not in needed and not self._ended(i):
+                needed.add(i)
+                asked += self.demand.awaited(i)
         self._stop([i for i in self._under_way if i not in needed])
 
     def _stop(self, nodes: list[int]) -> None:
         self.cancelled += nodes
         for i in nodes:
             self._under_way.pop(i).cancel()
-
-    def _needed(self) -> set[int]:
-        """The nodes without an answer that the sink still waits for."""
-        found: set[int] = set()
-        asked = [self.runner.sink]
-        while asked:
-            i = asked.pop()
-            if i in found or i in self.texts or i in self.lost:
-                continue
-            found.add(i)
-            asked += self.demand.awaited(i)
-        return found
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         return [self.texts[p] for p in nodes if p in self.texts]
@@ -307,7 +366,7 @@ class ServedRun(Run):
             elif after in ready and after not in self.lost and not self._can_go_on(after):
                 error = next(self.lost[p] for p in reads if p in self.lost)
                 ready += self._lose(after, error)
-        return [j for j in ready if j not in self.texts and j not in self.lost]
+        return [j for j in ready if not self._ended(j)]
 
     def _is_decided(self, i: int) -> bool:
         """Whether no answer that is missing can change a vote; a confidence rule waits for its
@@ -337,24 +396,24 @@ class ServedRun(Run):
             1.0, self.settings.quorum * sum(map(self._ended, asked))
         )
 
-    @property
-    def _makes_do(self) -> bool:
-        """Whether nodes go on with whatever there is: as the settings say, or for want of time."""
-        return self.settings.fallback or bool(self.cut)
-
     def _tolerates(self, i: int) -> bool:
-        return self._makes_do or not self.runner.roles[i].calls_model
+        """Whether a node goes on with what there is: any, as the settings say or for want of time,
+        else one that calls no model.
+        """
+        return self.settings.fallback or bool(self.cut) or not self.runner.roles[i].calls_model
 
     def _can_go_on(self, i: int) -> bool:
         """Whether a node whose stage is complete has enough to go on with, of what did not fail."""
-        stage = self.demand.awaited(i)
         if not any(p in self.lost for p in self.runner.graph.predecessors[i]):
             return True
-        if self.demand.goes_on(i) and self._tolerates(i):
+        if not self._tolerates(i):
+            return False
+        if self.demand.goes_on(i):
             return True  # the next stage may have more
         needed = max(1, self.runner.roles[i].min_in_degree)
-        enough = len(self._heard(self.runner.graph.reads[i])) >= needed or bool(self._heard(stage))
-        return self._tolerates(i) and enough and (self._makes_do or self._has_quorum(i))
+        heard = self._heard(self.runner.graph.reads[i])
+        enough = len(heard) >= needed or bool(self._heard(self.demand.awaited(i)))
+        return enough and (self.settings.fallback or bool(self.cut) or self._has_quorum(i))
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         if isinstance(error, ContextOverflow):
@@ -408,7 +467,7 @@ class ServedRun(Run):
             left_out=tuple(i for i in calls if i not in begun),
             fallbacks=tuple(sorted(self.fallbacks)),
             late=self.late,
-            degraded=self._is_degraded(),
+            degraded=self.late or bool(self.fallbacks) or self._loss_mattered(),
             begun=sum(out.begun for out in self.outgoing.values()),
             billed=sum(not made.cached for made in self.completions.values())
             + sum(out.begun - out.ended for out in self.outgoing.values()),
@@ -432,16 +491,12 @@ class ServedRun(Run):
             used = sum([once] * (out.begun - out.ended), used)
         return used
 
-    def _is_degraded(self) -> bool:
-        return self.late or bool(self.fallbacks) or any(map(self._mattered, self.lost))
-
-    def _mattered(self, i: int) -> bool:
+    def _loss_mattered(self) -> bool:
         """Whether a call that failed could have changed what reads it."""
         graph = self.runner.graph
         extract = self.runner.task.extract
-        for after in graph.successors[i]:
-            if after not in self.demand.stage:
-                continue
+        read_by = {j for i in self.lost for j in graph.successors[i] if j in self.demand.stage}
+        for after in read_by:
             reads = graph.reads[after]
             heard = {k: extract(self.texts[p]) for k, p in enumerate(reads) if p in self.texts}
             if not (self.runner.roles[after].by_majority and decided(heard, len(reads))):

@@ -5,8 +5,8 @@ Where spans go, sampling, batches and resources are the usual OTEL_* variables. 
 OpenTelemetry's conventions for generative models, the rest begins with `ttsgraph.`. It needs the
 extra `traces`, which only this imports.
 
-While a request is answered, only the ids are drawn that its models are told; its spans are made
-whole once it has ended, where it is sampled.
+While a request is answered, only the ids of its nodes' spans are drawn, which its models are told;
+these spans are made once it has ended, where it is sampled.
 """
 
 from __future__ import annotations
@@ -15,25 +15,16 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import (
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    get_current_span,
-)
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ttsgraph.base.secrets import environment_secrets, redact
@@ -45,9 +36,21 @@ if TYPE_CHECKING:
     from ttsgraph.service.run import ServedRun
 
 HIDDEN = "[redacted]"
-SCOPE = InstrumentationScope("ttsgraph")
 
 Attributes = dict[str, Any]
+
+
+class _Ids(IdGenerator):
+    """Gives the next span the ids that were set."""
+
+    trace = 0
+    span = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace
+
+    def generate_span_id(self) -> int:
+        return self.span
 
 
 class Tracing:
@@ -55,13 +58,15 @@ class Tracing:
 
     def __init__(self, settings: TraceSettings) -> None:
         self.texts = settings.texts
+        self.ids = _Ids()
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
-        self.resource = Resource(named).merge(OTELResourceDetector().detect())
-        self.processor = BatchSpanProcessor(OTLPSpanExporter(settings.endpoint))
-        self._provider = TracerProvider(shutdown_on_exit=False)
-        self._provider.add_span_processor(self.processor)
-        self.sampler = self._provider.sampler
-        self._limits = SpanLimits()
+        resource = Resource(named).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(
+            resource=resource, id_generator=self.ids, shutdown_on_exit=False
+        )
+        exporter = OTLPSpanExporter(settings.endpoint)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self.tracer = self._provider.get_tracer("ttsgraph")
         self._secrets = environment_secrets()
         self._hide = [re.compile(pattern) for pattern in settings.redact]
 
@@ -69,13 +74,7 @@ class Tracing:
         """The trace of a request that begins now."""
         return RequestTrace(self, request_id, path, headers)
 
-    def bounded(self, attributes: Attributes) -> BoundedAttributes:
-        """Attributes within the limits of the usual variables."""
-        limits = self._limits
-        most = limits.max_span_attributes
-        return BoundedAttributes(most, attributes, True, limits.max_span_attribute_length)
-
-    def messages(self, said: Sequence[tuple[str, str]]) -> str:
+    def messages(self, said: Iterable[tuple[str, str]]) -> str:
         """(whose, which) words as the conventions write them."""
         shown = [
             {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
@@ -103,18 +102,18 @@ class RequestTrace:
     def __init__(
         self, tracing: Tracing, request_id: str, path: str, headers: Mapping[str, str]
     ) -> None:
-        within = TraceContextTextMapPropagator().extract(headers)
-        caller = get_current_span(within).get_span_context()
-        self._caller = caller if caller.is_valid else None
-        trace_id = caller.trace_id if caller.is_valid else int(request_id, 16)
-        found = tracing.sampler.should_sample(within, trace_id, f"POST {path}")
-        self._flags = TraceFlags(int(found.decision is Decision.RECORD_AND_SAMPLE))
-        self._own = SpanContext(trace_id, _span_id(), False, self._flags, found.trace_state)
         self._tracing = tracing
         self._headers = headers
-        self._request_id = request_id
-        self._path = path
-        self._began = time.time_ns()
+        within = TraceContextTextMapPropagator().extract(headers)
+        tracing.ids.trace = int(request_id, 16)
+        tracing.ids.span = _span_id()
+        self._span = tracing.tracer.start_span(f"POST {path}", within, SpanKind.SERVER)
+        self._known: Attributes = {
+            "http.route": path,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": "ttsgraph",
+            "gen_ai.response.id": f"chatcmpl-{request_id}",
+        }
         self._nodes: dict[int, tuple[int, int]] = {}  # their spans' ids, and when they asked
         self._ended: dict[int, int] = {}
 
@@ -122,7 +121,8 @@ class RequestTrace:
         """A node asks its model; returns the headers that its requests carry."""
         self._nodes[node] = _span_id(), time.time_ns()
         own = self._nodes[node][0]
-        context = f"00-{self._own.trace_id:032x}-{own:016x}-{self._flags:02x}"
+        whole = self._span.get_span_context()
+        context = f"00-{whole.trace_id:032x}-{own:016x}-{whole.trace_flags:02x}"
         return {**self._headers, "traceparent": context}
 
     def end(self, node: int) -> None:
@@ -131,46 +131,20 @@ class RequestTrace:
 
     def finish(self, status: int, answering: Answering | None) -> None:
         """The request has ended with this HTTP status."""
-        if not self._flags.sampled:
+        if not self._span.is_recording():
             return
-        now = time.time_ns()
-        found: Attributes = {
-            "http.route": self._path,
-            "http.response.status_code": status,
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.provider.name": "ttsgraph",
-            "gen_ai.response.id": f"chatcmpl-{self._request_id}",
-        }
-        name = f"POST {self._path}"
+        found = self._known | {"http.response.status_code": status}
         if answering is not None:
-            name = f"invoke_agent {answering.live.name}"
+            self._span.update_name(f"invoke_agent {answering.live.name}")
             found |= self._of_answer(answering)
+            now = time.time_ns()
             for i in answering.run.runner.graph.order:
                 self._add_node(answering.run, i, now)
-        failed = f"HTTP {status}" if status >= 500 else ""
-        if failed:
+        if status >= 500:
             found["error.type"] = str(status)
-        self._add(name, found, self._own.span_id, (self._began, now), failed)
-
-    def _add(
-        self, name: str, attributes: Attributes, own: int, time_ns: tuple[int, int], failed: str
-    ) -> None:
-        """One span: of the request where it has the request's id, else of a node."""
-        whole = own == self._own.span_id
-        context = SpanContext(self._own.trace_id, own, False, self._flags, self._own.trace_state)
-        span = ReadableSpan(
-            name,
-            context,
-            self._caller if whole else self._own,
-            self._tracing.resource,
-            self._tracing.bounded(attributes),
-            kind=SpanKind.SERVER if whole else SpanKind.CLIENT,
-            status=Status(StatusCode.ERROR, failed) if failed else Status(),
-            start_time=time_ns[0],
-            end_time=time_ns[1],
-            instrumentation_scope=SCOPE,
-        )
-        self._tracing.processor.on_end(span)
+            _fail(self._span, f"HTTP {status}")
+        self._span.set_attributes(found)
+        self._span.end()
 
     def _of_answer(self, answering: Answering) -> Attributes:
         deployed = answering.live.deployed
@@ -190,38 +164,46 @@ class RequestTrace:
         }
         if self._tracing.texts:
             said = run.texts.get(run.runner.sink, "")
-            found |= self._said([("user", answering.asked.question)], [("assistant", said)])
+            found["gen_ai.input.messages"] = self._tracing.messages(
+                [("user", answering.asked.question)]
+            )
+            found["gen_ai.output.messages"] = self._tracing.messages([("assistant", said)])
         return found
 
     def _add_node(self, run: ServedRun, i: int, now: int) -> None:
         """The span of a node; one that was not asked says why."""
-        role = run.runner.nodes[i].role
-        model = run.model_of(i)
-        calls = run.runner.roles[i].calls_model
+        role = run.runner.roles[i]
+        named = run.runner.nodes[i].role
         how, why = outcome(run, i)
         why = self._tracing.shown(why)
-        found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": role, "ttsgraph.outcome": how}
+        found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": named, "ttsgraph.outcome": how}
         if why:
             found["ttsgraph.why"] = why
-        if calls:
-            found |= self._of_call(run, i, model)
+        if how == "failed":
+            found["error.type"] = "call_failed"
+        if role.calls_model:
+            name = f"chat {run.model_of(i)}"
+            found |= self._of_call(run, i)
         else:
+            name = f"{named} {i}"
             reads = run.runner.graph.reads[i]
-            heard = sum(p in run.texts for p in reads)
             found["ttsgraph.reads"] = list(reads)
-            if run.runner.roles[i].votes:
+            if role.votes:
+                heard = sum(p in run.texts for p in reads)
                 found["ttsgraph.votes"] = heard
                 found["ttsgraph.voters"] = len(reads)
                 found["ttsgraph.stopped_early"] = heard < len(reads)
+        self._tracing.ids.span, began = self._nodes.get(i) or (_span_id(), now)
+        span = self._tracing.tracer.start_span(
+            name, set_span_in_context(self._span), SpanKind.CLIENT, found, start_time=began
+        )
         if how == "failed":
-            found["error.type"] = "call_failed"
-        own, began = self._nodes.get(i) or (_span_id(), now)
-        name = f"chat {model}" if calls else f"{role} {i}"
-        span = began, self._ended.get(i, now)
-        self._add(name, found, own, span, why if how == "failed" else "")
+            _fail(span, why)
+        span.end(self._ended.get(i, now))
 
-    def _of_call(self, run: ServedRun, i: int, model: str) -> Attributes:
+    def _of_call(self, run: ServedRun, i: int) -> Attributes:
         """What is known of the call that a node made."""
+        model = run.model_of(i)
         found: Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai_compatible",
@@ -245,17 +227,15 @@ class RequestTrace:
             if completion.reasoning_tokens:
                 found["ttsgraph.reasoning_tokens"] = completion.reasoning_tokens
         if self._tracing.texts:
-            asked = [(m.role, m.whole or m.content) for m in request.messages]
-            found |= self._said(asked, [("assistant", completion.text)] if completion else [])
+            asked = ((m.role, m.whole or m.content) for m in request.messages)
+            said = [("assistant", completion.text)] if completion else []
+            found["gen_ai.input.messages"] = self._tracing.messages(asked)
+            found["gen_ai.output.messages"] = self._tracing.messages(said)
         return found
 
-    def _said(
-        self, asked: Sequence[tuple[str, str]], said: Sequence[tuple[str, str]]
-    ) -> Attributes:
-        return {
-            "gen_ai.input.messages": self._tracing.messages(asked),
-            "gen_ai.output.messages": self._tracing.messages(said),
-        }
+
+def _fail(span: Span, why: str) -> None:
+    span.set_status(Status(StatusCode.ERROR, why))
 
 
 def _span_id() -> int:
@@ -274,13 +254,14 @@ def outcome(run: ServedRun, i: int) -> tuple[str, str]:
         return "answered", "its gate stayed closed: what it watches agrees"
     if i in run.texts:
         return "answered", ""
-    watchers = run.runner.graph.successors[i]
-    causes = (
-        (run.late, "the request's deadline had come"),
-        (bool(run.failures), "another call failed for good"),
-        (any(j in run.closed for j in watchers), "the gate of a node that reads it stayed closed"),
-        (run.runner.sink in run.texts, "the vote was decided without it"),
-        (True, "the request ended before"),
-    )
-    why = next(said for holds, said in causes if holds)
+    if run.late:
+        why = "the request's deadline had come"
+    elif run.failures:
+        why = "another call failed for good"
+    elif any(j in run.closed for j in run.runner.graph.successors[i]):
+        why = "the gate of a node that reads it stayed closed"
+    elif run.runner.sink in run.texts:
+        why = "the vote was decided without it"
+    else:
+        why = "the request ended before"
     return "cancelled" if i in run.cancelled else "left out", why
