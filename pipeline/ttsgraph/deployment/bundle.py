@@ -357,9 +357,11 @@ class Loader(Protocol):
         """A challenger is to be promoted after a trial in service, or not, and why. May block, and
         raise TTSGraphError to be told again.
         """
+        return
 
     def drifted(self, drift: Drift) -> None:
         """Service is no longer what was tested. May block and raise as `settled`."""
+        return
 
 
 class FileLoader(Loader):

@@ -141,7 +141,7 @@ class Outcomes:
 
     def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
         trial = self._settings.trial
-        trials = {_trial(*pair) for pair in versions if pair[1] is not None}
+        trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
         self._trials = {
             key
             for key in trials
