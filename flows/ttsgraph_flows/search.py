@@ -10,14 +10,13 @@ from typing import Any
 
 from prefect import flow
 
-from ttsgraph.agent.base import Chat, Exchange
-from ttsgraph.agent.trace import trace_page
+from ttsgraph.agent.base import Chat, Exchange, trace_page
 from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
-from ttsgraph.evaluation.archive import Archive, Record, Snapshot
+from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
@@ -139,7 +138,7 @@ def tracked_search(
         environment.client = MeteredClient(environment.client, meter, environment.paid)
         environment = environment.with_free_node_grades()
         paying = None if speak is None else metered(speak, meter)
-        archive = Archive(journal, snapshot)
+        archive = Archive(journal)
         async with meter.watched():
             searcher, settings = await prepare(environment, questions, paying)
             driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
@@ -153,12 +152,11 @@ def tracked_search(
     identity = search_identity(stage, params | dict(decisive))
     run_path = folder / "run.json"
     account = Account(folder / "spent.json", identity)
-    snapshot = Snapshot(folder / "journal.snapshot.json")
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     header = {"type": "search", "identity": identity}
     with (
         locked(folder),
-        closing(Journal(folder / "journal.jsonl", header, say, snapshot.mark)) as journal,
+        closing(Journal(folder / "journal.jsonl", header, say)) as journal,
         closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(
             stage.params.tracking_uri,

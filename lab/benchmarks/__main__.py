@@ -29,7 +29,6 @@ BENCHMARKS = (
     "growth",
     "searchers",
     "window",
-    "resume",
     "stage",
     "page",
     "workers",

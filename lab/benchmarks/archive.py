@@ -23,7 +23,7 @@ from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.deployment.promotion import against_first
 from ttsgraph.deployment.provenance import settings_sha256
-from ttsgraph.evaluation.archive import Archive, Snapshot
+from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -242,12 +242,11 @@ def search(
     questions = stage.questions()
     searcher = searcher or RandomSearcher(problem(stage))
     header = {"type": "search", "identity": NAME}
-    snapshot = Snapshot(folder / "journal.snapshot.json")
     with (
         rare_collections(),
-        closing(Journal(folder / "journal.jsonl", header, mark=snapshot.mark)) as journal,
+        closing(Journal(folder / "journal.jsonl", header)) as journal,
     ):
-        archive = Archive(journal, snapshot)
+        archive = Archive(journal)
         driver = Driver(brief.cost, profile.search, archive)
         found = asyncio.run(
             driver.run(searcher, environment(stage, kind), questions["train"], questions["val"])

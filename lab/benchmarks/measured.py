@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -27,3 +29,9 @@ def children_s() -> float:
     """Core time of all processes that this one started and that have ended, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def peak_mb() -> float:
+    """The most memory of this process; getrusage would tell of the one that started it, too."""
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return round(int(kilobytes) / 1000, 1)

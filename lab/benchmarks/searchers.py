@@ -98,13 +98,13 @@ class Timed:
     def iterate(self, candidates: int) -> None:
         """Ask, have the graphs evaluated, and tell."""
         started = self.clock()
-        graphs = self.searcher.ask(candidates)
+        graphs = self.searcher.propose(candidates)
         self.asks.append(self.clock() - started)
         found = asyncio.run(
             self.environment.evaluate_all([(graph, self.asked) for graph in graphs])
         )
         started = self.clock()
-        self.searcher.tell(list(zip(graphs, found, strict=True)))
+        self.searcher.learn(list(zip(graphs, found, strict=True)))
         self.tells.append(self.clock() - started)
 
     def window(self, end: int, length: int) -> dict[str, float]:

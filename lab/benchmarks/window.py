@@ -15,9 +15,8 @@ import sys
 from typing import Any
 
 from lab.benchmarks.endpoint import MODEL, ROOT
-from lab.benchmarks.measured import Ratio
+from lab.benchmarks.measured import Ratio, peak_mb
 from lab.benchmarks.pool import POOL, questions
-from lab.benchmarks.resume import peak_mb
 from ttsgraph.evaluation.environment import MOST_UNDER_WAY, Environment
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Client, Completion, Request, Sampling

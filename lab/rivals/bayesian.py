@@ -11,7 +11,6 @@ time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +19,10 @@ import numpy as np
 from lab.rivals.uniform import decoded, uniform_start, with_affordable_sink
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Reported, Searcher, register
+from ttsgraph.methods.base import Problem, Results, Searcher, register
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""
@@ -134,7 +132,7 @@ class Bayesian(Searcher):
             suggested = self._optimizer.suggest()
         return np.array([suggested[name] for name in _names(self.dimensions)])
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """Register the mean value of each point's graphs; a point whose graphs all failed is left
         out.
         """
@@ -170,26 +168,6 @@ class Bayesian(Searcher):
         for known in points:
             self._register(known)
 
-    def state(self) -> dict[str, Any]:
-        """The points that the optimiser knows, its generator and ours, and the best point."""
-        return super().state() | {
-            "known": [[known.x.tolist(), known.mean, known.excess] for known in self._known],
-            "random": _plain(self._optimizer._random_state.get_state()),
-            "best": None if self._best is None else [self._best[0], self._best[1].tolist()],
-            "told": [self._told, self._feasible],
-        }
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        super().restore(state, reported)
-        for x, mean, excess in state["known"]:
-            self._register(_Known(np.array(x), mean, excess))
-        self._optimizer._random_state.set_state(tuple(state["random"]))
-        self._best = (
-            None if state["best"] is None else (state["best"][0], np.array(state["best"][1]))
-        )
-        self._told, self._feasible = state["told"]
-
     def distribution(self, x: FloatArray) -> GraphDistribution:
         """The distribution at a point: (D,) logits of forward edges, then roles, then models."""
         d = self.shape
@@ -203,7 +181,7 @@ class Bayesian(Searcher):
 
     def result(self) -> CollaborationGraph:
         """Deterministic decoding of the point with the highest mean."""
-        assert self._best is not None, "result() before the first tell()"
+        assert self._best is not None, "result() before the first learn()"
         return decoded(self.distribution(self._best[1]), self.problem)
 
     def snapshot(self) -> dict[str, Any]:
@@ -212,11 +190,6 @@ class Bayesian(Searcher):
             return {}
         mean, x = self._best
         return {"distribution": self.distribution(x).to_dict(), "mean": mean}
-
-
-def _plain(state: tuple[Any, ...]) -> list[Any]:
-    """The state of numpy's older generator as plain data."""
-    return [value.tolist() if isinstance(value, np.ndarray) else value for value in state]
 
 
 def _names(dimensions: int) -> list[str]:

@@ -8,17 +8,16 @@ released code 55.8 %.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lab.rivals.uniform import decoded, uniform_start
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.graphs.distribution import Draws, Gradients, GraphDistribution
+from ttsgraph.graphs.distribution import Draws, Gradients
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Reported, Searcher, register
+from ttsgraph.methods.base import Problem, Results, Searcher, register
 from ttsgraph.methods.joint import Adam
 
 TRIES = 20
@@ -90,7 +89,7 @@ class GPTSwarm(Searcher):
                 return None
         return self.distribution.graph_within(*row, brief.budget)
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """One step up the estimated gradient (equation 5)."""
         self._climb([(graph, self.value(feedback)) for graph, feedback in results])
 
@@ -120,29 +119,6 @@ class GPTSwarm(Searcher):
             )
             for (table, terms), optimizer in zip(tables, self.optimizers, strict=True):
                 table += optimizer.step(np.mean(terms, axis=0))
-
-    def state(self) -> dict[str, Any]:
-        """Generator, distribution, optimisers and baseline."""
-        return super().state() | {
-            "distribution": self.distribution.to_dict(),
-            "optimizers": [
-                [optimizer.steps, optimizer.first.tolist(), optimizer.second.tolist()]
-                for optimizer in self.optimizers
-            ],
-            "mean": self._mean,
-        }
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        super().restore(state, reported)
-        self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
-        for optimizer, (steps, first, second) in zip(
-            self.optimizers, state["optimizers"], strict=True
-        ):
-            optimizer.steps = steps
-            optimizer.first = np.array(first)
-            optimizer.second = np.array(second)
-        self._mean = state["mean"]
 
     def initial(self) -> CollaborationGraph | None:
         """Decoding of the uniform start."""

@@ -4,16 +4,14 @@ A.13).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Exchange
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.agent_reinforce import AgentUpdates
-from ttsgraph.methods.base import Problem, Reported, register, without_insights
+from ttsgraph.methods.base import Problem, Results, register, without_insights
 
 
 @register("maao")
@@ -42,24 +40,15 @@ class MaaO(GPTSwarm):
         self.updates.proposal = None
         return graphs + super().propose(count - len(graphs))
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """A gradient step, or the legal part of the agent's edits."""
-        self.updates.hear(results)
+        self.updates.report(results)
         if self.updates.iteration % 2:
             super().learn(results)
             self.updates.reason = "gradient step"
             self.updates.refused = []
         else:
             self.updates.apply(self.distribution)
-
-    def state(self) -> dict[str, Any]:
-        """Of GPTSwarm, what the agent remembers, and its last word."""
-        return super().state() | self.updates.state()
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        super().restore(state, reported)
-        self.updates.restore(state, reported)
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""

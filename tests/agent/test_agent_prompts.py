@@ -14,8 +14,8 @@ from tests.methods.test_search import BRIEF as PAPER_BRIEF
 from tests.support.agent_server import NOTHING, scripted, settings
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.answers import read_answer
-from ttsgraph.agent.base import Combinations, Edits, Preference, Ranking, Trial, legal_counts
+from ttsgraph.agent.answers import Combinations, Edits, Ranking, read_answer
+from ttsgraph.agent.base import Preference, Trial, legal_counts
 from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.agent.history import Scored
 from ttsgraph.base.errors import SettingsError

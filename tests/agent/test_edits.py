@@ -9,7 +9,7 @@ import pytest
 
 from tests.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.agent.base import (
+from ttsgraph.agent.answers import (
     EdgeEdit,
     Edits,
     ModelEdit,

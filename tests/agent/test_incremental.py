@@ -47,8 +47,8 @@ def proposals(method: str, rounds: int, agent: dict[str, Any], seed: int) -> str
     searcher = make_searcher(method, problem(seed, **agent))
     seen = []
     for _ in range(rounds):
-        graphs = searcher.ask(6)
-        searcher.tell(
+        graphs = searcher.propose(6)
+        searcher.learn(
             [(graph, feedback(rough(graph), 20 + 4 * k)) for k, graph in enumerate(graphs)]
         )
         seen += [*(graph.to_json() for graph in graphs), searcher.result().to_json()]
@@ -83,12 +83,12 @@ def test_a_step_does_not_grow_with_the_history(method: str, insight_2: bool) -> 
     def taken(candidates: int) -> int:
         searcher: Any = make_searcher(method, problem(insight_2=insight_2))
         for _ in range(3):
-            tried = searcher.ask(6)
-            searcher.tell([(graph, feedback(rough(graph))) for graph in tried])
+            tried = searcher.propose(6)
+            searcher.learn([(graph, feedback(rough(graph))) for graph in tried])
         known = searcher.updates.history
         before = [known[k % len(known)] for k in range(candidates)]
         searcher.updates.history = History([*before, *known[:]])
-        results = [(graph, feedback(rough(graph))) for graph in searcher.ask(6)]
-        return steps(lambda: (searcher.tell(results), searcher.result()))
+        results = [(graph, feedback(rough(graph))) for graph in searcher.propose(6)]
+        return steps(lambda: (searcher.learn(results), searcher.result()))
 
     assert taken(4000) <= 1.1 * taken(400)

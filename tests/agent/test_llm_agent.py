@@ -18,8 +18,7 @@ from tests.support.agent_server import (
 )
 from tests.support.stub_server import serve
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange
-from ttsgraph.agent.trace import trace_page
+from ttsgraph.agent.base import Exchange, trace_page
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.journal import read_journal
 from ttsgraph.evaluation.progress import Spent

@@ -17,7 +17,7 @@ from tests.support.arithmetic import (
     searcher_of,
 )
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.agent.base import EdgeEdit, Edits
+from ttsgraph.agent.answers import EdgeEdit, Edits
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError

@@ -21,13 +21,13 @@ from tests.contest.test_contest import (
 )
 from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.contest.contest import Contest
-from ttsgraph.evaluation.archive import Archive, Snapshot
+from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.joint import JointReinforce, laid_out, leaders_of
+from ttsgraph.methods.joint import laid_out, leaders_of
 from ttsgraph.methods.summary import Found, edge_table
 from ttsgraph.response.valuation import Leader
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
@@ -72,10 +72,7 @@ def search(
 
 
 def kept(folder: Path) -> Archive:
-    snapshot = Snapshot(folder / "journal.snapshot.json")
-    header = {"type": "search", "identity": "x"}
-    journal = Journal(folder / "journal.jsonl", header, print, snapshot.mark)
-    return Archive(journal, snapshot)
+    return Archive(Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"}))
 
 
 def test_it_loops_within_its_calls_and_records_its_edges(
@@ -105,26 +102,6 @@ def test_a_search_that_is_started_again_comes_to_the_same(
     again, _ = search(*contested, kept(tmp_path))
     assert journalled.graph == whole.graph == again.graph
     assert again.trajectory.equals(whole.trajectory)
-
-
-def test_its_state_restores_it(contested: tuple[Problem, ArrayEnvironment]) -> None:
-    problem, environment = contested
-    environment = environment.copy()
-    batch = environment.questions[: SEARCH.batch]
-    told = []
-    searcher = JointReinforce(problem)
-    for iteration in range(1, 4):
-        if iteration == 3:
-            other = JointReinforce(problem)
-            other.restore(searcher.state(), told)
-        graphs = searcher.ask(4)
-        feedbacks = asyncio.run(environment.evaluate_all([(g, batch) for g in graphs]))
-        results = list(zip(graphs, feedbacks, strict=True))
-        told += [(iteration, *result) for result in results]
-        searcher.tell(results)
-    assert other.ask(4) == graphs
-    other.tell(results)
-    assert other.distribution.to_dict() == searcher.distribution.to_dict()
 
 
 def test_without_a_challenger_the_contests_winner_stays(

@@ -31,7 +31,7 @@ from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 def rounds(searcher, score, count: int) -> None:
     for _ in range(count):
-        searcher.tell([(graph, feedback(score(graph), 100)) for graph in searcher.ask(4)])
+        searcher.learn([(graph, feedback(score(graph), 100)) for graph in searcher.propose(4)])
 
 
 def big_sink(graph) -> float:
@@ -116,8 +116,8 @@ class TestMaaO:
         searcher = make_searcher("maao", Problem(BRIEF, SearchSettings(), settings(), {}, 0, speak))
         assert searcher.distribution.n == 7
         rounds(searcher, big_sink, 1)
-        graphs = searcher.ask(4)
-        searcher.tell([(graph, feedback(0.5)) for graph in graphs])
+        graphs = searcher.propose(4)
+        searcher.learn([(graph, feedback(0.5)) for graph in graphs])
         prompt = sent[0][0][0].content
         schema = sent[0][2]
         lines = prompt.split("## Last round, best first\n\n")[1].split("\n\n")[0].splitlines()
@@ -152,7 +152,7 @@ class TestRandom:
         cost = CostModel(ModelPool(tuple(COST.pool[name] for name in pool)), COST.task)
         brief = Brief("math", Budget(cost, budget, most), {}, roles)
         asked = Problem(brief, SearchSettings(), AgentSettings(), {}, 0)
-        return make_searcher("random", asked).ask(count)
+        return make_searcher("random", asked).propose(count)
 
     def test_every_forward_edge_is_there_in_half_of_the_draws_whatever_the_others_are(self):
         graphs = [graph for graph in self.draws(1e9, 6, 6000) if graph.sink == 5]

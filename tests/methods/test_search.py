@@ -10,7 +10,7 @@ from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent.base import Brief, Preference, Trial, family_size_trials, legal_counts
 from ttsgraph.agent.heuristic import HeuristicAgent, balanced, neighbours
 from ttsgraph.agent.history import History, Scored, Surface
-from ttsgraph.base.errors import SettingsError, TTSGraphError
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
@@ -46,9 +46,9 @@ def more_is_better(graph: CollaborationGraph) -> float:
 def loop(searcher, score=more_is_better, rounds: int = 6) -> list[str]:
     seen = []
     for _ in range(rounds):
-        graphs = searcher.ask(4)
+        graphs = searcher.propose(4)
         seen += [graph.to_json() for graph in graphs]
-        searcher.tell([(graph, feedback(score(graph))) for graph in graphs])
+        searcher.learn([(graph, feedback(score(graph))) for graph in graphs])
     return [*seen, searcher.result().to_json()]
 
 
@@ -67,25 +67,13 @@ class TestEverySearcher:
         json.dumps(searcher.snapshot())
 
     def test_asks_for_as_many_as_wanted(self, method):
-        assert [len(make_searcher(method, problem()).ask(n)) for n in (1, 3, 8)] == [1, 3, 8]
-
-    def test_ask_and_tell_alternate(self, method):
-        searcher = make_searcher(method, problem())
-        with pytest.raises(TTSGraphError, match=r"expected ask\(\) before tell\(\)"):
-            searcher.tell([])
-        searcher.ask(2)
-        with pytest.raises(TTSGraphError, match=r"expected tell\(\) before the next ask\(\)"):
-            searcher.ask(2)
-        stranger = CollaborationGraph((Node(99, "assistant", "gemma-3-1b"),))
-        with pytest.raises(TTSGraphError, match="feedback for a graph that was not asked"):
-            searcher.tell([(stranger, feedback(0.5))])
+        assert [len(make_searcher(method, problem()).propose(n)) for n in (1, 3, 8)] == [1, 3, 8]
 
     def test_lost_candidates_do_not_stop_it(self, method):
         searcher = make_searcher(method, problem())
-        first = searcher.ask(4)
-        searcher.tell([(first[0], feedback(0.5))])
-        searcher.ask(4)
-        searcher.tell([])
+        for _ in range(2):
+            first = searcher.propose(4)[0]
+            searcher.learn([(first, feedback(0.5))])
         assert searcher.result()
 
     def test_same_seed_same_graphs_in_a_fresh_process(self, method):
@@ -128,7 +116,7 @@ class TestAgentReinforce:
     def test_a_search_that_settled_repeats_its_graph_which_costs_no_call(self):
         searcher = make_searcher("agent_reinforce", problem())
         loop(searcher, lambda g: 0.9 if (g.width, g.depth) == (2, 2) else 0.2, rounds=25)
-        assert {*searcher.ask(4)} == {searcher.result()}
+        assert {*searcher.propose(4)} == {searcher.result()}
 
     def test_it_finds_the_best_shape_of_a_hill(self):
         def hill(graph) -> float:
@@ -156,7 +144,7 @@ class TestAgentReinforce:
         start = Problem(BRIEF, SearchSettings(), AgentSettings(), {"llama-3.2-3b": 12}, 0)
         searcher = make_searcher("agent_reinforce", start)
         searcher.distribution.set_edge_probabilities(np.full((12, 12), 0.95))
-        graphs = searcher.ask(6)
+        graphs = searcher.propose(6)
         assert searcher.distribution.n < 12
         assert {node.id for graph in graphs for node in graph.nodes} <= set(
             searcher.distribution.ids
@@ -239,7 +227,7 @@ class TestHeuristicAgent:
 
     def test_each_feedback_moves_an_edge_once(self):
         searcher = make_searcher("agent_reinforce", problem())
-        graphs = searcher.ask(4)
+        graphs = searcher.propose(4)
         old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
         newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(insight_2=False))

@@ -48,10 +48,10 @@ def feedback(correct: int) -> Feedback:
 def run_trials(search: WarmReinforce, score) -> list:
     tried = []
     while search._trials:
-        graphs = search.ask(SETTINGS.candidates)
+        graphs = search.propose(SETTINGS.candidates)
         assert len(graphs) == SETTINGS.candidates
         tried += graphs
-        search.tell([(graph, feedback(score(graph))) for graph in graphs])
+        search.learn([(graph, feedback(score(graph))) for graph in graphs])
     return tried
 
 
@@ -78,7 +78,7 @@ def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure
 
 
 def test_the_archives_best_graphs_are_structures_to_try_it_in():
-    shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).ask(2)[1]
+    shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
     trials = run_trials(searcher((Scored(shape, 16, 16, 1, 1.0),)), lambda graph: 8)
     assert any(
         graph.edges == shape.edges and set(graph.model_counts()) == {NEW} for graph in trials
@@ -97,8 +97,8 @@ def test_it_goes_on_with_the_best_trials_models_when_the_newcomer_is_better():
     run_trials(search, lambda graph: 14 if set(graph.model_counts()) == {NEW} else 8)
     assert not search.finished
     assert set(search.result().model_counts()) == {NEW}
-    graphs = search.ask(SETTINGS.candidates)
-    search.tell([(graph, feedback(9)) for graph in graphs])
+    graphs = search.propose(SETTINGS.candidates)
+    search.learn([(graph, feedback(9)) for graph in graphs])
     assert set(search.result().model_counts()) == {NEW}
 
 

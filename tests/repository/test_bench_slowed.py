@@ -6,9 +6,6 @@ turns on: what else runs on the machine changes nothing.
 """
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections import Counter
 from contextlib import asynccontextmanager, chdir
 from functools import cache
@@ -28,7 +25,6 @@ from lab.benchmarks import (
     page,
     peers,
     racing,
-    resume,
     searchers,
     service,
     stage,
@@ -346,44 +342,6 @@ def window_that_is_open(slow):
     return window.ratios_of(held, held if slow else window.in_a_process(asked, 10_000))
 
 
-WASTEFUL = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from lab.benchmarks import resume
-from ttsgraph.evaluation import archive
-
-late, held, record_of = 0.0, [], archive._record
-
-def wasteful(entry):
-    global late
-    late += {seconds}
-    held.append(np.ones(1000 * {kilobytes}, np.uint8))
-    return record_of(entry)
-
-archive._record = wasteful
-print(json.dumps(resume.taken_up(Path(sys.argv[1]), resume.CHEAP, clock=lambda: late)))
-"""
-"""Takes up a search, and for each record takes time on a clock of its own, and real memory."""
-
-
-def archive_that_is_wasteful(slow):
-    seconds, kilobytes = (0.06, 4000) if slow else (0.02, 1)
-    code = WASTEFUL.format(seconds=seconds, kilobytes=kilobytes)
-    with TemporaryDirectory() as name:
-        resume.made(Path(name), resume.CHEAP, 100)
-        done = subprocess.run(
-            [sys.executable, "-c", code, name],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["evaluations"] >= 100
-    return resume.ratios_of({resume.CHEAP: found}, found, 1)
-
-
 def tracker_on_the_path(slow):
     core = Clock()
     path = Clock()
@@ -467,7 +425,6 @@ SLOWED = {
     "peers": client_slower_than_peers,
     "searchers": searchers_that_read_all_again,
     "window": window_that_is_open,
-    "resume": archive_that_is_wasteful,
     "tracking": tracker_on_the_path,
     "stage": stage_that_waits,
     "traces": traces_that_take_time,

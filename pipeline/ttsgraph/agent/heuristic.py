@@ -18,23 +18,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from ttsgraph.agent.answers import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from ttsgraph.agent.base import (
     Brief,
     Counts,
-    EdgeEdit,
-    Edits,
     Exchange,
     Preference,
-    ProposedGraph,
-    RoleEdit,
     Trial,
     affordable,
     legal_counts,
+    most_that_fit,
     same_counts,
 )
 from ttsgraph.agent.history import NO_TALLY, History, Scored, Shape, Surface, best_sink_role
@@ -45,9 +42,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.settings.profile import AgentSettings
 
 PRIOR_QUESTIONS = 8.0
-"""How many questions of average accuracy a score is mixed with, so that few questions can't make an
-extreme.
-"""
+"""How many questions of average accuracy a score is mixed with."""
 
 MOST_INSTANCES = 12
 """The most instances of a model that a start has: more are past the optimum (insight 2)."""
@@ -122,7 +117,7 @@ class HeuristicAgent:
         pool = brief.cost.pool
         first = preference.models[0]
         own = [model for model in preference.models if pool[model].family == pool[first].family]
-        many = {model: min(MOST_INSTANCES, _most_that_fit(model, brief)) for model in own}
+        many = {model: min(MOST_INSTANCES, most_that_fit(model, brief)) for model in own}
         candidates: list[Counts] = [{first: many[first]}, {first: max(1, many[first] // 2)}]
         candidates += [{model: many[model]} for model in own[1:]]
         return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
@@ -168,7 +163,12 @@ class HeuristicAgent:
         edges = self._drawn(distribution, centre, settled=wanted is None)
         if self.settings.evidence:
             why += self._without_spoilers(history, edges)
-        return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
+        rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
+        roles = {
+            node.id: {role: ROLE_LEAD if role == node.role else rest for role in distribution.roles}
+            for node in centre.nodes
+        }
+        return _edits(edges, roles, proposal, why)
 
     @staticmethod
     def _by_evidence(
@@ -253,12 +253,13 @@ class HeuristicAgent:
         """The shapes whose graphs fit the budget untrimmed."""
         if self._fits[0] != distribution.ids:
             found = set()
+            inner = distribution.n - 1
             for width in range(1, distribution.n + 1):
-                for depth in range(1, distribution.n + 1):
-                    if can_exist((width, depth), distribution.n):
-                        graph = layout(distribution, (width, depth), ASSISTANT, brief)
-                        if graph is not None and (graph.width, graph.depth) == (width, depth):
-                            found.add((width, depth))
+                # Only the sink stands at the last level, so more width needs more depth.
+                for depth in range(1 if width == 1 else 2, inner // width + 2):
+                    graph = layout(distribution, (width, depth), ASSISTANT, brief)
+                    if graph is not None and (graph.width, graph.depth) == (width, depth):
+                        found.add((width, depth))
             self._fits = distribution.ids, found
         return self._fits[1]
 
@@ -283,24 +284,24 @@ class HeuristicAgent:
         """The exchanges with a language model since this was last called; here none."""
         return []
 
-    def state(self) -> dict[str, Any]:
-        """Plain data (JSON) of what it remembers from one update to the next: the shapes aimed at,
-        and those that fit, which are looked up once for each set of nodes.
-        """
-        ids, shapes = self._fits
-        return {"aimed": sorted(self._aimed), "fits": [list(ids), sorted(shapes)]}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self._aimed = {(width, depth) for width, depth in state["aimed"]}
-        ids, shapes = state["fits"]
-        self._fits = tuple(ids), {(width, depth) for width, depth in shapes}
-
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
         """New probabilities of the edges and roles sampled last: up when their graphs did better
         than all so far on average (rule R-3).
         """
-        gain = _gain(_shrunk(history))
+        # Few questions can't make an extreme: each value is mixed with the overall one.
+        _, values, questions = history.columns()
+        mean = np.average(values, weights=questions)
+        scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
+        average = scores.mean()
+        spread = max(float(scores.std()), 1e-3)
+
+        def moved(p: float, members: Sequence[int]) -> float:
+            """A probability after its graphs did better or worse than all so far, in units of the
+            spread.
+            """
+            gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
+            return _nudge(p, self.settings.step * gain)
+
         place = {i: row for row, i in enumerate(distribution.ids)}
         edges: dict[tuple[int, int], list[int]] = defaultdict(list)
         roles: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -310,8 +311,8 @@ class HeuristicAgent:
             for node in history[k].graph.nodes:
                 roles[node.id][node.role].append(k)
         probabilities = distribution.edge_probabilities()
-        moved = {
-            (a, b): _nudge(float(probabilities[place[a], place[b]]), self.settings.step * gain(ks))
+        changed = {
+            (a, b): moved(float(probabilities[place[a], place[b]]), ks)
             for (a, b), ks in edges.items()
             if a in place and b in place
         }
@@ -322,10 +323,10 @@ class HeuristicAgent:
                 continue
             wanted = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
             for role, ks in by_role.items():
-                wanted[role] = _nudge(wanted[role], self.settings.step * gain(ks))
+                wanted[role] = moved(wanted[role], ks)
             total = sum(wanted.values())
             tables[i] = {role: p / total for role, p in wanted.items()}
-        return _edits(moved, tables, None, "credit of edges and roles only (insight 2 is off)")
+        return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
@@ -346,14 +347,6 @@ def balanced(shapes: Collection[Shape]) -> Shape:
     """
     even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
     return max(even, default=(1, 1))
-
-
-def can_exist(shape: Shape, nodes: int) -> bool:
-    """Whether a shape has a layout over so many nodes. Only the sink stands at the last level, so
-    more width needs more depth.
-    """
-    width, depth = shape
-    return width >= 1 and depth >= (2 if width > 1 else 1) and width * (depth - 1) + 1 <= nodes
 
 
 def layout(
@@ -378,19 +371,6 @@ def layout(
         return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
     except BudgetError:
         return None
-
-
-def role_table(
-    graph: CollaborationGraph, roles: Sequence[str], lead: float
-) -> dict[int, dict[str, float]]:
-    """Role probabilities by node under which a graph's own roles have `lead`, the others sharing
-    the rest.
-    """
-    rest = (1.0 - lead) / max(1, len(roles) - 1)
-    return {
-        node.id: {role: lead if role == node.role else rest for role in roles}
-        for node in graph.nodes
-    }
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
@@ -439,31 +419,6 @@ def _edits(
         graph=ProposedGraph.of(proposal) if proposal else None,
         reason=why,
     )
-
-
-def _most_that_fit(model: str, brief: Brief) -> int:
-    """How many instances of one model the budget holds."""
-    count = 0
-    while legal_counts({model: count + 1}, brief):
-        count += 1
-    return count
-
-
-def _shrunk(history: History) -> np.ndarray:
-    """(k,) values mixed with the overall value, as if from PRIOR_QUESTIONS more questions."""
-    values = history.values
-    weights = history.questions
-    mean = np.average(values, weights=weights)
-    return np.asarray((values * weights + PRIOR_QUESTIONS * mean) / (weights + PRIOR_QUESTIONS))
-
-
-def _gain(scores: np.ndarray) -> Callable[[Sequence[int]], float]:
-    """How much better than all candidates so far some of them scored, in units of the spread,
-    squashed to (-1, 1).
-    """
-    mean = scores.mean()
-    spread = max(float(scores.std()), 1e-3)
-    return lambda members: math.tanh(float(scores[list(members)].mean() - mean) / spread)
 
 
 def _nudge(p: float, move: float) -> float:

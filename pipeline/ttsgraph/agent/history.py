@@ -208,24 +208,22 @@ class History(Sequence[Scored]):
     """Candidates in the order in which they were reported.
 
     Sums over all of them are taken from whole columns, not carried on from one update to the next:
-    their last bits would come out differently, and with them now and then a graph. Tallies are
-    added up in the order of candidates. `edges`, `nodes` and `roles` say what these repaired and
-    spoilt in all of them, `of_several` has the values of those whose sink reads several answers.
+    their last bits would come out differently, and with them now and then a graph. `edges`, `nodes`
+    and `roles` say what these repaired and spoilt in all candidates, `of_several` has role and
+    value of the sinks that read several answers.
     """
 
     def __init__(self, candidates: Iterable[Scored] = ()) -> None:
         self._candidates: list[Scored] = []
-        self._shapes: list[Shape] = []
-        self._values: list[float] = []
-        self._questions: list[int] = []
+        self._rows: list[tuple[int, int, float, int]] = []
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
-        self.of_several: list[float] = []
-        self._by_sink_role = defaultdict[str, list[float]](list)
+        self.of_several: list[tuple[str, float]] = []
         self.tried: set[Shape] = set()
         self.edges: dict[Edge, Tally] = {}
         self.nodes: dict[int, Tally] = {}
         self.roles: dict[RoleOf, Tally] = {}
-        self.extend(candidates)
+        for candidate in candidates:
+            self.append(candidate)
 
     @classmethod
     def of(cls, candidates: Sequence[Scored]) -> History:
@@ -236,25 +234,15 @@ class History(Sequence[Scored]):
         """Add a candidate."""
         graph = candidate.graph
         value = candidate.value
-        shape = graph.width, graph.depth
         self._of_iteration[candidate.iteration].append(len(self._candidates))
         self._candidates.append(candidate)
-        self._shapes.append(shape)
-        self._values.append(value)
-        self._questions.append(candidate.n_scored)
-        self.tried.add(shape)
+        self._rows.append((graph.width, graph.depth, value, candidate.n_scored))
+        self.tried.add((graph.width, graph.depth))
         if graph.in_degree(graph.sink) > 1:
-            self.of_several.append(value)
-            self._by_sink_role[graph.node(graph.sink).role].append(value)
-        tallies = candidate.tallies
-        _add(self.edges, tallies.edges)
-        _add(self.nodes, tallies.nodes)
-        _add(self.roles, tallies.roles)
-
-    def extend(self, candidates: Iterable[Scored]) -> None:
-        """Add candidates, in order."""
-        for candidate in candidates:
-            self.append(candidate)
+            self.of_several.append((graph.node(graph.sink).role, value))
+        _add(self.edges, candidate.tallies.edges)
+        _add(self.nodes, candidate.tallies.nodes)
+        _add(self.roles, candidate.tallies.roles)
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -268,29 +256,18 @@ class History(Sequence[Scored]):
     def __getitem__(self, place: int | slice) -> Scored | list[Scored]:
         return self._candidates[place]
 
-    @property
-    def shapes(self) -> FloatArray:
-        """(n, 2) width and depth."""
-        return np.array(self._shapes, dtype=float)
-
-    @property
-    def values(self) -> FloatArray:
-        """(n,) what the objective makes of each."""
-        return np.array(self._values)
-
-    @property
-    def questions(self) -> FloatArray:
-        """(n,) how many questions were scored."""
-        return np.array(self._questions, dtype=float)
+    def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of each candidate width and depth (n, 2), what the objective makes of it (n,), and how
+        many questions were scored (n,).
+        """
+        rows = np.array(self._rows, dtype=float)
+        values, questions = np.ascontiguousarray(rows[:, 2:].T)
+        return np.ascontiguousarray(rows[:, :2]), values, questions
 
     @property
     def latest(self) -> list[int]:
         """Places of the candidates of the last one's iteration."""
         return self._of_iteration[self[-1].iteration]
-
-    def of_sink_role(self, role: str) -> Sequence[float]:
-        """Values of those whose sink reads several answers in this role."""
-        return self._by_sink_role.get(role, ())
 
 
 SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
@@ -314,9 +291,9 @@ class Surface:
 
     def __init__(self, history: History, trade: bool) -> None:
         self.trade = trade
-        x = self._features(history.shapes)
-        y = history.values
-        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, history.questions)
+        shapes, y, questions = history.columns()
+        x = self._features(shapes)
+        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
         mean = np.array(SURFACE)[: x.shape[1], 0]
         mean[0] = np.average(y, weights=1 / noise)
         spread = np.array(SURFACE)[: x.shape[1], 1]
@@ -343,10 +320,10 @@ def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
     order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not history.of_several:
         return order[0]
-    overall = float(np.mean(history.of_several))
+    overall = float(np.mean([value for _, value in history.of_several]))
 
     def mixed(role: str) -> float:
-        values = history.of_sink_role(role)
+        values = [value for known, value in history.of_several if known == role]
         return (sum(values) + prior * overall) / (len(values) + prior)
 
     return max(order, key=mixed)

@@ -18,27 +18,30 @@ import jinja2
 import numpy as np
 
 from ttsgraph.agent import context
-from ttsgraph.agent.answers import read_answer, shown
-from ttsgraph.agent.base import (
+from ttsgraph.agent.answers import (
     AgentAnswer,
-    AgentReply,
-    Brief,
-    Chat,
     Combinations,
-    Counts,
     EdgeEdit,
     Edits,
-    Exchange,
     ModelEdit,
-    Preference,
     ProposedGraph,
     ProposedNode,
     Ranking,
     RoleEdit,
-    Trial,
     WiringEdits,
-    affordable,
     check_edits,
+    read_answer,
+    shown,
+)
+from ttsgraph.agent.base import (
+    AgentReply,
+    Brief,
+    Chat,
+    Counts,
+    Exchange,
+    Preference,
+    Trial,
+    affordable,
     counts_problem,
     same_counts,
 )
@@ -97,7 +100,20 @@ class LLMAgent(HeuristicAgent):
         candidates = affordable(brief)
 
         def check(answer: Ranking) -> LegalPart:
-            legal, refused = _legal_ranking(answer.ranking, candidates)
+            legal: list[str] = []
+            refused = []
+            for model in answer.ranking:
+                if model not in candidates:
+                    refused.append(
+                        f"ranking: {model!r} is not a candidate; expected {', '.join(candidates)}"
+                    )
+                elif model in legal:
+                    refused.append(f"ranking: {model!r} stands twice")
+                else:
+                    legal.append(model)
+            missing = [model for model in candidates if model not in legal]
+            if missing:
+                refused.append(f"ranking: {', '.join(missing)} not ranked")
             return {"ranking": legal}, refused
 
         def prompt(room: int) -> str:
@@ -309,24 +325,6 @@ def _exchange(
         done.latency_s,
         done.cached,
     )
-
-
-def _legal_ranking(
-    ranking: Sequence[str], candidates: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    legal: list[str] = []
-    refused = []
-    for model in ranking:
-        if model not in candidates:
-            refused.append(
-                f"ranking: {model!r} is not a candidate; expected {', '.join(candidates)}"
-            )
-        elif model in legal:
-            refused.append(f"ranking: {model!r} stands twice")
-        else:
-            legal.append(model)
-    missing = [model for model in candidates if model not in legal]
-    return legal, refused + ([f"ranking: {', '.join(missing)} not ranked"] if missing else [])
 
 
 def _edits(answer: WiringEdits) -> Edits:

@@ -7,7 +7,6 @@ in its place. The first entry is a header; a journal is continued only under the
 
 from __future__ import annotations
 
-import hashlib
 import io
 import itertools
 import json
@@ -17,7 +16,6 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,17 +26,6 @@ Entry = dict[str, Any]
 _LINE = re.compile(
     rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})","number":(\d{1,18}),"entry":(.*)\}\n', re.DOTALL
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a journal: the offset of its next line, how many lines stand before it, and the
-    SHA-256 of these.
-    """
-
-    end: int
-    lines: int
-    sha256: str
 
 
 def read_journal(path: Path) -> list[Entry]:
@@ -58,14 +45,6 @@ def entries_of(path: Path) -> Iterator[Entry]:
 def read_content(data: bytes, where: str) -> list[Entry]:
     """As `read_journal`, from a journal's content."""
     return [_entry(line) for _, line in _whole_lines(io.BytesIO(data), where)][1:]
-
-
-def entries_at(path: Path, offsets: Iterable[int]) -> Iterator[Entry]:
-    """The entries of a journal whose lines start at these offsets."""
-    with path.open("rb") as file:
-        for at in offsets:
-            file.seek(at)
-            yield _entry(file.readline())
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -105,12 +84,12 @@ def _number(line: bytes) -> int | None:
     return int(number) if whole else None
 
 
-def _whole_lines(file: BinaryIO, where: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The lines of a journal with the offset of each, from where the file stands, which is after
-    `before` lines, up to a torn tail. Raises DataError as `read_journal` does.
+def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a journal with the offset of each, up to a torn tail. Raises DataError as
+    `read_journal` does.
     """
-    at = file.tell()
-    for place, line in enumerate(file, before):
+    at = 0
+    for place, line in enumerate(file):
         number = _number(line)
         if number != place:
             # One that is whole and not in its place: two journals were put into one file.
@@ -139,9 +118,6 @@ class Journal:
     """A journal that is open for writing, positioned at its start: what it holds is replayed before
     anything is added.
 
-    Where a `mark` is given and the journal still begins as it did then, it is positioned there
-    instead, and `marked` is true: what stands before is not replayed, but can be read (`passed`).
-
     `tell` hears, in one line each, what was cut or set aside. A journal under another header is set
     aside as `<name>.previous-<number>`.
     """
@@ -151,17 +127,14 @@ class Journal:
         path: Path,
         header: Mapping[str, Any],
         tell: Callable[[str], None] = lambda line: None,
-        mark: Mark | None = None,
     ) -> None:
         self.path = path
         self._tell = tell
         self._pending: deque[tuple[int, bytes]] = deque()
         self._lines = 0
-        self._begin = 0
-        self._sha = hashlib.sha256()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._resume_or_set_aside(header, mark)
+            self._resume_or_set_aside(header)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         if os.fstat(self._file).st_size == 0:
             self._write(header)
@@ -171,7 +144,7 @@ class Journal:
             finally:
                 os.close(folder)
 
-    def _resume_or_set_aside(self, header: Mapping[str, Any], mark: Mark | None) -> None:
+    def _resume_or_set_aside(self, header: Mapping[str, Any]) -> None:
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
             first = next(_whole_lines(file, str(self.path)), None)
@@ -179,33 +152,17 @@ class Journal:
                 self._set_aside()
                 return
             file.seek(0)
-            if mark is None or not self._goes_on_at(mark, file):
-                file.seek(0)
-            self._pending.extend(_whole_lines(file, str(self.path), self._lines))
-        end = self._begin
+            self._pending.extend(_whole_lines(file, str(self.path)))
+        end = 0
         if self._pending:
             at, line = self._pending[-1]
             end = at + len(line)
         if end < size:
             self._tell(f"{self.path}: cut {size - end} bytes that a crash left unfinished")
             os.truncate(self.path, end)
-        self._lines += len(self._pending)
-        if self._pending and not self._begin:
-            self._sha.update(self._pending.popleft()[1])
-
-    def _goes_on_at(self, mark: Mark, file: BinaryIO) -> bool:
-        """Whether the journal begins as it did at this mark; then the file stands at it."""
-        digest = hashlib.sha256()
-        left = mark.end
-        while left and (data := file.read(min(left, 1 << 20))):
-            digest.update(data)
-            left -= len(data)
-        if left or digest.hexdigest() != mark.sha256:
-            return False
-        self._sha = digest
-        self._begin = mark.end
-        self._lines = mark.lines
-        return True
+        self._lines = len(self._pending)
+        if self._pending:
+            self._pending.popleft()
 
     def _set_aside(self) -> None:
         names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in itertools.count(1))
@@ -214,35 +171,6 @@ class Journal:
         self._tell(
             f"{self.path}: is of a search with other settings; moved to {aside.name}, starting anew"
         )
-
-    @property
-    def marked(self) -> bool:
-        """Whether it was opened at a mark."""
-        return self._begin > 0
-
-    @property
-    def replaying(self) -> bool:
-        """Whether anything is still to be replayed."""
-        return bool(self._pending)
-
-    @property
-    def mark(self) -> Mark:
-        """Where it stands; nothing may be left to replay."""
-        assert not self._pending, "a mark before the end of the replay"
-        return Mark(os.fstat(self._file).st_size, self._lines, self._sha.hexdigest())
-
-    def passed(self) -> Iterator[tuple[int, Entry]]:
-        """The entries between the header and the mark it was opened at, with their offsets; none
-        without a mark. Their lines were whole when the mark was made, and are the same bytes.
-        """
-        if not self._begin:
-            return
-        with self.path.open("rb") as file:
-            at = len(file.readline())
-            while at < self._begin:
-                line = file.readline()
-                yield at, _entry(line)
-                at += len(line)
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
         """The next entry from the disk if it is the expected one. Where it is another, the run has
@@ -254,7 +182,7 @@ class Journal:
         if not expected(entry):
             self._cut()
             return None
-        self._sha.update(self._pending.popleft()[1])
+        self._pending.popleft()
         return entry
 
     def cut_from(self, wrong: Callable[[Entry], bool]) -> None:
@@ -296,7 +224,6 @@ class Journal:
             os.ftruncate(self._file, end)
             raise
         self._lines += 1
-        self._sha.update(line)
 
     def close(self) -> None:
         """Close the file."""

@@ -4,20 +4,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import pandas as pd
 
-from ttsgraph.base.files import UNREADABLE, write_text
-from ttsgraph.base.journal import Entry, Journal, Mark, entries_at
+from ttsgraph.base.journal import Entry, Journal
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, short_form
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -133,194 +128,22 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
     }
 
 
-State = dict[str, Any]
-
-LEAST = 200
-SHARE = 0.01
-"""A snapshot is made after so many evaluations more, or, in a long search, such a share of all:
-what is written stays in proportion to the journal, and little is left to replay.
-"""
-
-
-class Snapshot:
-    """What a search was at a place of its journal, so that one that is started again goes on from
-    there; the last one in a file, if it is whole: `mark` and `state`.
-
-    The journal stays what is believed: a snapshot counts only where the journal still begins with
-    the very bytes that it was made after. Without one, or with a damaged one, all is replayed.
-    """
-
-    def __init__(self, path: Path, least: int = LEAST) -> None:
-        self.path = path
-        self.least = least
-        self.mark: Mark | None = None
-        self.state: State | None = None
-        if path.exists():
-            self._read()
-
-    def _read(self) -> None:
-        """Two lines: the SHA-256 of the second one, which is JSON."""
-        try:
-            digest, _, text = self.path.read_text(encoding="utf-8").partition("\n")
-            if digest == _digest(text):
-                data = json.loads(text)
-                self.mark = Mark(**data["mark"])
-                self.state = data["state"]
-        except UNREADABLE:
-            return
-
-    def due(self, evaluations: int, last: int) -> bool:
-        """Whether to make one after so many evaluations, the last one having been made after
-        `last`.
-        """
-        return evaluations - last >= max(self.least, SHARE * evaluations)
-
-    def write(self, mark: Mark, state: State) -> None:
-        """Put another one in its place."""
-        text = json.dumps({"mark": asdict(mark), "state": state}, separators=(",", ":"))
-        write_text(self.path, f"{_digest(text)}\n{text}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-class _Records(Sequence[Record]):
-    """Records in the order of evaluation: those of an earlier start stay in the journal until they
-    are asked for, the others are in memory.
-    """
-
-    def __init__(self) -> None:
-        self.path = Path()
-        self._offsets = array("q")
-        self._fresh: list[Record] = []
-
-    def kept_at(self, offset: int) -> None:
-        """One more that is in the journal at this offset."""
-        self._offsets.append(offset)
-
-    def append(self, record: Record) -> None:
-        """One more."""
-        self._fresh.append(record)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._offsets) + len(self._fresh)
-
-    @overload
-    def __getitem__(self, place: int) -> Record: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Record]: ...
-
-    def __getitem__(self, place: int | slice) -> Record | list[Record]:
-        if isinstance(place, slice):
-            return [self[k] for k in range(*place.indices(len(self)))]
-        k = range(len(self))[place]
-        if k >= len(self._offsets):
-            return self._fresh[k - len(self._offsets)]
-        return _record(next(entries_at(self.path, [self._offsets[k]])))
-
-    def __iter__(self) -> Iterator[Record]:
-        if self._offsets:
-            yield from map(_record, entries_at(self.path, self._offsets))
-        yield from self._fresh
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """An evaluation of an earlier start that is not replayed."""
-
-    record: Record
-    entry: Entry
-
-    @property
-    def graph(self) -> CollaborationGraph:
-        """The graph."""
-        return CollaborationGraph.from_json(self.record.graph)
-
-    @property
-    def feedback(self) -> Feedback:
-        """What came of it."""
-        return _feedback(self.entry)
-
-
 class Archive:
     """Records in memory and, where there is a journal, on disk; `events` are journalled next to the
     records.
 
     A journal that an earlier run of the same search left is replayed: what it holds is not
-    evaluated or written again. With a `snapshot` that the journal was opened at, what stands before
-    is not replayed either: `state` is what the search kept then. `answers` are those of the nodes,
-    where they were graded.
+    evaluated or written again. `answers` are those of the nodes, where they were graded.
     """
 
-    def __init__(self, journal: Journal | None = None, snapshot: Snapshot | None = None) -> None:
-        self._records = _Records()
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.records: list[Record] = []
         self.answers = NodeAnswers()
         self._journal = journal
-        self._snapshot = snapshot
-        self.state: State | None = None
-        self._failed = False
         if journal is not None:
-            self._records.path = journal.path
-            if snapshot is not None and journal.marked:
-                self.state = snapshot.state
             # Up to the first evaluation that failed for want of answers. It is tried again, and
             # what followed it is worked out anew, from the call cache where that is the same.
             journal.cut_from(_is_failed)
-        self._kept = 0
-
-    @property
-    def records(self) -> Sequence[Record]:
-        """All evaluations, in their order."""
-        return self._records
-
-    def take_up(self) -> Iterator[Passed | Entry]:
-        """What stands before the snapshot, in order: evaluations, whose records are in the archive
-        again, and the other entries of the journal.
-        """
-        assert self._journal is not None, "a state without a journal"
-        for offset, entry in self._journal.passed():
-            if entry["type"] == "record":
-                self._records.kept_at(offset)
-                record = _record(entry)
-                if entry.get(BY_NODE):
-                    graph = CollaborationGraph.from_json(record.graph)
-                    self.answers.add(record.candidate_id, graph, _feedback(entry).results)
-                yield Passed(record, entry)
-            else:
-                yield entry
-        self._kept = len(self._records)
-
-    def reported(self) -> Iterator[Passed]:
-        """The evaluations on training questions that stand before the snapshot, in order."""
-        assert self._journal is not None, "a state without a journal"
-        for _, entry in self._journal.passed():
-            if entry["type"] == "record" and entry["split"] == "train":
-                yield Passed(_record(entry), entry)
-
-    @property
-    def wants_state(self) -> bool:
-        """Whether it is time for a snapshot. Not after a failure: that is tried again."""
-        return (
-            self._journal is not None
-            and self._snapshot is not None
-            and not self._failed
-            and not self._journal.replaying
-            and self._snapshot.due(len(self._records), self._kept)
-        )
-
-    def keep(self, state: State) -> None:
-        """Make a snapshot of what the search is now, after all that the archive holds."""
-        assert self._journal is not None, "a snapshot without a journal"
-        assert self._snapshot is not None, "nowhere to keep a snapshot"
-        self._snapshot.write(self._journal.mark, state)
-        self._kept = len(self._records)
 
     def recall(
         self, iteration: int, split: Split, graph: CollaborationGraph
@@ -341,7 +164,7 @@ class Archive:
         if entry is None:
             return None
         record = _record(entry)
-        self._records.append(record)
+        self.records.append(record)
         feedback = _feedback(entry)
         self.answers.add(record.candidate_id, graph, feedback.results)
         return record, feedback
@@ -359,8 +182,7 @@ class Archive:
             by_node = {BY_NODE: [_plain_nodes(result) for result in feedback.results]}
             entry = {"type": "record", **asdict(record), "results": results}
             self._journal.append(entry | by_node if graded else entry)
-        self._failed |= record.status == "failed"
-        self._records.append(record)
+        self.records.append(record)
         if graded:
             graph = CollaborationGraph.from_json(record.graph)
             self.answers.add(record.candidate_id, graph, feedback.results)
@@ -378,7 +200,7 @@ class Archive:
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
         values: dict[str, list[Any]] = {column: [] for column in COLUMNS}
-        for record in self._records:
+        for record in self.records:
             for column, cells in values.items():
                 cells.append(getattr(record, column))
         return pd.DataFrame(values, columns=list(COLUMNS))

@@ -5,21 +5,21 @@ Algorithm 1).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Brief, Exchange, apply_edits
+from ttsgraph.agent.answers import apply_edits
+from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.agent.history import History, scored
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.methods.base import Problem, Reported, Searcher, register
+from ttsgraph.methods.base import Problem, Results, Searcher, register
 
 if TYPE_CHECKING:  # the agent is imported where one is made
     from ttsgraph.agent.heuristic import HeuristicAgent
@@ -54,38 +54,17 @@ class AgentUpdates:
         """The proposal, if any."""
         return [] if self.proposal is None else [self.proposal]
 
-    def hear(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Take in the feedback of one more iteration."""
+    def report(self, results: Results) -> None:
+        """Add the feedback of one more iteration."""
         self.iteration += 1
-        self._extend((self.iteration, graph, feedback) for graph, feedback in results)
-
-    def _extend(self, reported: Iterable[Reported]) -> None:
-        objective = self.brief.objective
-        self.history.extend(scored(graph, told, k, objective) for k, graph, told in reported)
+        for graph, feedback in results:
+            self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
 
     def apply(self, distribution: GraphDistribution) -> None:
         """Ask for edits of a distribution, and make the legal part of them."""
         edits = self.agent.update(distribution, self.history, self.brief)
         self.proposal, self.refused = apply_edits(distribution, edits, self.brief)
         self.reason = edits.reason
-
-    def state(self) -> dict[str, Any]:
-        """Plain data: what the agent remembers, and its last word."""
-        return {
-            "agent": self.agent.state(),
-            "iteration": self.iteration,
-            "proposal": None if self.proposal is None else self.proposal.to_json(),
-            "said": [self.reason, self.refused],
-        }
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`; `reported` is the feedback until then, with the iterations."""
-        self.agent.restore(state["agent"])
-        self.iteration = state["iteration"]
-        proposal = state["proposal"]
-        self.proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
-        self.reason, self.refused = state["said"]
-        self._extend(reported)
 
     def snapshot(self) -> dict[str, Any]:
         """Why the distribution was changed last, and what was refused."""
@@ -110,6 +89,7 @@ class AgentReinforce(Searcher):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
+        self.as_in_the_paper = problem.settings.way == "paper"
         self.roles = tuple(problem.brief.roles) if problem.agent.roles else (ASSISTANT,)
         self.updates = AgentUpdates(
             make_agent(problem.agent, self.rng, problem.speak),
@@ -119,7 +99,7 @@ class AgentReinforce(Searcher):
         self.distribution = self._start()
 
     def _start(self) -> GraphDistribution:
-        """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the
+        """Nodes from cheap to dear, the dearest as the sink, each with its model; edges into the
         sink most likely. In the paper's way all logits of edges and roles are 0.
         """
         brief = self.problem.brief
@@ -143,11 +123,6 @@ class AgentReinforce(Searcher):
             self.rng,
             self.problem.settings.alpha,
         )
-
-    @property
-    def as_in_the_paper(self) -> bool:
-        """Whether nothing is done that algorithm 1 has not."""
-        return self.problem.settings.way == "paper"
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
@@ -176,22 +151,10 @@ class AgentReinforce(Searcher):
             self.distribution = self.distribution.without_nodes(leaving)
         return graphs
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Hand the feedback to the agent and apply the legal part of its edits."""
-        self.updates.hear(results)
+    def learn(self, results: Results) -> None:
+        """Report the feedback to the agent and apply the legal part of its edits."""
+        self.updates.report(results)
         self.updates.apply(self.distribution)
-
-    def state(self) -> dict[str, Any]:
-        """Distribution and generator, what the agent remembers, and its last word."""
-        return (
-            super().state() | {"distribution": self.distribution.to_dict()} | self.updates.state()
-        )
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        super().restore(state, reported)
-        self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
-        self.updates.restore(state, reported)
 
     def initial(self) -> CollaborationGraph | None:
         """The start's decoding: with it among the results, no update can make the outcome worse

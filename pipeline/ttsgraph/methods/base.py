@@ -1,8 +1,7 @@
-"""The ask/tell protocol that every search method follows, and the terms that are the same for all.
+"""What every search method is, and the terms that are the same for all.
 
 A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates,
-records and stops, the same for all methods. To add a method, write one file with a subclass of
-Searcher and register it:
+records and stops. To add a method, write one file with a subclass of Searcher and register it:
 
     @register("my_method")
     class MySearcher(Searcher): ...
@@ -53,22 +52,21 @@ class Problem:
     calls: int = 0
 
 
-OWN_GAIN = -0.05
-OWN_SPREAD = 0.05
-"""What a result chosen by its validation gains in simulated worlds: it looks better than it is."""
-
-Reported = tuple[int, CollaborationGraph, Feedback]
-"""An iteration, one of its candidates, and the feedback that a searcher got."""
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs, each with what came of it."""
 
 
 class Searcher(ABC):
-    """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`.
+    """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
     `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
     `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
     so that their trials are part of what it costs. `own_settings` names those of the search's
-    settings that it looks at, as the driver does. One that `screens` may ask for fewer graphs than
-    it is asked for, but for one.
+    settings that it looks at, as the driver does. One that `screens` may propose fewer graphs than
+    it is asked for, one at least. `expected_gain` is what the method's own best result is expected
+    to gain over the best contender, in value, before their paired validation: mean and standard
+    deviation. One that was chosen by its validation looks better than it is; in simulated worlds by
+    as much as these say.
     """
 
     name: str
@@ -76,11 +74,11 @@ class Searcher(ABC):
     uses_start: bool = False
     own_settings: tuple[str, ...] = ()
     screens: bool = False
+    expected_gain: tuple[float, float] = (-0.05, 0.05)
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.rng = np.random.default_rng(problem.seed)
-        self._asked: set[str] | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
@@ -88,31 +86,6 @@ class Searcher(ABC):
         something.
         """
         return cls(problem)
-
-    def ask(self, count: int) -> list[CollaborationGraph]:
-        """`count` graphs within the budget. Raises TTSGraphError when the last ones have had
-        no feedback.
-        """
-        if self._asked is not None:
-            raise TTSGraphError(f"{self.name}: expected tell() before the next ask()")
-        graphs = self.propose(count)
-        self._asked = {graph.to_json() for graph in graphs}
-        return graphs
-
-    def tell(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Feedback for asked graphs; those that failed may be missing. Raises TTSGraphError for a
-        graph that was not asked.
-        """
-        if self._asked is None:
-            raise TTSGraphError(f"{self.name}: expected ask() before tell()")
-        for graph, _ in results:
-            if graph.to_json() not in self._asked:
-                raise TTSGraphError(
-                    f"{self.name}: feedback for a graph that was not asked: {graph.to_json()}"
-                )
-        self._asked = None
-        if results:
-            self.learn(results)
 
     def value(self, feedback: Feedback) -> float:
         """What the objective makes of an evaluation; higher is better."""
@@ -123,8 +96,10 @@ class Searcher(ABC):
         """The next `count` graphs to evaluate."""
 
     @abstractmethod
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Take in the feedback of proposed graphs (at least one)."""
+    def learn(self, results: Results) -> None:
+        """Take in the feedback of what was proposed last: of one graph at least, without those that
+        failed.
+        """
 
     @abstractmethod
     def result(self) -> CollaborationGraph:
@@ -143,19 +118,13 @@ class Searcher(ABC):
         """
         return None
 
-    def stood(self, graph: CollaborationGraph, feedback: Feedback) -> None:  # noqa: B027
-        """Hear what a contender came to on validation questions, before the first `ask`. Nothing by
-        default.
+    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:  # noqa: B027
+        """Take in what a contender came to on validation questions, before the first `propose`.
+        Nothing by default.
         """
-
-    def expected_gain(self, graph: CollaborationGraph) -> tuple[float, float]:
-        """What the method's own best result is expected to gain over the best contender, in value,
-        before their paired validation: mean and standard deviation.
-        """
-        return OWN_GAIN, OWN_SPREAD
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Where a graph that it asks for or comes to is from, if nothing had it before."""
+        """Where a graph that it proposes or comes to is from, if nothing had it before."""
         return of_loop(iteration)
 
     def take_exchanges(self) -> list[Exchange]:
@@ -169,27 +138,6 @@ class Searcher(ABC):
         Nothing by default.
         """
         return {}
-
-    def state(self) -> dict[str, Any]:
-        """Plain data (JSON) of all that a method has learnt by the end of a `tell`, from which
-        `restore` makes the same searcher again, so that a search that is started again need not be
-        replayed.
-
-        A class that has it defines it itself, and calls `super()`'s: what it inherits knows nothing
-        of what it remembers beyond its parent (`keeps_state`).
-        """
-        return {"rng": self.rng.bit_generator.state}
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """Take up a state, in a searcher that has just been made of the same problem; `reported`
-        is the feedback until then.
-        """
-        self.rng.bit_generator.state = state["rng"]
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether this very class says what its state is; other searches are replayed."""
-        return "state" in vars(type(self))
 
 
 @dataclass(frozen=True, slots=True)

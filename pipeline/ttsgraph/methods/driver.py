@@ -2,8 +2,8 @@
 and selection rule for all.
 
 Each iteration asks for candidates, evaluates them on one batch of training questions (the same in
-the whole search, so that all candidates are compared on common questions and common draws), tells
-the searcher, and scores its current result on all validation questions. It stops after
+the whole search, so that all candidates are compared on common questions and common draws), reports
+to the searcher, and scores its current result on all validation questions. It stops after
 `max_iterations`, or after `patience` iterations without a better validation value (paper, section
 6). The found graph is the result with the best validation value, a method's initial one included as
 iteration 0; on a tie the cheaper one, then the earlier one. What the terms are is kept with the
@@ -17,33 +17,36 @@ kept too.
 With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the
 found one, and those that are left are compared on questions that all of them have answered.
 
-Searchers hear nothing of validation. So it runs beside the next iteration's candidates, which keeps
-the servers busy, unless the search may end with it: no call is made for an iteration that does not
-take place.
+Searchers hear nothing of validation. So it runs alongside the next iteration's candidates, which
+keeps the servers busy, unless the search may end with it: no call is made for an iteration that
+does not take place.
+
+A search that is started again repeats itself: what an earlier start has evaluated comes from the
+archive, and calls from the call cache.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Exchange
+from ttsgraph.agent.base import Exchange
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.contest.contenders import Contender
 from ttsgraph.contest.racing import Race
-from ttsgraph.evaluation.archive import Archive, Passed, Record, Split, Status, record_of
+from ttsgraph.evaluation.archive import Archive, Record, Split, Status, record_of
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.found_by import CONTEST
+from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Searcher, Terms, plain_terms, terms_of
+from ttsgraph.methods.base import Results, Searcher, Terms, plain_terms, terms_of
 from ttsgraph.methods.summary import Found, probability_best
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
@@ -55,47 +58,42 @@ class Batch:
 
     split: Split
     questions: Sequence[Question]
-    race: Race | None
+    race: Race | None = None
 
 
 @dataclass(slots=True)
-class BatchWork:
-    """Graphs to evaluate on a batch; `feedbacks` are had already, `fresh` are the rest's, to be
-    recorded.
+class Work:
+    """Graphs to evaluate on a batch; `recalled` is what an earlier start left of the first ones,
+    `fresh` what came of the rest.
     """
 
     graphs: Sequence[CollaborationGraph]
     batch: Batch
     iteration: int
-    feedbacks: list[Feedback] = field(default_factory=list)
+    recalled: list[Feedback] = field(default_factory=list)
     fresh: list[Feedback] = field(default_factory=list)
 
     @property
     def rest(self) -> Sequence[CollaborationGraph]:
-        """The graphs that no earlier run of the search has evaluated."""
-        return self.graphs[len(self.feedbacks) :]
+        """The graphs that no earlier start has evaluated."""
+        return self.graphs[len(self.recalled) :]
 
-    def all(self) -> list[tuple[CollaborationGraph, Feedback]]:
+    def results(self) -> Results:
         """Each graph with its feedback, once all have one."""
-        return list(zip(self.graphs, [*self.feedbacks, *self.fresh], strict=True))
+        return list(zip(self.graphs, [*self.recalled, *self.fresh], strict=True))
 
 
 @dataclass(slots=True)
 class Turn:
-    """An iteration whose results are being validated: their numbers, the validation's work, and
-    what the searcher was then.
+    """An iteration whose results are being validated: the candidates' accuracies, its results with
+    the iterations that they are of, the validation, and what the searcher was then.
     """
 
     scores: list[float]
     results: list[tuple[int, CollaborationGraph]]
-    work: BatchWork
+    work: Work
     snapshot: dict[str, Any]
     finished: bool
-
-    @property
-    def iteration(self) -> int:
-        """Its number."""
-        return self.work.iteration
 
 
 class Driver:
@@ -133,24 +131,28 @@ class Driver:
 
         Raises RunStopped when all candidates of an iteration failed.
         """
-        brief = searcher.problem.brief
-        batch = self._batch("train", train[: self.settings.batch], brief, settle=True)
-        validation = self._batch("val", val, brief, settle=False)
-        standing = searcher.problem.contenders
-        terms = terms_of(brief, self.settings, batch.questions, val, standing)
-        choice = BestSoFar(searcher, environment, self.cost, self.settings.patience, self.publish)
-        initial: CollaborationGraph | None = None
-        turn = self._take_up(choice, batch, validation) if self.archive.state else None
-        done = turn.iteration if turn is not None else 0
-        if turn is None:
-            self.archive.event("terms", **plain_terms(terms))
-            await self._stand(choice, standing, environment, validation)
-            if standing and searcher.finished:
-                return choice.found(standing, "finished", terms)
-            initial = searcher.initial()
+        problem = searcher.problem
+        batch = self._batch("train", train[: self.settings.batch], problem.brief.objective)
+        validation = self._batch("val", val, problem.brief.objective)
+        terms = terms_of(problem.brief, self.settings, batch.questions, val, problem.contenders)
+        choice = Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
+        self.archive.event("terms", **plain_terms(terms))
+        if problem.contenders:
+            # Contenders don't race, and are validated before anything else.
+            graphs = [contender.graph for contender in problem.contenders]
+            for graph in graphs:
+                choice.found_by(graph, CONTEST)
+            work = self._begin(graphs, Batch("val", val), 1)
+            await self._evaluate(environment, work)
+            self._record(choice, work)
+            choice.take_contenders(work)
+            if searcher.finished:
+                return choice.found("finished", terms)
+        initial = searcher.initial()
+        turn: Turn | None = None
         most = self.settings.max_iterations
         each = terms.candidates * len(batch.questions) + len(val)
-        for iteration in range(done + 1, most + 1):
+        for iteration in range(1, most + 1):
             if turn is not None and (choice.may_end(turn) or not turn.work.rest):
                 await self._close(choice, turn)
                 turn = None
@@ -158,169 +160,84 @@ class Driver:
                     break
             pending = len(turn.work.rest) * len(val) if turn is not None else 0
             self.publish(IterationBegan(iteration, most, pending + (most - iteration + 1) * each))
-            graphs = searcher.ask(terms.candidates)
-            wanted = min(terms.candidates, len(graphs)) if searcher.screens else terms.candidates
-            replace(terms, candidates=wanted).check(searcher.name, graphs, brief)
-            for graph in graphs:
-                choice.found_by(graph, searcher.origin(graph, iteration))
-            work = self._begin(graphs, batch, iteration)
+            work = self._candidates(choice, terms, batch, iteration)
             # The candidates first: the next iteration waits for them alone.
             await self._evaluate(environment, work, *([turn.work] if turn is not None else []))
             if turn is not None:
                 await self._close(choice, turn)
             scores = await self._learn(choice, work)
-            self._keep(iteration, scores, choice)
-            turn = self._turn(iteration, scores, choice, validation, initial)
+            results = [(0, initial)] if iteration == 1 and initial is not None else []
+            results.append((iteration, searcher.result()))
+            turn = self._turn(choice, scores, results, validation)
         if turn is not None:
             await self._close(choice, turn)
-        return choice.found(standing, choice.stopped_by or "max_iterations", terms)
+        return choice.found(choice.stopped_by or "max_iterations", terms)
+
+    def _batch(self, split: Split, questions: Sequence[Question], objective: Objective) -> Batch:
+        racing = self.settings.racing
+        settle = split == "train"
+        race = Race(questions, racing, objective, settle) if racing.enabled else None
+        return Batch(split, questions, race)
+
+    def _candidates(self, choice: Choice, terms: Terms, batch: Batch, iteration: int) -> Work:
+        """What the searcher wants to be evaluated next. Raises TTSGraphError where it breaks the
+        terms.
+        """
+        searcher = choice.searcher
+        graphs = searcher.propose(terms.candidates)
+        wanted = min(terms.candidates, len(graphs)) if searcher.screens else terms.candidates
+        replace(terms, candidates=wanted).check(searcher.name, graphs, searcher.problem.brief)
+        for graph in graphs:
+            choice.found_by(graph, searcher.origin(graph, iteration))
+        return self._begin(graphs, batch, iteration)
 
     def _turn(
         self,
-        iteration: int,
+        choice: Choice,
         scores: list[float],
-        choice: BestSoFar,
+        results: list[tuple[int, CollaborationGraph]],
         validation: Batch,
-        initial: CollaborationGraph | None,
     ) -> Turn:
-        """What follows from an iteration whose feedback the searcher has; `initial` is validated
-        with the first one's result.
-        """
+        """What follows from an iteration that the searcher has learnt from."""
         searcher = choice.searcher
-        results = [(0, initial)] if iteration == 1 and initial is not None else []
-        results.append((iteration, searcher.result()))
         for number, graph in results:
             choice.found_by(graph, searcher.origin(graph, number))
-        contenders = choice.contenders([graph for _, graph in results], validation.race is not None)
-        work = self._begin(contenders, validation, iteration)
+        graphs = choice.to_validate([graph for _, graph in results], validation.race is not None)
+        work = self._begin(graphs, validation, results[-1][0])
         return Turn(scores, results, work, searcher.snapshot(), searcher.finished)
 
-    def _keep(self, iteration: int, scores: list[float], choice: BestSoFar) -> None:
-        """From time to time, what the search is now, for a later start to go on from."""
-        searcher = choice.searcher
-        if iteration > 1 and searcher.keeps_state and self.archive.wants_state:
-            state = {"iteration": iteration, "scores": scores}
-            self.archive.keep(state | {"choice": choice.state(), "searcher": searcher.state()})
-
-    def _take_up(self, choice: BestSoFar, batch: Batch, validation: Batch) -> Turn:
-        """Go on from what an earlier start kept: its records are reported again."""
-        state = self.archive.state
-        assert state is not None, "nothing was kept"
-        standing = len(choice.searcher.problem.contenders)  # they don't race
-        for passed in self.archive.take_up():
-            if not isinstance(passed, Passed):
-                if passed["type"] == "agent":
-                    told = {key: passed[key] for key in Exchange.__dataclass_fields__}
-                    self.exchanges.append(Exchange(**told))
-                continue
-            self.on_record(passed.record)
-            choice.found_by(passed.graph, passed.record.found_by)
-            race = batch.race
-            if passed.record.split == validation.split:
-                race = validation.race if len(choice.seen) >= standing else None
-                if len(choice.seen) < standing:
-                    choice.searcher.stood(passed.graph, passed.feedback)
-                choice.seen[passed.record.graph] = passed.feedback
-            if race is not None:
-                race.recall(passed.graph, passed.feedback)
-        choice.restore(state["choice"])
-        reported = ((p.record.iteration, p.graph, p.feedback) for p in self.archive.reported())
-        choice.searcher.restore(state["searcher"], reported)
-        return self._turn(state["iteration"], state["scores"], choice, validation, None)
-
-    async def _stand(
-        self,
-        choice: BestSoFar,
-        contenders: Sequence[Contender],
-        environment: Evaluator,
-        validation: Batch,
-    ) -> None:
-        """Validate the contenders, before anything else."""
-        for contender in contenders:
-            choice.found_by(contender.graph, CONTEST)
-        if contenders:
-            whole = Batch(validation.split, validation.questions, None)
-            work = self._begin([contender.graph for contender in contenders], whole, 1)
-            await self._evaluate(environment, work)
-            self._record(choice, work)
-            choice.stand(contenders, work)
-
-    def _batch(
-        self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool
-    ) -> Batch:
-        racing = self.settings.racing
-        race = Race(questions, racing, brief.objective, settle) if racing.enabled else None
-        return Batch(split, questions, race)
-
-    async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
-        """Record the candidates of an iteration and tell the searcher; returns the accuracies of
-        those that did not fail.
-        """
-        searcher = choice.searcher
-        environment = choice.environment
-        self._record(choice, work)
-        scored = [(graph, told) for graph, told in work.all() if not environment.failed(told)]
-        if not scored:
-            raise RunStopped(
-                f"iteration {work.iteration}: all {len(work.graphs)} candidates failed"
-                f" ({work.all()[0][1].error}); what was computed is kept, start again to continue"
-            )
-        try:
-            # In a thread: an agent that asks a language model waits for it, and its request runs on
-            # this loop.
-            await asyncio.to_thread(searcher.tell, scored)
-        finally:
-            for exchange in searcher.take_exchanges():
-                self.exchanges.append(exchange)
-                self.archive.event("agent", iteration=work.iteration, **asdict(exchange))
-        return [feedback.accuracy for _, feedback in scored]
-
-    async def _close(self, choice: BestSoFar, turn: Turn) -> None:
-        """Finish the validation of a turn, record it and rank its results."""
-        await self._evaluate(choice.environment, turn.work)
-        self._record(choice, turn.work)
-        choice.take(turn)
-        self.archive.event(
-            "iteration",
-            iteration=turn.iteration,
-            result=turn.results[-1][1].to_dict(),
-            **turn.snapshot,
-        )
-
-    def _begin(
-        self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int
-    ) -> BatchWork:
-        """The work of evaluating these graphs, with what an earlier run of this search left of it
+    def _begin(self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int) -> Work:
+        """The work of evaluating these graphs, with what an earlier start of this search left of it
         recalled.
         """
-        work = BatchWork(graphs, batch, iteration)
+        work = Work(graphs, batch, iteration)
         for graph in graphs:
             recalled = self.archive.recall(iteration, batch.split, graph)
             if recalled is None:
                 break
             record, feedback = recalled
-            work.feedbacks.append(feedback)
+            work.recalled.append(feedback)
             self.on_record(record)
             for _ in feedback.results:
                 self.publish(Answered(recalled=True))
         return work
 
-    async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
+    async def _evaluate(self, environment: Evaluator, *works: Work) -> None:
         """Evaluate all together what is left of some work."""
         left = [work for work in works if work.graphs and not work.fresh]
         races = [(work, race) for work in left if (race := work.batch.race) is not None]
         runs = (
-            race.run(work.graphs, work.feedbacks, environment, self.publish) for work, race in races
+            race.run(work.graphs, work.recalled, environment, self.publish) for work, race in races
         )
         for (work, _), raced in zip(races, await asyncio.gather(*runs), strict=True):
-            work.fresh += raced[len(work.feedbacks) :]
+            work.fresh += raced[len(work.recalled) :]
         rest = [(work, graph) for work in left if work.batch.race is None for graph in work.rest]
         jobs = [(graph, work.batch.questions) for work, graph in rest]
         feedbacks = await environment.evaluate_all(jobs, self.publish)
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
-    def _record(self, choice: BestSoFar, work: BatchWork) -> None:
+    def _record(self, choice: Choice, work: Work) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
             status: Status = "stopped" if feedback.stopped else "ok"
@@ -338,9 +255,47 @@ class Driver:
             self.archive.append(record, feedback)
             self.on_record(record)
 
+    async def _learn(self, choice: Choice, work: Work) -> list[float]:
+        """Record the candidates of an iteration and report them to the searcher; returns the
+        accuracies of those that did not fail.
+        """
+        searcher = choice.searcher
+        self._record(choice, work)
+        results = work.results()
+        scored = [each for each in results if not choice.environment.failed(each[1])]
+        if not scored:
+            raise RunStopped(
+                f"iteration {work.iteration}: all {len(results)} candidates failed"
+                f" ({results[0][1].error}); what was computed is kept, start again to continue"
+            )
+        try:
+            # In a thread: an agent that asks a language model waits for it, and its request runs on
+            # this loop.
+            await asyncio.to_thread(searcher.learn, scored)
+        finally:
+            for exchange in searcher.take_exchanges():
+                self.exchanges.append(exchange)
+                self.archive.event("agent", iteration=work.iteration, **asdict(exchange))
+        return [feedback.accuracy for _, feedback in scored]
 
-class BestSoFar:
-    """The best of the results validated so far, and the trajectory that leads there."""
+    async def _close(self, choice: Choice, turn: Turn) -> None:
+        """Finish the validation of a turn, record it and rank its results."""
+        await self._evaluate(choice.environment, turn.work)
+        self._record(choice, turn.work)
+        choice.take(turn)
+        result = turn.results[-1][1].to_dict()
+        self.archive.event(
+            "iteration", iteration=turn.work.iteration, result=result, **turn.snapshot
+        )
+
+
+class Choice:
+    """What a search comes to: the validations so far (`seen`, by graph), the best of the method's
+    results, and the trajectory that leads there.
+
+    `best` and `last` are results with the iterations that they are of; `origins` says by content
+    hash where graphs are from.
+    """
 
     def __init__(
         self,
@@ -356,125 +311,106 @@ class BestSoFar:
         self.patience = patience
         self.publish = publish
         self.seen: dict[str, Feedback] = {}
+        self.origins: dict[str, str] = {}
         self.rows: list[dict[str, object]] = []
-        self.best: tuple[tuple[float, float, int], CollaborationGraph, Feedback] | None = None
+        self.best: tuple[int, CollaborationGraph] | None = None
+        self.last: tuple[int, CollaborationGraph] | None = None
         self.last_improvement = 0
         self.stopped_by = ""
         self.error = ""
-        self.last: tuple[int, CollaborationGraph] | None = None
-        self.origins: dict[str, str] = {}
 
-    def found_by(self, graph: CollaborationGraph, origin: str) -> str:
-        """Where a graph is from: where it was first, also if it came back numbered otherwise."""
-        return self.origins.setdefault(graph.content_hash, origin)
-
-    def may_end(self, turn: Turn) -> bool:
-        """Whether the search ends with this turn unless its results are better than all before."""
-        return turn.finished or turn.iteration - self.last_improvement >= self.patience
-
-    def take(self, turn: Turn) -> None:
-        """Rank the results of a turn that is validated, and apply the stop rule."""
-        fresh = {graph.to_json(): feedback for graph, feedback in turn.work.all()}
-        failed = self.environment.failed
-        scored = {text: feedback for text, feedback in fresh.items() if not failed(feedback)}
-        self.seen |= scored
-        self._rank_again(any(not feedback.stopped for feedback in scored.values()))
-        for number, graph in turn.results:
-            validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
-            self.error = validation.error
-            if not failed(validation) and not validation.stopped:
-                self._rank(number, graph, validation)
-                self.last = number, graph
-        best = -self.best[0][0] if self.best else math.nan
-        self._row(turn.iteration, turn.scores, graph, validation, best)
-        if self.may_end(turn):
-            self.stopped_by = "finished" if turn.finished else "patience"
-
-    def _rank_again(self, beaten_if_stopped: bool) -> None:
-        """Take what a race has found out about the best result; one that was stopped in it is
-        out.
+    def found_by(self, graph: CollaborationGraph, origin: str) -> None:
+        """Note where a graph is from: where it was first, also if it comes back with its nodes
+        numbered otherwise.
         """
-        if self.best is not None:
-            (_, units, number), graph, _ = self.best
-            validation = self.seen[graph.to_json()]
-            if validation.stopped and beaten_if_stopped:
-                self.best = None
-            else:
-                self.best = (-self.searcher.value(validation), units, number), graph, validation
+        self.origins.setdefault(graph.content_hash, origin)
 
-    def contenders(
+    def to_validate(
         self, results: Sequence[CollaborationGraph], races: bool
     ) -> list[CollaborationGraph]:
-        """The graphs to validate: results that were not, and where graphs race the best so far, so
+        """Results that were not validated yet. Where graphs race the best so far goes with them, so
         that both go on only as far as it takes to tell them apart.
         """
         new = {graph.to_json(): graph for graph in results if graph.to_json() not in self.seen}
         incumbent = [self.best[1]] if races and new and self.best is not None else []
         return [*incumbent, *new.values()]
 
-    def stand(self, contenders: Sequence[Contender], work: BatchWork) -> None:
+    def may_end(self, turn: Turn) -> bool:
+        """Whether the search ends with this turn unless its results are better than all before."""
+        return turn.finished or turn.work.iteration - self.last_improvement >= self.patience
+
+    def take_contenders(self, work: Work) -> None:
         """Take in the contenders' validation. The best one opens the trajectory."""
-        feedbacks = {graph.to_json(): feedback for graph, feedback in work.all()}
-        self.error = next(iter(feedbacks.values())).error
-        for graph, feedback in work.all():
+        best = self.searcher.problem.contenders[0]
+        results = work.results()
+        self.error = results[0][1].error
+        for graph, feedback in results:
             if not self.environment.failed(feedback):
                 self.seen[graph.to_json()] = feedback
-                self.searcher.stood(graph, feedback)
-        best = contenders[0]
-        validation = feedbacks[best.graph.to_json()]
+                self.searcher.observe(graph, feedback)
+        validation = dict(results)[best.graph]
         if self.searcher.finished:
             self._row(1, [], best.graph, validation, best.value)
         self.publish(Best(validation.accuracy, *validation.interval, best.label))
 
-    def state(self) -> dict[str, Any]:
-        """Plain data (JSON) of it, but for the validations, which the archive has."""
-        best = None if self.best is None else [*self.best[0], self.best[1].to_json()]
-        return {
-            "best": best,
-            "error": self.error,
-            "last_improvement": self.last_improvement,
-            "last": None if self.last is None else [self.last[0], self.last[1].to_json()],
-            "rows": self.rows,
-        }
+    def take(self, turn: Turn) -> None:
+        """Rank the results of a turn that is validated, and apply the stop rule."""
+        failed = self.environment.failed
+        fresh = {graph.to_json(): feedback for graph, feedback in turn.work.results()}
+        scored = {text: feedback for text, feedback in fresh.items() if not failed(feedback)}
+        self.seen |= scored
+        winners = any(not feedback.stopped for feedback in scored.values())
+        if winners and self.best is not None and self.seen[self.best[1].to_json()].stopped:
+            self.best = None  # beaten in this race
+        for number, graph in turn.results:
+            validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
+            self.error = validation.error
+            if not failed(validation) and not validation.stopped:
+                self._rank(number, graph)
+                self.last = number, graph
+        best = -self._order(*self.best)[0] if self.best else math.nan
+        self._row(turn.work.iteration, turn.scores, graph, validation, best)
+        if self.may_end(turn):
+            self.stopped_by = "finished" if turn.finished else "patience"
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up such a state, once what was validated is in `seen` again."""
-        self.rows = list(state["rows"])
-        self.last_improvement = state["last_improvement"]
-        self.error = state["error"]
-        if state["last"] is not None:
-            number, text = state["last"]
-            self.last = number, CollaborationGraph.from_json(text)
-        if state["best"] is not None:
-            value, units, number, text = state["best"]
-            validation = self.seen[text]
-            self.best = (value, units, number), CollaborationGraph.from_json(text), validation
+    def _order(self, number: int, graph: CollaborationGraph) -> tuple[float, float, int]:
+        """What validated results are ranked by, the least first."""
+        value = self.searcher.value(self.seen[graph.to_json()])
+        return -value, self.cost.graph_cost(graph), number
+
+    def _rank(self, number: int, graph: CollaborationGraph) -> None:
+        order = self._order(number, graph)
+        before = self._order(*self.best) if self.best is not None else None
+        if before is None or order[0] < before[0]:
+            self.last_improvement = number
+        if before is None or order < before:
+            self.best = number, graph
+            validation = self.seen[graph.to_json()]
             self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
 
-    def found(self, contenders: Sequence[Contender], stopped_by: str, terms: Terms) -> Found:
+    def found(self, stopped_by: str, terms: Terms) -> Found:
         """The outcome: the method's best result, or the best contender; in the paper's way the last
         result. Raises RunStopped where nothing could be validated.
         """
-        if self.last is not None and self.searcher.problem.settings.way == "paper":
-            number, graph = self.last
-            validation = self.seen[graph.to_json()]
-            self.best = self._rank_of(number, graph, validation), graph, validation
-        standing = [contender for contender in contenders if contender.graph.to_json() in self.seen]
-        own = (self.best[1], self.best[2]) if self.best is not None else None
-        if own is not None and self.origins[own[0].content_hash] == CONTEST:
+        problem = self.searcher.problem
+        if self.last is not None and problem.settings.way == "paper":
+            self.best = self.last
+        own = self.best
+        if own is not None and self.origins[own[1].content_hash] == CONTEST:
             own = None
-        if standing and (own is None or not self._replaces(own, standing[0])):
+        validated = [each for each in problem.contenders if each.graph.to_json() in self.seen]
+        label = ""
+        if validated and (own is None or not self._replaces(own[1], validated[0].graph)):
             number = 0
-            graph = standing[0].graph
-            label = standing[0].label
+            graph = validated[0].graph
+            label = validated[0].label
         elif self.best is not None:
-            (_, _, number), graph, _ = self.best
-            label = ""
+            number, graph = self.best
         else:
             raise RunStopped(
                 f"no result could be validated ({self.error}); start again to continue"
             )
-        objective = self.searcher.problem.brief.objective
+        shares = problem.brief.objective.shares
         text = graph.to_json()
         return Found(
             graph,
@@ -483,41 +419,27 @@ class BestSoFar:
             stopped_by,
             pd.DataFrame(self.rows),
             terms,
-            probability_best(text, {each: objective.shares(f) for each, f in self.seen.items()}),
+            probability_best(text, {each: shares(f) for each, f in self.seen.items()}),
             self.origins[graph.content_hash],
             label,
-            own,
+            None if own is None else (own[1], self.seen[own[1].to_json()]),
         )
 
-    def _replaces(self, own: tuple[CollaborationGraph, Feedback], best: Contender) -> bool:
+    def _replaces(self, own: CollaborationGraph, best: CollaborationGraph) -> bool:
         """Whether the method's best result is expected to be better than the best contender, by
         their paired validation.
         """
-        objective = self.searcher.problem.brief.objective
-        mine = objective.shares(own[1])
-        its = objective.shares(self.seen[best.graph.to_json()])
+        shares = self.searcher.problem.brief.objective.shares
+        mine = shares(self.seen[own.to_json()])
+        its = shares(self.seen[best.to_json()])
         both = min(len(mine), len(its))
         gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
         if not len(gains):
             return False
         # As if they differed on one more question, so that few that agree never look certain.
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
-        gain, spread = self.searcher.expected_gain(own[0])
+        gain, spread = self.searcher.expected_gain
         return gain * error + float(gains.mean()) * spread**2 > 0
-
-    def _rank_of(
-        self, number: int, graph: CollaborationGraph, validation: Feedback
-    ) -> tuple[float, float, int]:
-        """What results are ranked by, the least first."""
-        return -self.searcher.value(validation), self.cost.graph_cost(graph), number
-
-    def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
-        rank = self._rank_of(number, graph, validation)
-        if self.best is None or rank[0] < self.best[0][0]:
-            self.last_improvement = number
-        if self.best is None or rank < self.best[0]:
-            self.best = rank, graph, validation
-            self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
 
     def _row(
         self,

@@ -20,10 +20,9 @@ where nothing that it sees is expected to be better.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.methods.agent_reinforce import AgentReinforce
-from ttsgraph.methods.base import Problem, Reported
+from ttsgraph.methods.base import Problem, Results
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 
@@ -78,12 +77,6 @@ the calls that candidates may take, and the value by which a challenger has to b
 """
 
 WATCHED = 40
-
-GAIN = 0.0
-SPREAD = 0.03
-"""What a challenger is presumed to gain over the winner before validation: nothing, so that
-their paired validation alone decides. Mean and standard deviation, in value.
-"""
 
 
 def leaders_of(standings: Sequence[Leader]) -> tuple[Leader, ...]:
@@ -170,6 +163,8 @@ class JointReinforce(AgentReinforce):
 
     name = "agent_reinforce"
     screens = True
+    # Nothing is presumed of a challenger: their paired validation alone decides.
+    expected_gain = (0.0, 0.03)
 
     def __init__(self, problem: Problem) -> None:
         assert problem.learnt is not None, "expected what a contest learnt"
@@ -199,7 +194,7 @@ class JointReinforce(AgentReinforce):
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
-    def stood(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """What came of a graph is evidence, a contender's validation too."""
         if all(result.nodes for result in feedback.results if result.correct is not None):
             self.evidence.add(graph, feedback)
@@ -305,11 +300,11 @@ class JointReinforce(AgentReinforce):
                 found.append(graph)
         return found
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """Take in what came of the candidates, climb, let the agent speak, and see who leads."""
-        self.updates.hear(results)
+        self.updates.report(results)
         for graph, feedback in results:
-            self.stood(graph, feedback)
+            self.observe(graph, feedback)
         self._climb()
         model = self._refit()
         values = {graph: self._value(graph, model)[0] for graph in self._best}
@@ -371,10 +366,6 @@ class JointReinforce(AgentReinforce):
         """A draw, or an edit."""
         return of_loop(iteration, graph.content_hash in self._edited)
 
-    def expected_gain(self, graph: CollaborationGraph) -> tuple[float, float]:
-        """What a challenger is expected to gain before its validation."""
-        return GAIN, SPREAD
-
     def initial(self) -> CollaborationGraph | None:
         """None: the contest's winner stands already."""
         return None
@@ -382,33 +373,3 @@ class JointReinforce(AgentReinforce):
     def result(self) -> CollaborationGraph:
         """The last challenger, or the contest's winner."""
         return self._result
-
-    def state(self) -> dict[str, Any]:
-        """As the paper's loop, with what was screened and spent; evidence is reported again."""
-        return super().state() | {
-            "optimizers": [[o.steps, o.first.tolist(), o.second.tolist()] for o in self.optimizers],
-            "best": [graph.to_json() for graph in self._best],
-            "edited": sorted(self._edited),
-            "ran": sorted(self._ran),
-            "result": self._result.to_json(),
-            "spent": self.spent,
-            "out": self._out,
-        }
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        reported = list(reported)
-        super().restore(state, reported)
-        kept = zip(self.optimizers, state["optimizers"], strict=True)
-        for optimizer, (steps, first, second) in kept:
-            optimizer.steps = steps
-            optimizer.first = np.array(first)
-            optimizer.second = np.array(second)
-        for _, graph, feedback in reported:
-            self.stood(graph, feedback)
-        self._best = [CollaborationGraph.from_json(text) for text in state["best"]]
-        self._edited = set(state["edited"])
-        self._ran = set(state["ran"])
-        self._result = CollaborationGraph.from_json(state["result"])
-        self.spent = state["spent"]
-        self._out = state["out"]

@@ -11,13 +11,9 @@ a node, so most graphs kept have far fewer nodes than the budget holds calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Reported, Searcher, register
+from ttsgraph.methods.base import Problem, Results, Searcher, register
 
 
 @register("random")
@@ -53,19 +49,7 @@ class RandomSearcher(Searcher):
             if graph is not None:
                 return graph
 
-    def state(self) -> dict[str, Any]:
-        """The generator and the best graph."""
-        best = None if self._best is None else [self._best[0], self._best[1].to_json()]
-        return super().state() | {"best": best}
-
-    def restore(self, state: Mapping[str, Any], reported: Iterable[Reported]) -> None:
-        """The inverse of `state`."""
-        super().restore(state, reported)
-        if state["best"] is not None:
-            value, graph = state["best"]
-            self._best = value, CollaborationGraph.from_json(graph)
-
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """Remember the best; one that was stopped in a race was beaten."""
         for graph, feedback in results:
             value = self.value(feedback)
@@ -74,5 +58,5 @@ class RandomSearcher(Searcher):
 
     def result(self) -> CollaborationGraph:
         """The graph of the highest value seen, the earliest on a tie."""
-        assert self._best is not None, "result() before the first tell()"
+        assert self._best is not None, "result() before the first learn()"
         return self._best[1]

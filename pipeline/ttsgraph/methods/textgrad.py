@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ttsgraph.agent.base import Brief, Counts, legal_counts
 from ttsgraph.methods.agent_reinforce import AgentReinforce
@@ -21,15 +20,8 @@ class TextGrad(AgentReinforce):
 
     def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
         self.sink_edge = self.inner_edge = edge_probability
-        super().__init__(
-            replace(
-                problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)
-            )
-        )
-
-    def state(self) -> dict[str, Any]:
-        """As Agent-REINFORCE's: nothing else is remembered."""
-        return super().state()
+        agent = without_insights(problem.agent)
+        super().__init__(replace(problem, agent=agent, start=maximal_counts(problem.brief)))
 
 
 def maximal_counts(brief: Brief) -> Counts:

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, legal_counts
+from ttsgraph.agent.base import Brief, most_that_fit
 from ttsgraph.agent.history import History, Scored
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import Feedback, total_of
+from ttsgraph.evaluation.environment import total_of
 from ttsgraph.evaluation.found_by import GIVEN
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce, assigned
-from ttsgraph.methods.base import Problem
+from ttsgraph.methods.base import Problem, Results
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -138,14 +138,14 @@ class WarmReinforce(AgentReinforce):
         self._trials = self._trials[count:]
         return trials
 
-    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+    def learn(self, results: Results) -> None:
         """Remember trials, and after the last one settle on the models; from then on as the loop
         does.
         """
         if not self._trying:
             super().learn(results)
             return
-        self.updates.hear(results)
+        self.updates.report(results)
         for graph, feedback in results:
             self._tried.append((self.value(feedback), len(graph.nodes), graph))
             self._stopped |= {graph.content_hash} if feedback.stopped else set()
@@ -236,9 +236,7 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
     """Graphs of one model alone, from one call to as many as the budget holds: side by side, and in
     chains side by side.
     """
-    most = 1
-    while legal_counts({model: most + 1}, brief):
-        most += 1
+    most = max(1, most_that_fit(model, brief))
     sinks = joining(brief.roles) or [ASSISTANT]
     graphs = [topologies.single(model)]
     for count in sorted({max(3, round(most * share)) for share in (0.3, 0.6, 1.0)}):

@@ -280,23 +280,24 @@ def check_method(method: str) -> list[Check]:
         searcher = searcher_of(seed)
         seen = []
         for _ in range(4):
-            graphs = searcher.ask(terms.candidates)
+            graphs = searcher.propose(terms.candidates)
             terms.check(method, graphs, _BRIEF)
             for graph in graphs:
                 check_roles(graph)
             seen += [graph.to_json() for graph in graphs]
-            searcher.tell([(each, _feedback(min(0.9, 0.1 * len(each.nodes)))) for each in graphs])
+            searcher.learn([(each, _feedback(min(0.9, 0.1 * len(each.nodes)))) for each in graphs])
             json.dumps(searcher.snapshot())
         result = searcher.result()
         _require(_BRIEF.budget.fits(result), "expected a result within the budget")
         return [*seen, result.to_json()]
 
     def lost() -> None:
-        searcher = searcher_of(0)
-        first = searcher.ask(4)
-        searcher.tell([(first[0], _feedback(0.5))])
-        searcher.ask(4)
-        searcher.tell([])
+        searcher = make_searcher(
+            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, 0)
+        )
+        for _ in range(2):
+            first = searcher.propose(4)[0]
+            searcher.learn([(first, _feedback(0.5))])
         _require(isinstance(searcher.result(), CollaborationGraph), "expected a result")
 
     def repeats() -> None:
