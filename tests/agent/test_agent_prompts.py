@@ -15,9 +15,8 @@ from tests.support.agent_server import NOTHING, scripted, settings
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.answers import Combinations, Edits, Ranking, read_answer
-from ttsgraph.agent.base import Preference, Trial, legal_counts
+from ttsgraph.agent.base import Preference, Scored, Trial, legal_counts
 from ttsgraph.agent.context import estimate_tokens
-from ttsgraph.agent.history import Scored
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget

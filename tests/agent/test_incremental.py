@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.methods.test_search import feedback, problem
-from ttsgraph.agent.history import History
+from ttsgraph.agent.base import History
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import make_searcher
 

@@ -16,9 +16,8 @@ from lab.rivals.gptswarm import GPTSwarm
 from lab.rivals.uniform import decoded, uniform_start
 from tests.methods.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
-from ttsgraph.agent.base import Brief, legal_counts
+from ttsgraph.agent.base import Brief, Scored, legal_counts
 from ttsgraph.agent.heuristic import HeuristicAgent
-from ttsgraph.agent.history import Scored
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain

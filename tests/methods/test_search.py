@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.agent.base import Brief, Preference, Trial, family_size_trials, legal_counts
-from ttsgraph.agent.heuristic import HeuristicAgent, balanced, neighbours
-from ttsgraph.agent.history import History, Scored, Surface
+from ttsgraph.agent.base import (
+    Brief,
+    History,
+    Preference,
+    Scored,
+    Trial,
+    family_size_trials,
+    legal_counts,
+)
+from ttsgraph.agent.heuristic import HeuristicAgent, Surface, balanced, neighbours
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lab.benchmarks.warm import compare
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.history import Scored
+from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget

@@ -32,17 +32,17 @@ FUNCTION = CO_OPTIMIZED | CO_NEWLOCALS
 
 
 class Tracer:
-    """Notes the library's files that run from one `ask` of a searcher to the next."""
+    """Notes the library's files that run from one `propose` of a searcher to the next."""
 
-    def __init__(self, ask) -> None:
-        self.ask = ask.__code__
+    def __init__(self, propose) -> None:
+        self.propose = propose.__code__
         self.iterations: list[set[str]] = []
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
         if event != "call" or code.co_flags & FUNCTION != FUNCTION:
             return
-        self.iterations += [set()] if code is self.ask else []
+        self.iterations += [set()] if code is self.propose else []
         # Methods that a dataclass has made are of the module that it stands in.
         made = code.co_filename.startswith("<")
         path = Path(frame.f_globals.get("__file__", "") if made else code.co_filename)
@@ -69,7 +69,7 @@ def files() -> set[str]:
     searcher = method(Problem(brief, settings, profile.agent, start, 0))
     driver = Driver(brief.cost, settings, Archive(None))
     graded = environment.with_free_node_grades()
-    tracer = Tracer(method.ask)
+    tracer = Tracer(method.propose)
     before = sys.getprofile()
     threading.setprofile(tracer)
     sys.setprofile(tracer)

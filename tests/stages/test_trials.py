@@ -12,8 +12,7 @@ import pytest
 from tests.support.fakes import Known, numbered
 from tests.support.oracles import PAPER_POOL
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.history import Scored
+from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective

@@ -27,8 +27,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Trial, in_words
-from ttsgraph.agent.history import Example, History, Scored, Tally
+from ttsgraph.agent.base import Brief, Example, History, Scored, Tally, Trial, in_words
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -70,6 +69,11 @@ def fit(
     return separator.join([*entries[:kept], rest(kept)])
 
 
+def more_of(entries: Sequence[str], what: str = "") -> Callable[[int], str]:
+    """What `fit` has in place of the entries that it leaves out."""
+    return lambda kept: f"({len(entries) - kept} more{what})"
+
+
 def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
     """Facts about models: family, size, accuracy alone, price of one call in budget units."""
     lines = []
@@ -83,7 +87,7 @@ def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
             f"{model}: {', '.join(facts)}, accuracy alone {alone}, {brief.cost.single(model):.4g} a"
             " call"
         )
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more models)")
+    return fit(lines, room, more_of(lines, " models"))
 
 
 def trial_table(trials: Sequence[Trial], room: int) -> str:
@@ -93,9 +97,7 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
     for trial in ranked:
         score = "not scored" if math.isnan(trial.score) else f"{trial.score:.3f}"
         lines.append(f"{in_words(trial.counts)}: {score} ({trial.n_scored} answers)")
-    if not lines:
-        return "(none)"
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
+    return fit(lines, room, more_of(lines, ", none better")) if lines else "(none)"
 
 
 def pilot_table(brief: Brief, room: int) -> str:
@@ -114,7 +116,7 @@ def pilot_table(brief: Brief, room: int) -> str:
         beyond = ", over the budget" if cost > brief.budget.limit else ""
         shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
         lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, worse or over the budget)")
+    return fit(lines, room, more_of(lines, ", worse or over the budget"))
 
 
 def update_tables(
@@ -128,13 +130,20 @@ def update_tables(
     empty where it is not wanted, or where there is none.
     """
     open_models = bool(distribution.open_models().any())
+    roles = distribution.role_preferences()
+    latest = [history[k] for k in History.of(history).latest]
+    last = [_candidate(scored, brief, open_models) for scored in sorted(latest, key=_rank)]
     evidence_text = evidence_table(history, brief, room // 6) if evidence else ""
     room -= estimate_tokens(evidence_text)
     parts: list[tuple[str, float, Callable[[int], str]]] = [
         ("nodes", 0.15, lambda r: _nodes(distribution, brief, r, open_models)),
-        ("last_round", 0.3, lambda r: _last_round(history, brief, r, open_models)),
+        ("last_round", 0.3, lambda r: fit(last, r, more_of(last, ", none better"))),
         ("edges", 0.3, lambda r: _edges(distribution, history, r)),
-        ("role_table", 0.1, lambda r: _roles(distribution, r)),
+        (
+            "role_table",
+            0.1,
+            lambda r: _probabilities(distribution, distribution.roles, roles, r),
+        ),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
     found = {"evidence": evidence_text}
@@ -167,7 +176,7 @@ def evidence_table(history: Sequence[Scored], brief: Brief, room: int) -> str:
         known.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
     )
     lines += [f"edge {a}->{b}: {_tally(tally)}" for (a, b), tally in telling]
-    shown = fit(lines, room, lambda kept: f"({len(lines) - kept} more)")
+    shown = fit(lines, room, more_of(lines))
     return "\n".join([shown, *examples])
 
 
@@ -205,7 +214,7 @@ def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models
     """The nodes' models, or their model probabilities where these are open."""
     if open_models:
         table = distribution.model_probabilities()
-        return _by_probabilities(distribution, distribution.models, table, room)
+        return _probabilities(distribution, distribution.models, table, room)
     nodes = zip(distribution.ids, distribution.assigned, strict=True)
     entries = [
         f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call"
@@ -213,7 +222,7 @@ def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models
         for model, run in groupby(nodes, key=lambda node: node[1])
     ]
     entries.reverse()
-    return fit(entries, room, lambda kept: f"({len(entries) - kept} more groups of nodes)")
+    return fit(entries, room, more_of(entries, " groups of nodes"))
 
 
 def _ranges(ids: Sequence[int]) -> str:
@@ -225,12 +234,6 @@ def _ranges(ids: Sequence[int]) -> str:
         else:
             runs.append([i])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _last_round(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
-    last = [history[k] for k in History.of(history).latest]
-    lines = [_candidate(scored, brief, open_models) for scored in sorted(last, key=_rank)]
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
 
 
 def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int) -> str:
@@ -255,12 +258,7 @@ def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int
     return fit(entries, room, rest, ", ") if entries else "(no edge is possible)"
 
 
-def _roles(distribution: GraphDistribution, room: int) -> str:
-    table = distribution.role_preferences()
-    return _by_probabilities(distribution, distribution.roles, table, room)
-
-
-def _by_probabilities(
+def _probabilities(
     distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int
 ) -> str:
     """Nodes with their (n, names) probabilities; those with the same as one entry, the sink and
@@ -276,7 +274,7 @@ def _by_probabilities(
         )
         groups[text].append(distribution.ids[row])
     lines = [f"{_ranges(sorted(ids))}: {text}" for text, ids in groups.items()]
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more groups of nodes)")
+    return fit(lines, room, more_of(lines, " groups of nodes"))
 
 
 def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
@@ -290,10 +288,7 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     by_mean = sorted(shapes.items(), key=lambda item: -_mean(item[1]))
     lines += [f"width {w}, depth {d}: {_summary(group)}" for (w, d), group in by_mean]
     lines += [f"round {k}: {_summary(rounds[k])}" for k in sorted(rounds, reverse=True)]
-    total = len(history)
-    return fit(
-        lines, room, lambda kept: f"({len(lines) - kept} more lines; {total} candidates in all)"
-    )
+    return fit(lines, room, more_of(lines, f" lines; {len(history)} candidates in all"))
 
 
 def _rank(scored: Scored) -> float:

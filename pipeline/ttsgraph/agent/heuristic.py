@@ -16,6 +16,7 @@ without 3 the shape moves along one axis.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -24,17 +25,21 @@ import numpy as np
 
 from ttsgraph.agent.answers import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from ttsgraph.agent.base import (
+    NO_TALLY,
     Brief,
     Counts,
     Exchange,
+    History,
     Preference,
+    Scored,
+    Shape,
     Trial,
     affordable,
     legal_counts,
     most_that_fit,
     same_counts,
 )
-from ttsgraph.agent.history import NO_TALLY, History, Scored, Shape, Surface, best_sink_role
+from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -64,6 +69,19 @@ become.
 
 HOPE = 1.0
 """Standard deviations by which a shape is hoped to be better than expected."""
+
+SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
+"""What is taken for granted of the surface per doubling of width or depth, before any feedback, as
+means and standard deviations in value: its level (the mean is that of all candidates), its slope in
+each, that it bends down in each (insight 2), and that more of one makes more of the other pay less
+(insight 3).
+"""
+
+OWN_NOISE = 0.03
+QUESTION_NOISE = 0.35
+"""Standard deviation of a graph's value around the surface, and of one question's outcome between
+graphs on the same questions.
+"""
 
 
 class HeuristicAgent:
@@ -224,28 +242,24 @@ class HeuristicAgent:
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
         surface = Surface(history, self.settings.insight_3)
-        tried = sorted(history.tried & self._laid_out(distribution, brief))
-        tried = tried or [(1, 1)]
+        fitting = self._laid_out(distribution, brief)
+        tried = sorted(history.tried & fitting) or [(1, 1)]
         means, _ = surface.predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
-        known = history.tried | self._aimed
-        near = set(neighbours(best, self.settings.insight_3)) - known
-        fresh = sorted(near & self._laid_out(distribution, brief))
+        near = fitting & set(neighbours(best, self.settings.insight_3))
+        fresh = sorted(near - history.tried - self._aimed)
         if fresh:
             mean, spread = surface.predict(fresh)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
                 self._aimed.add(chosen)
-                return (
-                    best,
-                    chosen,
-                    (
-                        f"best shape so far is {best[0]} x {best[1]} with {value:.3f}; looking at"
-                        f" {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
-                    ),
+                why = (
+                    f"best shape so far is {best[0]} x {best[1]} with {value:.3f}; looking at"
+                    f" {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
                 )
+                return best, chosen, why
         why = f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
         return best, None, why
 
@@ -271,14 +285,12 @@ class HeuristicAgent:
         """
         probabilities = distribution.edge_probabilities()
         inside = set(centre.edges)
-        ids = distribution.ids
         pull = 1.0 if settled else PULL
-        return {
-            (a, b): float(p + pull * (((a, b) in inside) - p))
-            for i, a in enumerate(ids)
-            for j, b in enumerate(ids[i + 1 :], i + 1)
-            for p in [probabilities[i, j]]
-        }
+        drawn = {}
+        for (i, a), (j, b) in itertools.combinations(enumerate(distribution.ids), 2):
+            p = probabilities[i, j]
+            drawn[a, b] = float(p + pull * (((a, b) in inside) - p))
+        return drawn
 
     def take_exchanges(self) -> list[Exchange]:
         """The exchanges with a language model since this was last called; here none."""
@@ -327,6 +339,51 @@ class HeuristicAgent:
             total = sum(wanted.values())
             tables[i] = {role: p / total for role, p in wanted.items()}
         return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
+
+
+class Surface:
+    """Bayesian linear regression of value on log2 of width and depth, their squares, and (with
+    `trade`) their product.
+    """
+
+    def __init__(self, history: History, trade: bool) -> None:
+        self.trade = trade
+        shapes, y, questions = history.columns()
+        x = self._features(shapes)
+        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
+        mean = np.array(SURFACE)[: x.shape[1], 0]
+        mean[0] = np.average(y, weights=1 / noise)
+        spread = np.array(SURFACE)[: x.shape[1], 1]
+        self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
+        self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
+
+    def _features(self, shapes: FloatArray) -> FloatArray:
+        u, v = np.log2(shapes).T
+        columns = [np.ones_like(u), u, v, u**2, v**2]
+        return np.stack([*columns, u * v] if self.trade else columns, axis=1)
+
+    def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the surface at shapes, each (k,)."""
+        x = self._features(np.array(shapes, dtype=float))
+        return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
+
+
+def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
+    """The role of sinks that read several answers with the best mean value, each mixed with the
+    overall one as `prior` graphs.
+
+    Before any feedback the first role made for several answers, a fuser, is as good as any.
+    """
+    order = sorted(roles, key=lambda role: role == ASSISTANT)
+    if not history.of_several:
+        return order[0]
+    overall = float(np.mean([value for _, value in history.of_several]))
+
+    def mixed(role: str) -> float:
+        values = [value for known, value in history.of_several if known == role]
+        return (sum(values) + prior * overall) / (len(values) + prior)
+
+    return max(order, key=mixed)
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:

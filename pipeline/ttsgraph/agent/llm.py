@@ -40,13 +40,13 @@ from ttsgraph.agent.base import (
     Counts,
     Exchange,
     Preference,
+    Scored,
     Trial,
     affordable,
     counts_problem,
     same_counts,
 )
 from ttsgraph.agent.heuristic import HeuristicAgent
-from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
@@ -159,9 +159,7 @@ class LLMAgent(HeuristicAgent):
             tables = {
                 "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
                 "pilot": context.pilot_table(brief, room * 2 // 10),
-                "preference": context.fit(
-                    models, room * 4 // 10, lambda kept: f"({len(models) - kept} more)", ", "
-                ),
+                "preference": context.fit(models, room * 4 // 10, context.more_of(models), ", "),
                 "example": _quoted(models[:1]),
             }
             most = brief.budget.max_nodes
@@ -201,7 +199,7 @@ class LLMAgent(HeuristicAgent):
                 pool=context.pool_table(brief, list(models), room // 10),
                 open_models=open_models,
                 pilot=pilot,
-                notes=context.fit(notes, room // 10, lambda kept: f"({len(notes) - kept} more)"),
+                notes=context.fit(notes, room // 10, context.more_of(notes)),
                 example=_example(distribution, open_models),
                 **tables,
             )

@@ -12,8 +12,7 @@ import numpy as np
 
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.answers import apply_edits
-from ttsgraph.agent.base import Brief, Exchange
-from ttsgraph.agent.history import History, scored
+from ttsgraph.agent.base import Brief, Exchange, History, scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution

@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 
 from ttsgraph.agent.base import Brief, affordable, in_words
-from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.contest.contenders import form_of
 from ttsgraph.contest.mutations import changed
@@ -56,7 +56,7 @@ SPARE = 3
 KEPT = 0.85
 STRAY = 1.5
 OPEN = 0.1
-"""Leaders that are laid out, nodes beside those of the largest, the probability of what all leaders
+"""Leaders that are laid out, nodes more than the largest has, the probability of what all leaders
 have, the edges that none has in a draw, and the probability that a role or model is none of theirs.
 """
 
@@ -173,6 +173,9 @@ class JointReinforce(AgentReinforce):
         super().__init__(problem)
         self.updates.reason = "start: the contest's leaders laid out"
         self.evidence = copy.deepcopy(self.learnt.evidence)
+        # Places of the batch, and of the validation questions, in the evidence.
+        self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
+        self.val = np.arange(self.learnt.train, len(self.evidence.questions))
         self.incumbent = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
@@ -216,13 +219,6 @@ class JointReinforce(AgentReinforce):
         seconds = latency_along(graph, self.learnt.latencies)
         return objective.of(known.accuracy, seconds), (1 - objective.weight) * known.spread
 
-    def _places(self, split: str) -> IntArray:
-        """Places of the batch, or of the validation questions, in the evidence."""
-        total = len(self.evidence.questions)
-        if split == "val":
-            return np.arange(self.learnt.train, total)
-        return np.arange(min(self.problem.settings.batch, self.learnt.train))
-
     def propose(self, count: int) -> list[CollaborationGraph]:
         """The few of what was drawn and edited that are worth running; at least one, `count` at
         most.
@@ -230,7 +226,7 @@ class JointReinforce(AgentReinforce):
         brief = self.problem.brief
         screened = self._screen(self._refit())
         hopes = {graph: value + HOPE * spread for graph, (value, spread) in screened.items()}
-        batch = self._places("train")
+        batch = self.batch
         left = FOR_TRIALS * self.problem.calls - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
         relied = self.learnt.misfit < RELIED_ON
@@ -322,9 +318,8 @@ class JointReinforce(AgentReinforce):
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
         """Send the graph with the best lead whose validation can be paid."""
-        val = self._places("val")
         for graph in sorted(leads, key=lambda g: -leads[g]):
-            price = self.evidence.new_calls(graph, val)
+            price = self.evidence.new_calls(graph, self.val)
             paid = price <= self.problem.calls - self.spent
             if paid and leads[graph] > LEAD and graph != self._result:
                 self.spent += price

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, most_that_fit
-from ttsgraph.agent.history import History, Scored
+from ttsgraph.agent.base import Brief, History, Scored, most_that_fit
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import total_of
 from ttsgraph.evaluation.found_by import GIVEN

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.history import Scored
+from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Counts, Trial, in_words
-from ttsgraph.agent.history import Scored
+from ttsgraph.agent.base import Brief, Counts, Scored, Trial, in_words
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
