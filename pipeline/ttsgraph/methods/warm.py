@@ -104,14 +104,18 @@ class WarmReinforce(AgentReinforce):
         return last.with_models(models, FIXED)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
-        """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, then
-        samples of mixed assignments.
+        """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, the
+        archive's best other graphs with it in all places, then samples of mixed assignments.
         """
         brief = self.problem.brief
+        ranked = sorted((s for s in self.warm.history if not s.stopped), key=lambda s: -s.value)
+        archived = {known.graph.content_hash: known.graph for known in ranked}
+        archived.pop(self.warm.graph.content_hash, None)
         wanted = [self.warm.graph]
         for model in self.warm.newcomers:
             wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
-            wanted += [substitutions(graph, model)[0] for graph in self._best_known()]
+            for graph in list(archived.values())[:ARCHIVED]:
+                wanted.append(substitutions(graph, model)[0])
         legal: dict[str, CollaborationGraph] = {}
         for graph in wanted:
             with suppress(BudgetError):  # not even its sink fits
@@ -121,13 +125,6 @@ class WarmReinforce(AgentReinforce):
         trials = list(legal.values())
         missing = -len(trials) % self.problem.settings.candidates
         return trials + (self.distribution.sample_graphs(missing, brief.budget) if missing else [])
-
-    def _best_known(self) -> list[CollaborationGraph]:
-        """The best other graphs of the last search's archive: structures to try a newcomer in."""
-        ranked = sorted((s for s in self.warm.history if not s.stopped), key=lambda s: -s.value)
-        best = {s.graph.content_hash: s.graph for s in ranked}
-        best.pop(self.warm.graph.content_hash, None)
-        return list(best.values())[:ARCHIVED]
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Trials of the newcomers while there are any, then as the loop does."""
@@ -157,9 +154,12 @@ class WarmReinforce(AgentReinforce):
         """
         self._trying = False
         last = self.warm.graph.to_json()
-        tried = self._unbeaten()
+        new = set(self.warm.newcomers)
+        tried = [trial for trial in self._tried if trial[2].content_hash not in self._stopped]
         before = next((value for value, _, graph in tried if graph.to_json() == last), 0.0)
-        best = self._best_trial()
+        mixed = [trial for trial in tried if new & set(trial[2].model_counts())]
+        # Of equal ones the largest, which leaves the loop most room.
+        best = max(mixed, key=lambda trial: trial[:2], default=None)
         if best is None or best[0] <= before:
             self._finished = True
             self.updates.reason = "no trial of a newcomer is better than the graph found last"
@@ -172,17 +172,6 @@ class WarmReinforce(AgentReinforce):
             f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its"
             " models are taken over"
         )
-
-    def _best_trial(self) -> tuple[float, int, CollaborationGraph] | None:
-        """The best trial with a newcomer, unless it was stopped; of equal ones the largest, which
-        leaves the loop most room.
-        """
-        new = set(self.warm.newcomers)
-        tried = [trial for trial in self._unbeaten() if new & set(trial[2].model_counts())]
-        return max(tried, key=lambda trial: trial[:2], default=None)
-
-    def _unbeaten(self) -> list[tuple[float, int, CollaborationGraph]]:
-        return [trial for trial in self._tried if trial[2].content_hash not in self._stopped]
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """As the loop's, but for the graph found last."""
