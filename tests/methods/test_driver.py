@@ -11,8 +11,6 @@ from tests.support.arithmetic import (
     BRIEF,
     COST,
     adders,
-    arithmetic,
-    environment_of,
     searched,
     searcher_of,
 )
@@ -163,11 +161,6 @@ class TestDriver:
         client = Client({"small": 1.0, "large": 1.0})
         found, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
         assert (found.iteration, found.stopped_by, searcher.asked) == (3, "patience", 3)
-
-    def test_an_ensemble_with_a_vote_beats_one_small_model(self, tmp_path):
-        found, _ = self.search(tmp_path, max_iterations=12, patience=12)
-        alone = asyncio.run(environment_of(adders()).evaluate(single("small"), arithmetic(30, 24)))
-        assert found.val_accuracy > alone.accuracy
 
     def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
         client = adders(small=0.5, large=0.5)

@@ -46,16 +46,6 @@ class TestUniformStart:
         assert np.median(costs) <= 1.3 * budget
         assert np.ptp(d.psi) == np.ptp(d.pi) == np.ptp(d.theta) == 0.0
 
-    def test_a_larger_budget_gets_more_nodes(self):
-        briefs = [
-            Brief("math", Budget(COST, budget, 80), {}, ("assistant",))
-            for budget in (18.0, 80.0, 400.0)
-        ]
-        sizes = [
-            uniform_start(brief, np.random.default_rng(0), 1.05, 0.5, 1.0).n for brief in briefs
-        ]
-        assert sizes[0] < sizes[1] < sizes[2]
-
 
 class TestGPTSwarm:
     def test_adams_first_steps_are_the_learning_rate_in_the_gradients_direction(self):

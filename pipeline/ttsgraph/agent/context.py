@@ -3,16 +3,9 @@ tokens.
 
 The rule: each table is a list of entries, the most telling first, with a share of the room; what a
 table leaves over goes to the next. Entries that don't fit are left out and summed up in one line.
-
-* pilot: graphs within the budget before those over it, the best first
-* nodes: all; those that have the same model, or the same model probabilities, as one entry
-* last round: its candidates, the best first, with the models drawn where these are open
-* edges: those sampled in the last round, then by probability, highest first; the others as number,
-  range and mean
-* roles: nodes whose roles have been learnt most, first
-* history: best candidates so far, then scores by shape, then by iteration, latest first
-* evidence: where nodes were graded, what roles repaired and spoilt, then edges by how much more
-  they did the one than the other; and two examples of the last round
+First come the best graphs (of the pilot those within the budget), edges sampled in the last round
+and then the likeliest, the sink and the nodes whose roles have been learnt most, and roles and
+edges by how much more they repaired than they spoilt or the other way round.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ class HeuristicAgent:
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
         self.rng = rng
         self.settings = settings
+        self._exchanges: list[Exchange] = []
         self._aimed: set[Shape] = set()
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
@@ -293,8 +294,10 @@ class HeuristicAgent:
         return drawn
 
     def take_exchanges(self) -> list[Exchange]:
-        """The exchanges with a language model since this was last called; here none."""
-        return []
+        """The exchanges with a language model since this was last called; none of rules."""
+        taken = self._exchanges
+        self._exchanges = []
+        return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
         """New probabilities of the edges and roles sampled last: up when their graphs did better

@@ -83,13 +83,6 @@ class LLMAgent(HeuristicAgent):
     def __init__(self, rng: np.random.Generator, settings: AgentSettings, speak: Chat) -> None:
         super().__init__(rng, settings)
         self._speak = speak
-        self._exchanges: list[Exchange] = []
-
-    def take_exchanges(self) -> list[Exchange]:
-        """The exchanges since this was last called."""
-        taken = self._exchanges
-        self._exchanges = []
-        return taken
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Ask for a ranking of the models that fit the budget; those it leaves out follow by their

@@ -1,21 +1,12 @@
 """The loop that runs any search method: same pool, budget, questions, batch, candidates, stop rule
-and selection rule for all.
+and selection rule for all (docs/method.md; paper, section 6).
 
-Each iteration asks for candidates, evaluates them on one batch of training questions (the same in
-the whole search, so that all candidates are compared on common questions and common draws), reports
-to the searcher, and scores its current result on all validation questions. It stops after
-`max_iterations`, or after `patience` iterations without a better validation value (paper, section
-6). The found graph is the result with the best validation value, a method's initial one included as
-iteration 0; on a tie the cheaper one, then the earlier one. What the terms are is kept with the
-outcome, and a proposal that breaks them is an error.
-
-Contenders, the same for every method, are validated next to its results. The method's best result
-was chosen by validation, so it looks better than it is; it replaces the best contender once their
-paired difference outweighs what is expected of such results. What the method found by itself is
-kept too.
-
-With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the
-found one, and those that are left are compared on questions that all of them have answered.
+Each iteration evaluates candidates on one batch of training questions, the same in the whole
+search, reports to the searcher, and scores its current result on all validation questions. The
+found graph is the result with the best validation value, a method's initial one included as
+iteration 0; on a tie the cheaper one, then the earlier one. It replaces the best contender once
+their paired difference outweighs that it was chosen by validation, and so looks better than it is.
+With races (`search.racing`) graphs are stopped once they are beaten; a stopped one is never found.
 
 Searchers hear nothing of validation. So it runs alongside the next iteration's candidates, which
 keeps the servers busy, unless the search may end with it: no call is made for an iteration that

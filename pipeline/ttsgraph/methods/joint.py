@@ -1,20 +1,19 @@
 """Agent-REINFORCE after a contest: the paper's loop, from several leaders at once and with the
-contest's evidence.
+contest's evidence (docs/method.md).
 
 The contest's leaders are laid into one distribution, with spare nodes. Its logits begin at how the
-leaders stand, and models are learnt with edges and roles. Each iteration
+leaders rank, and models are learnt with edges and roles. Each iteration
 
-1. samples many graphs, and lets the agent edit the best so far: typed changes by rules, or the
-   graph that a language model proposes;
+1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
+   that a language model proposes;
 2. screens them all for nothing, by the response model and by which of their calls are cached;
 3. runs the few that are promising for the new calls they take on training questions, votes thinned
    as in the contest;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
    if the agent is one, move probabilities by the textual feedback.
 
-Now and then the best that it has seen challenges the contest's winner on the validation questions;
-the driver replaces that only by their paired difference. The loop ends with its calls, or early
-where nothing that it sees is expected to be better.
+Now and then the best that it has seen challenges the contest's winner on the validation questions.
+The loop ends with its calls, or early where nothing that it sees is expected to be better.
 """
 
 from __future__ import annotations
