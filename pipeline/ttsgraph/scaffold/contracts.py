@@ -292,9 +292,7 @@ def check_method(method: str) -> list[Check]:
         return [*seen, result.to_json()]
 
     def lost() -> None:
-        searcher = make_searcher(
-            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, 0)
-        )
+        searcher = searcher_of(0)
         for _ in range(2):
             first = searcher.propose(4)[0]
             searcher.learn([(first, _feedback(0.5))])
