@@ -72,20 +72,6 @@ class TestOpenAIClient:
             8,
         ]  # the first call finds out what is taken, before the others
 
-    def test_a_seed_is_sent_where_it_is_understood_and_is_one_per_call(self):
-        stub = StubServer(("served",))
-
-        async def run(url: str) -> None:
-            client = OpenAIClient({"small": Endpoint((url,), "served", seeds=True)})
-            for k in (0, 0, 1):
-                await client.complete(request(replica=k))
-            await client.aclose()
-
-        with serve(stub) as url:
-            asyncio.run(run(url))
-        first, again, other = (body["seed"] for body in stub.requests)
-        assert first == again != other
-
     def test_an_answer_is_cut_where_the_server_did_not_stop(self):
         stub = StubServer(("served",), skill=1.0)
         with serve(stub) as url:

@@ -15,12 +15,9 @@ from typing import Any
 from ttsgraph.base.errors import DataError, InputError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it."""
-    _write_through(path.with_name(path.name + ".part"), path, text)
-
-
-def _write_through(unfinished: Path, path: Path, text: str) -> None:
+def write_text(path: Path, text: str, suffix: str = ".part") -> None:
+    """Write a text file under a temporary name, with this suffix, then rename it."""
+    unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
@@ -119,7 +116,7 @@ def keep(path: Path, value: Any) -> None:
     kept.
     """
     text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
-    _write_through(path.with_name(f"{path.name}.{os.getpid()}.part"), path, text)
+    write_text(path, text, f".{os.getpid()}.part")
 
 
 CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)

@@ -18,6 +18,7 @@ import sqlite3
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,7 +133,7 @@ class CallStore(ABC):
         """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how
         many entries are damaged.
         """
-        models: dict[str, dict[str, int]] = {}
+        models: defaultdict[str, Counter[str]] = defaultdict(Counter)
         damaged = 0
         oldest = _hours()
         for entry in self._entries():
@@ -140,11 +141,11 @@ class CallStore(ABC):
             if (done := entry.completion) is None:
                 damaged += 1
                 continue
-            empty = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0}
-            row = models.setdefault(entry.model, empty)
-            row["calls"] += 1
-            row["prompt_tokens"] += done.prompt_tokens
-            row["completion_tokens"] += done.completion_tokens
+            models[entry.model].update(
+                calls=1,
+                prompt_tokens=done.prompt_tokens,
+                completion_tokens=done.completion_tokens,
+            )
         return {
             self.noun: str(self.path),
             "bytes": self.bytes_used(),
@@ -152,7 +153,7 @@ class CallStore(ABC):
             "hours_unused_at_most": _hours() - oldest,
             "calls": sum(row["calls"] for row in models.values()),
             "damaged": damaged,
-            "models": dict(sorted(models.items())),
+            "models": {name: dict(row) for name, row in sorted(models.items())},
         }
 
     @abstractmethod

@@ -93,10 +93,10 @@ class Request:
         if self.form is not None:
             parts += ("form", str(len(self.form)), self.form)
         for message in self.messages:
-            role, content, whole = message.role, message.content, message.whole
-            parts += (str(len(role)), role, str(len(content)), content)
-            if whole is not None:
-                parts += ("whole", str(len(whole)), whole)
+            content = message.content
+            parts += (str(len(message.role)), message.role, str(len(content)), content)
+            if message.whole is not None:
+                parts += ("whole", str(len(message.whole)), message.whole)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
