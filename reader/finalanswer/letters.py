@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -117,7 +117,7 @@ _SUBJECT = re.compile(
 )
 _AS_CORRECT = re.compile(
     r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't|ist)(?P<how>(?:,?\s+(?!(?-i:[A-J])\b)\w+){0,4}?)\s+"
-    r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|too|distractor|(?<!stands\s)out)\b",
+    r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|most\s+(?:plausible|likely|suitable|reasonable)(?!\s+(?:wrong|incorrect|false|not)\b)|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|too|distractor|(?<!stands\s)out)\b",
     re.I,
 )
 _BUT_NOT = re.compile(
@@ -160,7 +160,9 @@ _CORRECTION = re.compile(
     r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
     re.I,
 )
-_TAKEN_BACK = re.compile(r"[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b", re.I)
+_TAKEN_BACK = re.compile(
+    r"(?:[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b)+", re.I
+)
 _REFUSED = re.compile(
     r"\W{0,4}(?:(?:wait|or)\b|$)|[^.\n]{0,60}\b(?:wrong|incorrect|false|mistaken|impossible|not)\b|[^.\n]{0,20}n't\b",
     re.I,
@@ -305,51 +307,68 @@ def _answered(text: str) -> str | None:
     said = None
     for found in list(_SUBJECT.finditer(text))[-MOST_READ:]:
         clause = _clause_after(text, found.end())
-        if found["verb"] is None:
-            first = _LETTER.match(clause.lstrip())
-            if first is None or _NEGATED.search(text[max(0, found.start() - 40) : found.start()]):
-                continue
-            if _rightness(clause.lstrip(), first) is not None:
-                continue  # which says more
+        before = text[max(0, found.start() - 40) : found.start()]
+        if found["verb"] is None and not _begins_with_letter(clause.lstrip(), before):
+            continue
         if (named := _of_clause(clause)) is not None:
-            said = named
-            rest = text[found.end() : found.end() + 300]
-            back = _TAKEN_BACK.search(rest)
-            rest = rest[back.end() :] if back else rest if named == "" else ""
-            said = _called_right(rest) or ("" if back and _REFUSED.match(rest) else said)
+            said = _unless_taken_back(named, text[found.end() : found.end() + 300])
     return said
+
+
+def _begins_with_letter(clause: str, before: str) -> bool:
+    """Whether a statement without a verb names a letter at once, and says no more of it."""
+    first = _LETTER.match(clause)
+    if first is None or _NEGATED.search(before):
+        return False
+    return _rightness(clause, first) is None
+
+
+def _unless_taken_back(named: str, rest: str) -> str:
+    """The letter that a statement names, or what follows it says instead."""
+    if back := _TAKEN_BACK.search(rest):
+        rest = rest[back.end() :]
+        sentence = _SENTENCE.split(_FILLER.sub("", rest, count=1), maxsplit=1)[0]
+        instead = _of(alone) if (alone := _alone(sentence)) else ""
+        return _called_right(rest) or instead or ("" if _REFUSED.match(rest) else named)
+    return named or _called_right(rest) or ""
 
 
 def _called_right(text: str) -> str | None:
     """The letter that is called right or chosen."""
-    found: list[tuple[int, str, bool]] = []
+    chosen = list(_chosen(text))
+    found = sorted([*_right(text), *chosen])
+    named_all = {named for _, named in found}
+    if len(named_all) <= 1:
+        return named_all.pop() if named_all else None
+    at, last = found[-1]
+    before = max(place for place, named in found if named != last)
+    return last if found[-1] in chosen or _CORRECTION.search(text[before:at]) else ""
+
+
+def _right(text: str) -> Iterator[tuple[int, str]]:
+    """Where a letter is called right, and the letter; "" for one that is joined with others."""
     for letter in list(_LETTER.finditer(text))[-MOST_READ:]:
-        if (
-            not letter["small"]
-            and _rightness(text, letter)
-            and not _NEGATED.search(text[max(0, letter.start() - 40) : letter.start()])
-        ):
-            joined = _JOINED.search(text[max(0, letter.start() - 30) : letter.start()])
-            found.append((letter.start(), "" if joined else _of(letter), False))
+        if letter["small"] or not _rightness(text, letter):
+            continue
+        before = text[max(0, letter.start() - 40) : letter.start()]
+        if not _NEGATED.search(before):
+            yield letter.start(), "" if _JOINED.search(before[-30:]) else _of(letter)
+
+
+def _chosen(text: str) -> Iterator[tuple[int, str]]:
+    """Where a letter is chosen, and the letter; "" for several."""
     for chosen in list(_CHOSEN.finditer(text))[-MOST_READ:]:
         filler = _FILLER.match(text, chosen.end())
         assert filler is not None
-        letter_at = _LETTER.match(text, filler.end())
-        if letter_at is None or _is_negated(text, letter_at) or re.search(r"\.\s", filler[0]):
+        letter = _LETTER.match(text, filler.end())
+        if letter is None or _is_negated(text, letter) or re.search(r"\.\s", filler[0]):
             continue
-        if _OR.search(text[max(0, chosen.start() - 30) : chosen.start()]):
-            found.append((letter_at.start(), "", True))
-            continue
-        clause = _SENTENCE.split(text[letter_at.start() : letter_at.start() + 200], maxsplit=1)[0]
-        if (named := _of_clause(clause)) is not None:
-            found.append((letter_at.start(), named, True))
-    found.sort()
-    named_all = {named for _, named, _ in found}
-    if len(named_all) <= 1:
-        return named_all.pop() if named_all else None
-    at, last, chosen_last = found[-1]
-    before = max(place for place, named, _ in found if named != last)
-    return last if chosen_last or _CORRECTION.search(text[before:at]) else ""
+        named: str | None = ""
+        if not _OR.search(text[max(0, chosen.start() - 30) : chosen.start()]):
+            clause = text[letter.start() : letter.start() + 200]
+            named = _of_clause(_SENTENCE.split(clause, maxsplit=1)[0])
+        if named is not None:
+            yield letter.start(), named
 
 
 def _by_marks(text: str) -> str | None:
@@ -367,33 +386,30 @@ def _by_lines(text: str) -> str | None:
         for k, line in enumerate(lines)
         if (head := _HEAD.match(line) or _alone(line))
     ]
-    wrong = {
-        k
-        for k, line in enumerate(lines)
-        if (head := _HEAD.match(line)) and _FAILS.match(line, head.end(head.lastindex or 0))
-    }
     shown = [letter for _, letter in heads]
     if shown[:3] == ["A", "B", "C"]:  # the choices, repeated
-        run = 0
-        while run < len(shown) and shown[run] == LETTERS[run]:
-            run += 1
-        heads = heads[run:]
-    heads = [(k, letter) for k, letter in heads if k not in wrong]
+        others = (k for k, letter in enumerate(shown) if letter != LETTERS[k : k + 1])
+        heads = heads[next(others, len(heads)) :]
+    heads = [(k, letter) for k, letter in heads if not _called_wrong(lines[k])]
     if any(_SEVERAL.search(lines[k]) for k, _ in heads):
         return ""
-    alone = [letter for k, letter in heads if _alone(lines[k])]
+    if not heads:
+        return None
     named = {letter for _, letter in heads}
     if len(named) == 1 and heads[0][0] in (0, len(lines) - 1, len(lines) - 2):
         return named.pop()
-    if named and alone and len({*alone}) == 1:
-        return alone[0]
-    if (
-        heads
-        and heads[-1][0] == len(lines) - 1
-        and _CORRECTION.search(lines[-2] if len(lines) > 1 else "")
-    ):
-        return heads[-1][1]
+    alone = {letter for k, letter in heads if _alone(lines[k])}
+    if len(alone) == 1:
+        return alone.pop()
+    at, last = heads[-1]
+    if 0 < at == len(lines) - 1 and _CORRECTION.search(lines[-2]):
+        return last
     return "" if len(named) > 1 else None
+
+
+def _called_wrong(line: str) -> bool:
+    head = _HEAD.match(line)
+    return bool(head and _FAILS.match(line, head.end(head.lastindex or 0)))
 
 
 def choice_in(text: str, choices: Sequence[str]) -> str | None:

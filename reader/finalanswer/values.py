@@ -108,6 +108,7 @@ _SCALED = re.compile(
     r"(?:third|quarter|four|fif|six|ten)(?:th)?s)\b\}?",
     re.IGNORECASE,
 )
+_COUNTED_SCALE = re.compile(rf"(?i:({'|'.join(NUMERALS)})(?= (?:{'|'.join(_SCALES)})$))")
 _PARTS = {"half": 2, "halv": 2, "thir": 3, "quar": 4, "four": 4, "fift": 5, "sixt": 6, "eigh": 8}
 _IN_WORDS = re.compile(
     rf"(?i:(?:\\text ?\{{)?(minus |negative )?({'|'.join(NUMERALS)})"
@@ -194,26 +195,14 @@ def answer_in(text: str) -> str | None:
     if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
         text = next_question[1]
     boxed = last_boxed(text[-2 * AT_END :])
-    cut = text[text.rfind("boxed{", -AT_END) + 6 :] if boxed is None and "boxed{" in text else "-"
-    if not cut.strip() or cut.count("{") > cut.count("}"):
-        return None
     if boxed is not None:
-        at = max(text.rfind("box"), len(text) - AT_END)
-        if back := _BOX_TAKEN_BACK.search(text, at):
-            return _last_value(in_latex(text[back.end() :]))
-        if _BOX_DENIED.search(text[max(0, at - 40) : at]):
+        return _of_box(boxed, text)
+    if "boxed{" in text:
+        cut = text[text.rfind("boxed{", -AT_END) + 6 :]
+        if not cut.strip() or cut.count("{") > cut.count("}"):
             return None
-        left, _, value = boxed.rpartition("=")
-        names = re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", left))
-        return normalise(boxed if names else value) or None
-    if len(text) > AT_START + AT_END:
-        text = f"{text[:AT_START]}\n{text[-AT_END:]}"
-    text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
-    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
-    text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
-    text = re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
-    stated = [found.end() for found in _STATED.finditer(text)][-MOST_STATED:]
-    for at in reversed(stated):
+    text = _prepared(text)
+    for at in reversed([found.end() for found in _STATED.finditer(text)][-MOST_STATED:]):
         if answer := _stated(text, at):
             return answer
     plain = text.replace("$", "").strip()
@@ -224,6 +213,28 @@ def answer_in(text: str) -> str | None:
     if plain and not rest.strip() and not has_words(plain):
         return _formula_of(plain.lstrip("= ")) or None
     return _last_value(text)
+
+
+def _of_box(boxed: str, text: str) -> str | None:
+    """The answer in a reply's last box, or what the reply says after it instead."""
+    at = max(text.rfind("box"), len(text) - AT_END)
+    if back := _BOX_TAKEN_BACK.search(text, at):
+        return _last_value(in_latex(text[back.end() :]))
+    if _BOX_DENIED.search(text[max(0, at - 40) : at]):
+        return None
+    left, _, value = boxed.rpartition("=")
+    names = re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", left))
+    return normalise(boxed if names else value) or None
+
+
+def _prepared(text: str) -> str:
+    """A reply's beginning and end in LaTeX, without what is supposed, asked or cited."""
+    if len(text) > AT_START + AT_END:
+        text = f"{text[:AT_START]}\n{text[-AT_END:]}"
+    text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
+    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
+    text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
+    return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
 
 
 def _stated(text: str, at: int) -> str | None:
@@ -352,7 +363,20 @@ def normalise(answer: str) -> str:
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
-    text = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    text = _without_dress(_SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER])))
+    if text.count("=") == 1 and "," not in text:
+        text = re.sub(r"^[A-Za-z]=", "", text)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", _TAIL.sub("", text))
+    text = re.sub(r"\\varnothing\b", r"\\emptyset", re.sub(r"^[a-z] ?\\in ?", "", text))
+    text = re.sub(r"^\(([^(),]*)\)$", r"\1", _as_interval(text))
+    if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
+        text = text.replace(" ", "")
+    text = _in_figures(text)
+    return _shortened(text) if len(text) <= 100 and _PLAIN.fullmatch(text) else text
+
+
+def _without_dress(text: str) -> str:
+    """A formula without labels, spaces around operators, marks around it and signs for about."""
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
     text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
     text = re.sub(r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", re.sub(r"\\{4}", r"\\\\", text))
@@ -360,28 +384,27 @@ def normalise(answer: str) -> str:
     text = re.sub(r"(?<=\d) (?=[a-z](?:$|[-+*/^=)]))", "", re.sub(r"^\((\w+)\)(?=_)", r"\1", text))
     text = text.rstrip(".,~ ").removeprefix(r"\approx ")
     text = re.sub(r" ?(\\(?:pm|mp|[lg]eq?|neq?|cdot|times|cup|cap)) ?(?![a-z])", r"\1", text)
-    text = re.sub(r"(?<=\\[lg]e)q(?![a-z])", "", re.sub(r"^[_*]+([^_*]+)[_*]+$", r"\1", text))
-    if text.count("=") == 1 and "," not in text:
-        text = re.sub(r"^[A-Za-z]=", "", text)
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", _TAIL.sub("", text))
-    text = re.sub(r"\\varnothing\b", r"\\emptyset", re.sub(r"^[a-z] ?\\in ?", "", text))
-    text = _as_interval(text)
-    text = re.sub(r"^\(([^(),]*)\)$", r"\1", text)
-    if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
-        text = text.replace(" ", "")
+    return re.sub(r"(?<=\\[lg]e)q(?![a-z])", "", re.sub(r"^[_*]+([^_*]+)[_*]+$", r"\1", text))
+
+
+def _in_figures(text: str) -> str:
+    """A number in words in figures: "three quarters", "2 million"; anything else as it is."""
     if worded := _IN_WORDS.fullmatch(text):
         sign, whole, part = (each and each.lower() for each in worded.groups())
         above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
         text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
-    if scaled := _SCALED.fullmatch(text):
-        scale = _SCALES.get(scaled[2].lower())
-        text = f"{scaled[1]}\\times10^{{{scale}}}" if scale else text
-    if len(text) > 100 or not _PLAIN.fullmatch(text):
-        return text
-    whole, _, part = text.replace(",", "").lstrip("+-").partition(".")
+    text = _COUNTED_SCALE.sub(lambda found: str(NUMERALS.index(found[1].lower())), text)
+    if (scaled := _SCALED.fullmatch(text)) and (scale := _SCALES.get(scaled[2].lower())):
+        return f"{scaled[1]}\\times10^{{{scale}}}"
+    return text
+
+
+def _shortened(number: str) -> str:
+    """A plain number without thousands commas and needless zeros."""
+    whole, _, part = number.replace(",", "").lstrip("+-").partition(".")
     whole = whole.lstrip("0") or "0"
     part = part.rstrip("0")
-    sign = "-" if text[0] == "-" and (whole, part) != ("0", "") else ""
+    sign = "-" if number[0] == "-" and (whole, part) != ("0", "") else ""
     return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
 
 
@@ -409,26 +432,32 @@ def same_plainly(right: str, answer: str) -> bool | None:
     numbers = fraction_of(right), fraction_of(answer)
     if None not in numbers:
         return numbers[0] == numbers[1]
+    return False if _differ_in_kind(right, answer) else None
+
+
+def _differ_in_kind(right: str, answer: str) -> bool:
+    """Whether two answers are of kinds that are never equal: other bases, brackets or units, a
+    ratio or a relation and none.
+    """
     based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
-        return False  # which base is meant is for the question to say
+        return True  # which base is meant is for the question to say
     brackets = [match and match.groups() for match in map(_BRACKETED.fullmatch, (right, answer))]
     listed = "," in right and right[0] not in "([\\"
     if brackets[0] != brackets[1] and (
         None not in brackets or (listed and brackets[1] and brackets[1][0] != "\\{")
     ):
-        return False
+        return True
     units = [
         found and _UNITS.get(found[1] or found[2]) for found in map(_UNIT.search, (right, answer))
     ]
     if units[0] != units[1] and None not in units:
-        return False
-    if (":" in right) != (":" in answer):
-        return False  # a ratio
-    if _SAYS_MORE.search(answer) and not _SAYS_MORE.search(right):
-        return False
-    differ = bool(_RELATION.search(right)) != bool(_RELATION.search(answer))
-    return False if differ else None
+        return True
+    return (
+        (":" in right) != (":" in answer)
+        or bool(_SAYS_MORE.search(answer) and not _SAYS_MORE.search(right))
+        or bool(_RELATION.search(right)) != bool(_RELATION.search(answer))
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,6 @@ from ttsgraph.tasks.base import (
     TASKS,
     AskingTask,
     CodeTask,
-    ConfigurableTask,
     Question,
     Task,
     can_vote,
@@ -47,11 +46,11 @@ def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
         ) from None
     if not grading:
         return task
-    if not isinstance(task, ConfigurableTask):
+    if (configured := getattr(task, "configured", None)) is None:
         raise SettingsError(
             f"kind {kind!r} has no settings: expected no grading, found {', '.join(grading)}"
         )
-    return task.configured(grading)
+    return configured(grading)
 
 
 def get_grader(kind: str, accept_weaker: bool, grading: Mapping[str, Any] | None = None) -> Task:

@@ -87,14 +87,6 @@ class RememberingTask(Task, Protocol):
 
 
 @runtime_checkable
-class ConfigurableTask(Task, Protocol):
-    """A kind that a task can have settings for (`grading` in its profile)."""
-
-    def configured(self, grading: Mapping[str, Any]) -> Task:
-        """The kind with these settings. Raises SettingsError that names the key."""
-
-
-@runtime_checkable
 class AskingTask(Task, Protocol):
     """A kind whose grader asks models; `options.models` are these, by name, as settings of
     models.

@@ -120,39 +120,26 @@ def mark_for(texts: Sequence[str]) -> str:
 def _few_shot(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
 ) -> str:
+    layout = prompt.layout
+    line = layout.refine if purpose == "refine" else layout.fuse
+
+    def block(asked: Question, shown: Sequence[str]) -> str:
+        # Small models lean towards what they read last, so the answer that most predecessors gave
+        # stands nearest to the cue.
+        support = Counter(shown)
+        ordered = sorted(shown, key=lambda answer: (support[answer], answer))
+        text = task.render(asked)
+        head, each, cue = (
+            part.replace("{question}", text) for part in (layout.head, line, layout.cue)
+        )
+        return head + "".join(each.replace("{answer}", answer) for answer in ordered) + cue
+
     blocks = [prompt.instruction] if prompt.instruction else []
     for number, shot in enumerate(prompt.shots):
         examples = _example_answers(prompt.shots, number, len(answers))
-        blocks.append(_block(task, prompt, shot, examples, purpose) + f" {shot.answer}")
-    blocks.append(
-        _block(task, prompt, question, [_short(task, answer) for answer in answers], purpose)
-    )
-    return prompt.layout.separator.join(blocks)
-
-
-def _block(
-    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
-) -> str:
-    layout = prompt.layout
-    text = task.render(question)
-    line = layout.refine if purpose == "refine" else layout.fuse
-    lines = [
-        line.replace("{question}", text).replace("{answer}", answer)
-        for answer in _least_supported_first(answers)
-    ]
-    return (
-        layout.head.replace("{question}", text)
-        + "".join(lines)
-        + layout.cue.replace("{question}", text)
-    )
-
-
-def _least_supported_first(answers: Sequence[str]) -> list[str]:
-    """Small models lean towards what they read last, so the answer that most predecessors gave
-    stands nearest to the cue.
-    """
-    support = Counter(answers)
-    return sorted(answers, key=lambda answer: (support[answer], answer))
+        blocks.append(f"{block(shot, examples)} {shot.answer}")
+    blocks.append(block(question, [_short(task, answer) for answer in answers]))
+    return layout.separator.join(blocks)
 
 
 def _short(task: Task, answer: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -33,7 +32,8 @@ class SyntheticProblem:
 def problem(kind: Kind, number: int) -> SyntheticProblem:
     """The problem of this kind and number: the same in every process."""
     name = f"{kind}-{number}"
-    return _MAKERS[kind](name, random.Random(name))
+    make = {"math": _math, "mmlu": _mmlu, "humaneval": _humaneval}[kind]
+    return make(name, random.Random(name))
 
 
 def rows(kind: Kind, size: int) -> list[tuple[str, dict[str, Any]]]:
@@ -43,12 +43,8 @@ def rows(kind: Kind, size: int) -> list[tuple[str, dict[str, Any]]]:
 
 def named_in(text: str) -> SyntheticProblem | None:
     """The last problem that a text mentions, or None."""
-    found = MARK.findall(text)
-    return problem(*_parts(found[-1])) if found else None
-
-
-def _parts(found: tuple[Kind, str]) -> tuple[Kind, int]:
-    return found[0], int(found[1])
+    found: list[tuple[Kind, str]] = MARK.findall(text)
+    return problem(found[-1][0], int(found[-1][1])) if found else None
 
 
 def _math(name: str, rng: random.Random) -> SyntheticProblem:
@@ -103,10 +99,3 @@ def _humaneval(name: str, rng: random.Random) -> SyntheticProblem:
         "entry_point": "solve",
     }
     return SyntheticProblem(name, row, tuple(f"```python\n{head}{body}\n```" for body in bodies))
-
-
-_MAKERS: dict[str, Callable[[str, random.Random], SyntheticProblem]] = {
-    "math": _math,
-    "mmlu": _mmlu,
-    "humaneval": _humaneval,
-}
