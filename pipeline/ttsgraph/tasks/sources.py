@@ -178,7 +178,9 @@ class GeneratorSource(_Source):
         return template
 
     def rows(self, seed: int) -> Rows:
-        """What is generated with this seed, or the source's own."""
+        """What is generated with this seed, or the source's own. Raises DataError where `pattern`
+        does not match.
+        """
         wanted = self.model_dump(include={"dataset", "size", "config"})
         wanted["seed"] = seed if self.seed is None else self.seed
         found = printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
