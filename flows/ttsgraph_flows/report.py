@@ -8,12 +8,11 @@ from pathlib import Path
 from prefect import flow
 
 from ttsgraph.base.files import write_text
-from ttsgraph.reporting.answer import answer_by, figures_of
-from ttsgraph.reporting.brief import brief, drawn, metrics
+from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
+from ttsgraph.reporting.explain import drawn
+from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.reading import read_task
-from ttsgraph.reporting.report_data import Report, TaskReport
-from ttsgraph.reporting.sources import Row
+from ttsgraph.reporting.report_data import Report, TaskReport, read_task
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import Running, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
@@ -59,7 +58,7 @@ def _note(found: Report, tracking_uri: str) -> None:
                     read_record(Running, run, "search").run_id,
                     answer.text,
                     drawn(answer.graph, pool),
-                    figures_of(answer, method.test),
+                    figures_of(answer),
                     charts,
                 )
 

@@ -16,7 +16,7 @@ from ttsgraph.base.style import by_name, plot_config
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.stats import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.chart import SCHEMA, Chart, Spec, quantity
+from ttsgraph.reporting.charts import SCHEMA, Chart, Spec, quantity
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
 
 TITLE = "simulated pool"

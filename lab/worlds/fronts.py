@@ -31,7 +31,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.chart import accuracy_axis, chart_of, quantity
+from ttsgraph.reporting.charts import accuracy_axis, chart_of, quantity
 from ttsgraph.reporting.pictures import chart_svg
 from ttsgraph.simulated.client import TaskTraits
 

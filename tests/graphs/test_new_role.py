@@ -16,8 +16,7 @@ from ttsgraph.contest.contenders import Contenders
 from ttsgraph.graphs import roles, topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.reporting.brief import drawn
-from ttsgraph.reporting.explain import in_brief, ways
+from ttsgraph.reporting.explain import drawn, in_brief, ways
 from ttsgraph.reporting.pictures import graph_svg
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Task

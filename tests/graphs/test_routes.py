@@ -19,7 +19,7 @@ from ttsgraph.graphs.roles import check_roles, role_names
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting.brief import branch_lines
+from ttsgraph.reporting.answer import branch_lines
 from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.response.model import ResponseModel

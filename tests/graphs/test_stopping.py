@@ -31,8 +31,8 @@ from ttsgraph.graphs.stopping import (
     most_frequent,
 )
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.reporting.drawing import draw
 from ttsgraph.reporting.explain import explain, steps
+from ttsgraph.reporting.pictures import draw
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import BudgetSettings
 from ttsgraph.stages.estimate import estimate_run

@@ -35,7 +35,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
-from ttsgraph.reporting.drawing import draw
+from ttsgraph.reporting.pictures import draw
 from ttsgraph.runtime.clients import endpoints, local_specs
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile

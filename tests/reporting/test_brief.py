@@ -15,7 +15,7 @@ from rich.console import Console
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, grid, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting.brief import drawn
+from ttsgraph.reporting.explain import drawn
 from ttsgraph_flows.answers import answers_file, tell
 
 POOL = ModelPool(

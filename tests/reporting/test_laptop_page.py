@@ -14,8 +14,7 @@ import pytest
 from lab.readme import BEGIN, END, block
 from tests.support.project import ROOT
 from ttsgraph.reporting.answer import dollars_of
-from ttsgraph.reporting.figures import shown
-from ttsgraph.reporting.sources import Row
+from ttsgraph.reporting.figures import Row, shown
 from ttsgraph.settings.profile import load_params
 from ttsgraph.stages.plan import STAGES
 from ttsgraph_flows.answers import answers_file

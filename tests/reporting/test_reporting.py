@@ -8,6 +8,8 @@ import itertools
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,14 +21,11 @@ from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting import figures, sources
-from ttsgraph.reporting.chart import in_script
-from ttsgraph.reporting.charts import MOST, thinned, validated_front
-from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
-from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
-from ttsgraph.reporting.pilot_charts import sweeps
-from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import selected_instead, verdict
+from ttsgraph.reporting import figures
+from ttsgraph.reporting.answer import verdict
+from ttsgraph.reporting.charts import MOST, in_script, sweeps, thinned, validated_front
+from ttsgraph.reporting.figures import Row, TableSource
+from ttsgraph.reporting.pictures import FULL, chart_svg, draw, graph_svg, write_picture
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 # How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009,
@@ -176,45 +175,29 @@ def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
         }
         | {"p_differs": [1.0, *p]}
     )
-    told = verdict("random", TableSource("test.parquet", frame))
+    told = verdict(method_of(frame))
     assert told.answer == answer
-    assert (
-        tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead))
-        == places
-    )
-    assert [row.place for row in told.rivals] == ["1", "2"]
+    ranked = [[row.place for row in told.ranked(how)] for how in ("ahead", "unclear", "behind")]
+    assert tuple(ranked) == places
+
+
+def method_of(test: pd.DataFrame, record: dict[str, Any] | None = None) -> Any:
+    """A method with a test and the gate's record."""
+    source = TableSource("test.parquet", test)
+    return SimpleNamespace(name="m", test=source, lineage=Row("lineage.json", "", record or {}))
 
 
 @pytest.mark.parametrize(
-    ("nodes", "verdict", "one_call"), [(1, "as good", True), (9, "better", False)]
+    ("arm", "label", "place"), [("single", "b", "2"), ("found", "found graph", "0")]
 )
-def test_what_the_gate_selected_instead_is_the_row_that_the_record_names(
-    nodes, verdict, one_call
+def test_what_the_gate_selected_is_the_row_that_the_record_names(
+    arm: str, label: str, place: str
 ) -> None:
-    frame = pd.DataFrame(
-        {
-            "arm": ["found", "single", "single"],
-            "label": ["found graph", "a", "b"],
-            "n_nodes": [4, 1, nodes],
-        }
-    )
-    record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
-    told = selected_instead("random", TableSource("test.parquet", frame), record)
-    assert told is not None
-    assert (told.found.place, told.baseline.place, told.one_call) == ("0", "2", one_call)
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"gate": {"arm": "found", "label": "found graph", "verdict": "found"}}]
-)
-def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
-    frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
-    assert (
-        selected_instead(
-            "random", TableSource("test.parquet", frame), Row("lineage.json", "", values)
-        )
-        is None
-    )
+    labels = ["found graph", "a", "b"]
+    frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": labels})
+    told = verdict(method_of(frame, {"gate": {"arm": arm, "label": label}}))
+    assert (told.found.place, told.selected.place) == ("0", place)
+    assert verdict(method_of(frame)).selected.place == "0"
 
 
 WIDE = CollaborationGraph(
@@ -242,10 +225,10 @@ def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(
     drawing = draw(graph, pool_of("k", "m"))
     assert {box.id for box in drawing.boxes} == {node.id for node in graph.nodes}
     for a, b in itertools.combinations(drawing.boxes, 2):
-        assert abs(a.x - b.x) >= WIDTH or abs(a.y - b.y) >= HEIGHT
+        assert abs(a.x - b.x) >= FULL.width or abs(a.y - b.y) >= FULL.height
     for box in drawing.boxes:
-        assert 0 <= box.x <= drawing.width - WIDTH
-        assert 0 <= box.y <= drawing.height - HEIGHT
+        assert 0 <= box.x <= drawing.width - FULL.width
+        assert 0 <= box.y <= drawing.height - FULL.height
     arrows = {(arrow.source, arrow.target) for arrow in drawing.arrows}
     sources_of = {(-1, i) for i in graph.levels[0]}
     assert arrows == set(graph.edges) | sources_of | {(graph.sink, -1)}
@@ -262,7 +245,7 @@ def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
 def test_a_figure_says_where_it_is_from() -> None:
     row = Row("results/a.json", "", {"files": {"x/y.csv": 0.25}, "n": 3})
     assert (
-        sources.num(row, ["files", "x/y.csv"], "percent")
+        figures.num(row, ["files", "x/y.csv"], "percent")
         == '<data data-at="results/a.json#/files/x~1y.csv"'
         ' data-as="percent">25.0\N{NO-BREAK SPACE}%</data>'
     )
@@ -271,10 +254,10 @@ def test_a_figure_says_where_it_is_from() -> None:
     source = TableSource(
         "t.parquet", pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]})
     )
-    assert 'data-at="t.parquet#sum/calls"' in sources.total(source, "calls")
-    assert ">1,234<" in sources.total(source, "calls")
+    assert 'data-at="t.parquet#sum/calls"' in figures.total(source, "calls")
+    assert ">1,234<" in figures.total(source, "calls")
     assert figures.shown(source.rows[1]["accuracy"], "percent") == figures.MISSING
-    assert json.loads(json.dumps(source.records(["accuracy", "unknown"]))) == [
+    assert [row.record(["accuracy"]) for row in source] == [
         {"at": "t.parquet#0", "accuracy": 0.5},
         {"at": "t.parquet#1", "accuracy": None},
     ]
@@ -306,7 +289,7 @@ def test_no_text_ends_or_nests_the_script_that_holds_it(text: str) -> None:
 
 
 def test_text_of_a_table_can_not_become_markup() -> None:
-    assert "<script>" not in sources.num(Row("f", "0", {"label": "<script>"}), "label")
+    assert "<script>" not in figures.num(Row("f", "0", {"label": "<script>"}), "label")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ import numpy as np
 from ttsgraph.api.whole import Searched
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.deployment.provenance import revisions, settings_sha256
+from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_report
-from ttsgraph.reporting.reading import read_task
-from ttsgraph.reporting.report_data import Report
-from ttsgraph.reporting.sources import Row
+from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.stages import schemas
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record

@@ -23,9 +23,8 @@ from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.answer import sentence_for
-from ttsgraph.reporting.brief import drawn
-from ttsgraph.reporting.figures import plain
-from ttsgraph.reporting.sources import TableSource
+from ttsgraph.reporting.explain import drawn
+from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import load_questions, split_questions

@@ -1,37 +1,54 @@
 """The answer to a reader's one question: which graph, how good, how sure, what does it cost, is it
-worth it?
+worth it? And a report in brief, as plain data.
 
 One function makes the sentence, from the test's table and the gate's record; page, README, terminal
 and MLflow show the same one. A graph is called better, or as good, only where the paired test of
-the table says so (McNemar's exact test, two-sided).
+the table says so (McNemar's exact test, two-sided). The report stage writes the brief as
+answers.json, and its numbers as metrics.json for DVC's tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from ttsgraph.base.wording import counted
 from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.explain import in_brief
-from ttsgraph.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
-from ttsgraph.reporting.report_data import MethodReport, TaskReport
-from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import selected, stands
+from ttsgraph.reporting.explain import drawn, in_brief
+from ttsgraph.reporting.figures import (
+    COST_FORMS,
+    MISSING,
+    SPACE,
+    Figure,
+    Row,
+    Sentence,
+    TableSource,
+    plain,
+    shown,
+)
+from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 ASKED = ("n_scored", "n_unscored")
+HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
+UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
+"""What the column of the budget's metric is called."""
+
+EXAMPLES = 3
+CUT = 60
+"""Characters of an example that are shown."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to use for a task: the test's row of it, what the search found, and the sentence that
-    says so.
+    """What to use for a task: the test's row of it, and the sentence that says so.
 
     `graph` is that of `row`, `method` the one whose version it is.
     """
@@ -39,7 +56,6 @@ class Recommendation:
     task: str
     method: MethodReport
     row: Row
-    found: Row
     graph: CollaborationGraph
     sentence: Sentence
 
@@ -66,16 +82,18 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
 
 def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recommendation:
     """The answer that one method's search and test give."""
-    found = method.test.where(arm="found")[0]
     row = selected(method.test, method.lineage)
-    return Recommendation(
-        task.name,
-        method,
-        row,
-        found,
-        CollaborationGraph.from_json(row["graph"]),
-        sentence_of(method.test, method.lineage, pool),
-    )
+    graph = CollaborationGraph.from_json(row["graph"])
+    return Recommendation(task.name, method, row, graph, sentence_for(method.test, row, pool))
+
+
+def selected(test: TableSource, lineage: Row) -> Row:
+    """The test's row of what the gate (ttsgraph/deployment/promotion.py) put up: the found graph,
+    or the baseline that its record names.
+    """
+    if "gate" not in lineage or lineage["gate.arm"] == "found":
+        return test.where(arm="found")[0]
+    return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
 
 
 def kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
@@ -100,14 +118,50 @@ def _outcomes(method: MethodReport) -> dict[str, bool | None]:
     }
 
 
-def sentence_of(test: TableSource, lineage: Row, pool: ModelPool) -> Sentence:
-    """The sentence of one method's test, from its table and the gate's record."""
-    return sentence_for(test, selected(test, lineage), pool)
+def ranks(rival: Row) -> str:
+    """How the found graph ranks to a rival, by the table's paired test at the confidence of all
+    intervals: ahead, behind or unclear.
+    """
+    if rival["p_differs"] >= 1 - CONFIDENCE:
+        return "unclear"
+    return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether what a method found beats what it has to beat: its row in the test, its rivals' rows,
+    and the row of what the gate put up.
+    """
+
+    method: str
+    found: Row
+    rivals: tuple[Row, ...]
+    selected: Row
+
+    def ranked(self, how: str) -> list[Row]:
+        """The rivals to which the found graph ranks so."""
+        return [row for row in self.rivals if ranks(row) == how]
+
+    @property
+    def answer(self) -> str:
+        """Whether it beats them, in a word or two."""
+        if self.ranked("behind"):
+            return "No"
+        if not self.ranked("ahead"):
+            return "Not shown"
+        return "In part" if self.ranked("unclear") else "Yes"
+
+
+def verdict(method: MethodReport) -> Verdict:
+    """Which rivals differ from what a method found on the same questions."""
+    found = method.test.where(arm="found")[0]
+    rivals = tuple(row for row in method.test if row["arm"] != "found")
+    return Verdict(method.name, found, rivals, selected(method.test, method.lineage))
 
 
 def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Sentence:
     """The sentence that says to use the graph of this row of a test."""
-    return tuple(_sentence(test, row, test.where(arm="found")[0], pool))
+    return tuple(_sentence(test, row, pool))
 
 
 def best_call(test: TableSource) -> Row | None:
@@ -118,122 +172,93 @@ def best_call(test: TableSource) -> Row | None:
     return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
-def _sentence(test: TableSource, row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
+def _sentence(test: TableSource, row: Row, pool: ModelPool) -> Iterator[str | Figure]:
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
         return
+    graph = CollaborationGraph.from_json(row["graph"])
+    words = Figure(in_brief(graph, pool), row.at("graph"), "graph")
+    found = test.where(arm="found")[0]
     if row.place != found.place:
-        yield from _instead(row, found, pool)
-        return
-    call = best_call(test)
-    if row["n_nodes"] == 1:
-        yield "Don't use several calls: "
-        yield _brief(row, pool)
-        yield " is the best that was found. "
+        yield from _instead(row, found, words)
+    elif row["n_nodes"] == 1:
+        yield from ("Don't use several calls: ", words, " is the best that was found. ")
         yield from _score(row)
     else:
-        better = call is None or stands(call) == "ahead"
-        yield "Use this: " if better else "Use this, but it is not proven: "
-        yield _brief(row, pool)
-        yield ". "
+        call = best_call(test)
+        proven = call is None or ranks(call) == "ahead"
+        yield from ("Use this: " if proven else "Use this, but it is not proven: ", words, ". ")
         yield from _score(row)
         yield from _against(row, call) if call is not None else ()
-    yield from _costs(row)
+    yield from _costs(row, graph)
 
 
 def _against(found: Row, call: Row) -> Iterator[str | Figure]:
     """The found graph against the best single call."""
-    how = stands(call)
+    how = ranks(call)
     if how == "unclear":
         yield ", not shown to differ from the best single call's "
-        yield _figure(call, "accuracy", "percent")
+        yield call.figure("accuracy", "percent")
     else:
+        difference = shown(found["accuracy"] - call["accuracy"], "points")
         yield ", "
-        difference = found["accuracy"] - call["accuracy"]
-        yield Figure(
-            shown(difference, "points"), found.at("accuracy"), "points", less=call.at("accuracy")
-        )
+        yield Figure(difference, found.at("accuracy"), "points", less=call.at("accuracy"))
         yield " above the best single call" if how == "ahead" else " below the best single call"
     yield from _p(call)
 
 
-def _instead(row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
+def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
     """What to use where a baseline was put up instead of the found graph."""
     one_call = row["n_nodes"] == 1
-    yield "Don't use a graph: " if one_call else "Use this: "
-    yield _brief(row, pool)
-    it, found_graph = ("", "") if one_call else (". It", " as the graph that was found")
-    how = stands(row)
+    yield from ("Don't use a graph: " if one_call else "Use this: ", words)
+    yield "" if one_call else ". It"
     if not found["n_scored"]:
-        yield f"{it} could be scored, the found graph could not. "
-    elif how == "behind":  # the found graph is
-        yield f"{it} is better{found_graph.replace(' as ', ' than ', 1)}"
-        yield from _p(row)
-        yield ", for "
-    elif how == "unclear":
-        yield f"{it} is as good{found_graph}"
-        yield from _p(row)
-        yield ", for "
-    else:
-        yield f"{it} is not as good{found_graph}"
-        yield from _p(row)
-        yield ", but takes "
-    if found["n_scored"]:
-        ratio = row["budget_units"] / found["budget_units"] if found["budget_units"] else 1.0
-        yield Figure(
-            shown(ratio, "part"), row.at("budget_units"), "part", per=found.at("budget_units")
-        )
-        yield ". "
+        yield " could be scored, the found graph could not. "
+        yield from _score(row)
+        return
+    how = ranks(row)  # of the found graph
+    than = "than" if how == "behind" else "as"
+    yield {"behind": " is better", "unclear": " is as good", "ahead": " is not as good"}[how]
+    yield "" if one_call else f" {than} the graph that was found"
+    yield from _p(row)
+    yield ", but takes " if how == "ahead" else ", for "
+    ratio = row["budget_units"] / found["budget_units"] if found["budget_units"] else 1.0
+    units = "budget_units"
+    yield Figure(shown(ratio, "part"), row.at(units), "part", per=found.at(units))
+    yield ". "
     yield from _score(row)
-    if found["n_scored"]:
-        yield " against "
-        yield _figure(found, "accuracy", "percent")
-    yield from _costs(row)
-
-
-def _brief(row: Row, pool: ModelPool) -> Figure:
-    return Figure(
-        in_brief(CollaborationGraph.from_json(row["graph"]), pool), row.at("graph"), "graph"
-    )
+    yield from (" against ", found.figure("accuracy", "percent"))
 
 
 def _score(row: Row) -> Iterator[str | Figure]:
-    yield _figure(row, "accuracy", "percent")
+    yield row.figure("accuracy", "percent")
     right = row["accuracy"] * row["n_scored"]
     # Of scores, the sum is hardly ever a whole number.
     yield " right (" if abs(right - round(right)) < 1e-6 else " of the score ("
-    yield _figure(row, "accuracy_low", "bare")
-    yield " to "
-    yield _figure(row, "accuracy_high", "bare")
+    yield from (row.figure("accuracy_low", "bare"), " to ", row.figure("accuracy_high", "bare"))
     yield ")"
 
 
 def _p(rival: Row) -> Iterator[str | Figure]:
-    text = shown(rival["p_differs"], "p")
-    yield f" (p{SPACE}" if text.startswith("<") else f" (p{SPACE}={SPACE}"
-    yield Figure(text, rival.at("p_differs"), "p")
-    yield ")"
+    p = rival.figure("p_differs", "p")
+    yield from (f" (p{SPACE}" if p.text.startswith("<") else f" (p{SPACE}={SPACE}", p, ")")
 
 
-def _costs(row: Row) -> Iterator[str | Figure]:
+def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
     """How many calls a question takes of a graph that may stop, what it costs at list price and how
     long it takes; nothing where prices are not known.
     """
-    graph = CollaborationGraph.from_json(row["graph"])
     asked = sum(row[key] for key in ASKED)
     if graph.adaptive and asked:
         most = sum(get_role(node.role).calls_model for node in graph.nodes)
-        yield ", in "
         per = " ".join(row.at(key) for key in ASKED)
+        yield ", in "
         yield Figure(shown(row["calls"] / asked, "short"), row.at("calls"), "short", per=per)
         yield f" of {most} calls on average"
     if row["dollars"]:
-        yield ", for "
-        yield price_of(row)
+        yield from (", for ", price_of(row))
     if shown(row["latency_s"], "time") != MISSING:
-        yield ", "
-        yield _figure(row, "latency_s", "time")
-        yield " each"
+        yield from (", ", row.figure("latency_s", "time"), " each")
     yield "."
 
 
@@ -245,30 +270,13 @@ def dollars_of(row: Row) -> float:
 
 def price_of(row: Row) -> Figure:
     """What a question costs at list price."""
-    return Figure(
-        shown(dollars_of(row), "price"),
-        row.at("dollars"),
-        "price",
-        per=" ".join(row.at(key) for key in ASKED),
-    )
+    per = " ".join(row.at(key) for key in ASKED)
+    return Figure(shown(dollars_of(row), "price"), row.at("dollars"), "price", per=per)
 
 
-def _figure(row: Row, key: str, form: str) -> Figure:
-    return Figure(shown(row[key], form), row.at(key), form)
-
-
-def rows_of(test: TableSource, answer: Recommendation) -> list[tuple[str, Row]]:
-    """What the short table compares: the found graph, then what it has to beat, each with its
-    name.
-    """
-    finder = answer.method.finder
-    return [(finder if row["arm"] == "found" else str(row["label"]), row) for row in test]
-
-
-def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:
+def figures_of(answer: Recommendation) -> dict[str, Any]:
     """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
     row = answer.row
-    call = best_call(test)
     figures = {
         "accuracy": row["accuracy"],
         "accuracy_low": row["accuracy_low"],
@@ -279,11 +287,95 @@ def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:
         "nodes": row["n_nodes"],
         "questions": row["n_scored"],
     }
+    call = best_call(answer.method.test)
     if call is not None:
         figures["above_best_call"] = row["accuracy"] - call["accuracy"]
         figures["p_best_call"] = call["p_differs"]
+    return {key: value for key, value in figures.items() if value == value}
+
+
+def _answers(report: Report) -> dict[str, Recommendation]:
+    """Task -> its answer."""
+    pool, confidence = report.profile.model_pool(), report.profile.deploy.confidence
+    return {task.name: answer_of(task, pool, confidence) for task in report.tasks}
+
+
+def metrics(report: Report) -> dict[str, dict[str, Any]]:
+    """The numbers of each task's answer."""
+    return {task: figures_of(answer) for task, answer in _answers(report).items()}
+
+
+def brief(report: Report) -> dict[str, Any]:
+    """For each task the sentence, the command that serves it, the graph in characters, and a small
+    table: the found graph, then what it has to beat.
+    """
+    found = _answers(report)
     return {
-        key: value.item() if hasattr(value, "item") else value
-        for key, value in figures.items()
-        if value == value
+        "profile": report.name,
+        "simulated": report.simulated,
+        "tasks": [_task(task, found[task.name], report) for task in report.tasks],
     }
+
+
+def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
+    method = answer.method
+    frame = method.answers.frame
+    own = frame[(frame["arm"] == answer.row["arm"]) & (frame["label"] == answer.row["label"])]
+    texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
+    return {
+        "task": task.name,
+        "sentence": answer.text,
+        "serve": answer.serve,
+        "graph_hash": answer.graph.content_hash,
+        "graph": [
+            *drawn(answer.graph, report.profile.model_pool()),
+            *branch_lines(answer.graph, own, texts),
+        ],
+        "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
+        "rows": [_cells(row, answer, report.metric) for row in method.test],
+    }
+
+
+def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
+    """A row of the small table; the one to use is marked."""
+    found = row["arm"] == "found"
+    mark = "→ " if row.place == answer.row.place else ""
+    cells = [
+        mark + (answer.method.finder if found else str(row["label"])),
+        shown(row["accuracy"], "percent"),
+        f"{shown(row['accuracy_low'], 'bare')} to {shown(row['accuracy_high'], 'bare')}",
+        price_of(row).text,
+        shown(row["budget_units"], COST_FORMS[metric]),
+        shown(row["latency_s"], "time"),
+        "" if found else shown(row["p_differs"], "p"),
+    ]
+    return [cell.replace(SPACE, " ") for cell in cells]
+
+
+def branch_lines(
+    graph: CollaborationGraph, answers: pd.DataFrame, texts: Mapping[str, str]
+) -> Iterator[str]:
+    """A line for each branch: its share of the test questions, its score on them, and examples;
+    none for a graph without a route. `answers` are the graph's own, with the columns of
+    schemas.Answers, `texts` the questions' by id.
+    """
+    if graph.route is None:
+        return
+    sent: dict[int, list[Mapping[Any, Any]]] = {k: [] for k in range(len(graph.branches))}
+    for row in answers.to_dict("records"):
+        asked = {int(i) for i in json.loads(row["nodes"])}
+        if asked:
+            sent[graph.route.taken(asked)].append(row)
+    total = sum(map(len, sent.values()))
+    for k, rows in sent.items():
+        grades = [float(row["correct"]) for row in rows if not pd.isna(row["correct"])]
+        share = f" ({100 * len(rows) / total:.0f} %)" if total else ""
+        scored = f", {100 * sum(grades) / len(grades):.1f} % right" if grades else ""
+        examples = [_cut(texts[row["question_id"]]) for row in rows[:EXAMPLES]]
+        shown = f"; for example {', '.join(map(repr, examples))}" if examples else ""
+        yield f"branch {k + 1} in the test: {counted(len(rows), 'question')}{share}{scored}{shown}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= CUT else line[: CUT - 1] + "…"

@@ -1,35 +1,144 @@
-"""The plots of a task's searches: first screen, candidates, trajectories, comparison, edge
-probabilities.
+"""The plots of a task: first screen, candidates, trajectories, comparison, edge probabilities, and
+the sweeps of its pilot. Each is a Vega-Lite specification, one for the page and for the file.
+
+Every record of a plot's data says in `at` which row of which table it is, and has that table's
+columns.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.style import by_name, cost_axis
+from ttsgraph.base.style import by_name, cost_axis, fixed, plot_config
 from ttsgraph.evaluation.objective import pareto_front
-from ttsgraph.reporting.chart import (
-    COST_TIP,
-    INTERVAL,
-    NAMES,
-    SCORES,
-    Chart,
-    Spec,
-    accuracy_axis,
-    chart_of,
-    layer,
-    nominal,
-    quantity,
-    tip,
-    whiskers,
-)
-from ttsgraph.reporting.report_data import TaskReport
-from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import KINDS
+from ttsgraph.reporting.figures import Row, TableSource
+
+if TYPE_CHECKING:
+    from ttsgraph.reporting.report_data import TaskReport
+
+Spec = dict[str, Any]
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+FILE_WIDTH = 560
+NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.42 * containerSize()[0]) : 240"}}
+"""Names of rows: less than half of a narrow page, so that the plot has room."""
+
+SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot: what it is called, what it shows in words, and its specification. `edges` is what a
+    slider shows. A plot of several panels says itself how wide they are: its `width` is None.
+    """
+
+    name: str
+    title: str
+    alt: str
+    spec: Spec
+    edges: dict[str, Any] | None = None
+    width: int | None = FILE_WIDTH
+
+    def in_page(self, simulated: bool) -> str:
+        """The specification as JSON for the page, where the heading stands above the plot; fills
+        the width it is given.
+        """
+        spec = dict(self.spec)
+        if simulated:
+            spec["title"] = {"text": "simulated", "anchor": "end"}
+            spec["title"] |= {"color": "var(--warn)", "fontSize": 12}
+        size = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+        return _json(spec | size)
+
+    def in_file(self, simulated: bool) -> str:
+        """The specification as JSON for a file of its own, with its title and the light theme's
+        colours.
+        """
+        title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
+        spec = json.loads(json.dumps(self.spec))
+        spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
+        width = {} if self.width is None else {"width": self.width}
+        return fixed(_json(spec | {"title": title} | width))
+
+
+def in_script(text: str) -> str:
+    """JSON as a script element may hold it, whose end or nesting no string of it can write."""
+    return re.sub("<(?=!--|script)", r"\\u003c", text.replace("</", "<\\/"), flags=re.IGNORECASE)
+
+
+def _json(spec: Spec) -> str:
+    return in_script(json.dumps(spec, separators=(",", ":"), allow_nan=False))
+
+
+def chart_of(
+    name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None
+) -> Chart:
+    """A plot from its layers and data; `height` is in pixels."""
+    spec = {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4}
+    return Chart(name, title, alt, spec | body, edges)
+
+
+def tip(column: str, title: str, form: str | None = None) -> Spec:
+    """A line of a tooltip: a text, or with a format, which may be empty, a number."""
+    if form is None:
+        return {"field": column, "title": title}
+    shown = {"format": form} if form else {}
+    return {"field": column, "type": "quantitative"} | shown | {"title": title}
+
+
+INTERVAL = [
+    tip("accuracy", "accuracy", ".1%"),
+    tip("accuracy_low", "interval from", ".1%"),
+    tip("accuracy_high", "interval to", ".1%"),
+    tip("n_scored", "questions", ""),
+]
+COST_TIP = tip("budget_units", "cost of a question", ".3~g")
+
+
+def layer(kind: str, encoding: Spec, values: list[Spec] | None = None, **look: Any) -> Spec:
+    """A layer of marks of one kind, with data of its own where it has some."""
+    data: Spec = {} if values is None else {"data": {"values": values}}
+    return data | {"mark": {"type": kind, **look}, "encoding": encoding}
+
+
+def nominal(column: str, title: str | None, **more: Any) -> Spec:
+    """The channel of a column of names."""
+    return {"field": column, "type": "nominal", "title": title} | more
+
+
+def quantity(column: str, title: str, **more: Any) -> Spec:
+    """The channel of a column of numbers."""
+    return {"field": column, "type": "quantitative", "title": title} | more
+
+
+def accuracy_axis(title: str = "accuracy (%)", **more: Any) -> Spec:
+    """The channel of accuracy, in percent."""
+    return quantity("accuracy", title, axis={"format": ".0%", "tickCount": 6}, **more)
+
+
+def whiskers(direction: str) -> Spec:
+    """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
+    low = {"field": "accuracy_low", "type": "quantitative"}
+    high = {"field": "accuracy_high"}
+    return {direction: low, f"{direction}2": high}
+
+
+KINDS = {
+    "found": "found",
+    "single": "best single call",
+    "router": "router of single calls",
+    "self_consistency": "majority vote",
+    "best_of_n": "best of n by the check",
+    "team": "team",
+    "fixed_topology": "best pilot graph",
+}
+"""What each arm of the comparison is."""
 
 ON_VALIDATION = "front (validation)"
 MOST = 1500
@@ -43,8 +152,7 @@ class Cloud:
     """
 
     chart: Chart
-    front: tuple[Row, ...]
-    found: tuple[tuple[str, Row], ...]
+    front: list[Row]
     drawn: int
     total: int
 
@@ -55,21 +163,17 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     """
     columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
     front = validated_front([method.archive for method in task.methods])
-    found = [
-        (method.name, row)
-        for method in task.methods
-        if (row := _found_row(method.archive, method.search)) is not None
-    ]
+    found = []
+    for method in task.methods:
+        wanted = method.search["found_hash"]
+        found += method.archive.where(split="val", status="ok", graph_hash=wanted)[-1:]
     points = []
     total = 0
     for method in task.methods:
-        always = {
-            int(row.place)
-            for row in [*front, *(row for _, row in found)]
-            if row.file == method.archive.file
-        }
-        points += method.archive.records(columns, thinned(method.archive.frame, always))
-        total += int(method.archive.frame["accuracy"].notna().sum())
+        archive = method.archive
+        always = {int(row.place) for row in [*front, *found] if row.file == archive.file}
+        points += [archive.rows[place].record(columns) for place in thinned(archive.frame, always)]
+        total += int(archive.frame["accuracy"].notna().sum())
     scale = by_name(task.names)
     cost = cost_axis(metric, ticks=8)
     tooltip = [
@@ -92,7 +196,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
     limit_at = {"x": {"field": "limit", "type": "quantitative"}}
     fronts = [row.record(columns) for row in front]
-    rings = [row.record(columns) for _, row in found]
+    rings = [row.record(columns) for row in found]
     order = {"field": "budget_units", "type": "quantitative"}
     line = {"x": cost, "y": accuracy_axis(), "order": order}
     ringed = {"x": cost, "y": accuracy_axis(), "tooltip": tooltip}
@@ -114,7 +218,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     chart = chart_of(
         "candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers}
     )
-    return Cloud(chart, tuple(front), tuple(found), len(points), total)
+    return Cloud(chart, front, len(points), total)
 
 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
@@ -132,20 +236,13 @@ def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
 
 
-def _found_row(archive: TableSource, search: Row) -> Row | None:
-    """The archive's row of the found graph, on validation questions."""
-    return next(
-        reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None
-    )
-
-
 def trajectories(task: TaskReport) -> Chart:
     """Validation accuracy of each method's result per iteration, with its interval as a band."""
     columns = ("iteration", "val_accuracy", "val_low", "val_high", "budget_units", "n_nodes")
     values = [
-        record | {"method": m.name}
-        for m in task.methods
-        for record in m.trajectory.records(columns)
+        row.record(columns) | {"method": method.name}
+        for method in task.methods
+        for row in method.trajectory
     ]
     scale = by_name(task.names)
     rounds = sorted({value["iteration"] for value in values})
@@ -177,30 +274,24 @@ def trajectories(task: TaskReport) -> Chart:
         " a band. Tables below."
     )
     body = {"data": {"values": values}, "layer": layers}
-    return chart_of(
-        "trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body
-    )
+    title = f"{task.name}: validation accuracy while searching"
+    return chart_of("trajectories", title, alt, 300, body)
 
 
 def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> Chart:
     """The first screen's picture: what was found and what it has to beat, score against cost, with
-    intervals, `used` ringed; the front is of validation questions, so it is
-    drawn apart.
+    intervals, `used` ringed; the front is of validation questions, so it is drawn apart.
     """
-    names = [*dict.fromkeys(KINDS[row["arm"]] for _, row in comparison_rows(task))]
     values = [
         row.record(SCORES) | {"kind": KINDS[row["arm"]], "name": name}
         for name, row in comparison_rows(task)
     ]
+    names = list(dict.fromkeys(value["kind"] for value in values))
     x = cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}}
-    y: Spec = {"field": "accuracy", "type": "quantitative", "title": "right (%)"}
-    y |= {"axis": {"format": ".0%", "tickCount": 5}, "scale": {"zero": False, "nice": True}}
+    y = quantity("accuracy", "right (%)", axis={"format": ".0%", "tickCount": 5})
+    y |= {"scale": {"zero": False, "nice": True}}
     scale = by_name([*names, ON_VALIDATION])
-    colours = scale["color"]
-    scale["color"] = {
-        "domain": colours["domain"],
-        "range": [*colours["range"][:-1], "var(--quiet)"],
-    }
+    scale["color"]["range"][-1] = "var(--quiet)"
     look = {key: nominal("kind", None, scale=scale[key]) for key in ("color", "shape")}
     tooltip = [tip("name", "what"), *INTERVAL, COST_TIP]
     fronts = [row.record(SCORES) | {"kind": ON_VALIDATION, "name": ON_VALIDATION} for row in front]
@@ -247,13 +338,8 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
         " have to beat. Table below."
     )
     body = {"data": {"values": values}, "layer": layers}
-    return chart_of(
-        "comparison",
-        f"{task.name}: test accuracy within the same budget",
-        alt,
-        34 * len(values) + 10,
-        body,
-    )
+    title = f"{task.name}: test accuracy within the same budget"
+    return chart_of("comparison", title, alt, 34 * len(values) + 10, body)
 
 
 def edges(task: str, method: str, table: TableSource) -> Chart | None:
@@ -265,11 +351,9 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
     """
     if not len(table):
         return None
-    wide = table.frame.pivot_table(
-        index="iteration", columns=["source", "target"], values="probability", sort=False
-    )
-    wide = wide.sort_index()
-    pairs: list[list[int]] = wide.columns.to_frame()[["source", "target"]].to_numpy().tolist()
+    ends = ["source", "target"]
+    wide = table.frame.pivot_table("probability", "iteration", ends, sort=False).sort_index()
+    pairs: list[list[int]] = wide.columns.to_frame()[ends].to_numpy().tolist()
     probabilities = [
         [None if p != p else round(float(p), 3) for p in row] for row in wide.to_numpy()
     ]
@@ -293,10 +377,7 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
     layers = [layer("rect", {"x": x, "y": y, "color": colour, "tooltip": tooltip})]
     if len(ids) <= 8:
         words = {"field": "probability", "type": "quantitative", "format": ".0%"}
-        tone = {
-            "condition": {"test": "datum.probability > 0.6", "value": "#111111"},
-            "value": "#ffffff",
-        }
+        tone = _legible("datum.probability > 0.6")
         layers.append(layer("text", {"x": x, "y": y, "text": words, "color": tone}, fontSize=11))
     more = {
         "file": table.file,
@@ -310,9 +391,13 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
     )
     body = {"data": {"name": "edges", "values": last}, "layer": layers}
     height = max(120, min(440, 34 * len(ids)))
-    return chart_of(
-        f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more
-    )
+    title = f"{task}: edge probabilities of {method}"
+    return chart_of(f"edges_{method}", title, alt, height, body, more)
+
+
+def _legible(light: str) -> Spec:
+    """The colour of a number in a cell of a heat map, dark where the cell is light."""
+    return {"condition": {"test": light, "value": "#111111"}, "value": "#ffffff"}
 
 
 def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
@@ -337,20 +422,6 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
     return found + [(label, row) for (label, _), row in rivals.items()]
 
 
-def concatenated(tasks: Sequence[TaskReport]) -> pd.DataFrame:
-    """Every test score, one under the other; with the found graph's P(best) where its search worked
-    it out.
-    """
-    parts = []
-    for task in tasks:
-        for method in task.methods:
-            part = method.test.frame.assign(task=task.name, method=method.name)
-            if "p_best" in method.search:
-                part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
-            parts.append(part)
-    return pd.concat(parts)
-
-
 def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int]:
     """Row numbers to draw: all if they are few, else the first at each place of a grid over cost
     and accuracy, as fine as `most` allows, and all of `always`.
@@ -362,14 +433,108 @@ def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int
     low = values.min(axis=0)
     span = np.ptp(values, axis=0)
     places = (values - low) / np.where(span > 0, span, 1)
-    split = (
-        pd.factorize(table["split"].iloc[rows])[0]
-        if "split" in table
-        else np.zeros(len(rows), dtype=int)
-    )
+    split = pd.factorize(table["split"].iloc[rows])[0]
     for cells in (480, 240, 160, 120, 80, 60, 40, 30, 20):
         grid = np.column_stack([split, np.round(places * (cells, cells / 2)).astype(int)])
         _, first = np.unique(grid, axis=0, return_index=True)
         if len(first) <= most:
             break
     return sorted({*rows[first].tolist(), *always})
+
+
+PILOT = (*SCORES, "label", "within_budget")
+FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
+"""How a pilot's graph over the budget is told from those that a search could find."""
+
+PILOT_TIP = [tip("label", "graph"), *INTERVAL, tip("within_budget", "within the budget")]
+
+
+def sweeps(task: str, table: TableSource) -> list[Chart]:
+    """A plot of each sweep that a pilot has, in its order: a heat map, a curve over width or depth,
+    else a dot for each graph; the last two with intervals.
+    """
+    kinds = {"width_x_depth": _heat_map, "width": _curve, "depth": _curve}
+    names = table.frame["sweep"].unique()
+    return [kinds.get(name, _dots)(task, name, table.where(sweep=name)) for name in names]
+
+
+def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
+    values = []
+    for row in rows:
+        width, depth = (int(side) for side in row["label"].split(" x "))
+        values.append(row.record(PILOT) | {"w": width, "d": depth})
+    x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
+    y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
+    legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
+    shades = accuracy_axis() | {"scale": {"scheme": "viridis"}, "legend": legend}
+    shades.pop("axis")
+    middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
+    tone = _legible(f"datum.accuracy > {middle}")
+    number = {"field": "shown", "type": "nominal"}
+    shown = {
+        "calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')",
+        "as": "shown",
+    }
+    layers = [
+        layer("rect", {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP}),
+        layer("text", {"x": x, "y": y, "text": number, "color": tone}),
+    ]
+    alt = (
+        "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
+        " below."
+    )
+    height = max(120, 44 * len({value["d"] for value in values}) + 10)
+    body = {"data": {"values": values}, "transform": [shown], "layer": layers}
+    return chart_of(name, f"{task}: accuracy by width and depth", alt, height, body)
+
+
+def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
+    values = [
+        row.record((*PILOT, name)) | {"sink": row["label"].partition(", ")[2] or "chain"}
+        for row in rows
+    ]
+    scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
+    unit = "answering nodes" if name == "width" else "nodes in a row"
+    x = quantity(
+        name,
+        f"{name} ({unit})",
+        axis={"values": sorted({row[name] for row in rows}), "format": "d"},
+        scale={"nice": False, "zero": False, "padding": 14},
+    )
+    legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
+    by_sink = {"field": "sink", "type": "nominal", "legend": legend}
+    sink = {key: by_sink | {"scale": scale[key]} for key in ("color", "shape", "strokeDash")}
+    colour = sink["color"]
+    y = accuracy_axis()
+    dots: Spec = {"x": x, "y": y, "color": colour, "shape": sink["shape"]}
+    dots |= {"opacity": FAINT, "tooltip": PILOT_TIP}
+    line = {"x": x, "y": y, "color": colour, "strokeDash": sink["strokeDash"]}
+    layers = [
+        layer("rule", {"x": x, **whiskers("y"), "color": colour}, opacity=0.6),
+        layer("line", line, strokeWidth=2),
+        layer("point", dots, filled=True, size=70),
+    ]
+    alt = (
+        f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    body = {"data": {"values": values}, "layer": layers}
+    return chart_of(name, f"{task}: accuracy by {name}", alt, 220, body)
+
+
+def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
+    values = [row.record(PILOT) for row in rows]
+    y = nominal("label", None, sort=None, axis=NAMES)
+    dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
+    layers = [
+        layer("rule", {"y": y, "opacity": FAINT, **whiskers("x")}, strokeWidth=1.5),
+        layer("point", dot, filled=True, size=80, color="var(--series-0)"),
+    ]
+    alt = (
+        f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    # Random graphs over the same models share a line.
+    height = 28 * len({value["label"] for value in values}) + 10
+    body = {"data": {"values": values}, "layer": layers}
+    return chart_of(name, f"{task}: accuracy by {name}", alt, height, body)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role, read_by
+from ttsgraph.graphs.roles import Outline, get_role, read_by
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # slow to import
     import pandas as pd
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
+SIGNS: dict[Outline, str] = {"rounded": "▢", "hexagon": "⬡", "slanted": "◇"}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
 
@@ -320,3 +321,58 @@ def _spelled(count: int) -> str:
 
 def _calls(count: int) -> str:
     return " call of" if count == 1 else " calls of"
+
+
+def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
+    """The graph in characters: levels from left to right, nodes that do the same as one; else its
+    steps in words.
+
+    In characters only where each level reads all of the level before it, and nothing else, whatever
+    is answered.
+    """
+    if graph.route is not None:
+        return list(ways(graph, pool))
+    if graph.adaptive or not _layered(graph):
+        return [f"step {step}: {what}" for step, what in steps(graph, pool)]
+    lines = _joined("question", [_labels(graph, ids, pool) for ids in graph.levels])
+    return [line.rstrip() for line in lines]
+
+
+def _layered(graph: CollaborationGraph) -> bool:
+    before: tuple[int, ...] = ()
+    for level in graph.levels:
+        if any(set(graph.predecessors[i]) != set(before) for i in level):
+            return False
+        before = level
+    return True
+
+
+def _labels(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> list[str]:
+    """What stands in a level: each kind of node once, with how many there are."""
+    kinds: dict[str, int] = {}
+    for i in ids:
+        node = graph.node(i)
+        role = get_role(node.role)
+        what = pool[node.model].words if role.calls_model else node.role
+        label = f"{SIGNS[role.outline]} {what}"
+        kinds[label] = kinds.get(label, 0) + 1
+    return [f"{count} × {label}" if count > 1 else label for label, count in kinds.items()]
+
+
+def _joined(start: str, columns: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of labels side by side, joined by lines."""
+    height = max(len(labels) for labels in columns)
+    lines = [start + " "] + [" " * (len(start) + 1)] * (height - 1)
+    for labels in columns:
+        widest = max(map(len, labels))
+        last = len(labels) - 1
+        for k in range(height):
+            if k > last:
+                lines[k] += " " * (widest + 7)
+                continue
+            left = ("─" if last == 0 else "┬") if k == 0 else "└" if k == last else "├"
+            right = ("─" if last == 0 else "┐") if k == 0 else "┘" if k == last else "┤"
+            padded = f"{labels[k]} ".ljust(widest + 1, "─")
+            lines[k] += f"{'─' if k == 0 else ' '}{left}▶ {padded}─{right}"
+    lines[0] += "▶ answer"
+    return lines

@@ -1,74 +1,31 @@
-"""How figures are written, and sentences that know where each of their figures stands.
+"""Figures, how they are written, and the tables that they are from.
 
-The page marks every figure with its source; README and terminal show the same sentence as plain
-text.
+Every figure on the page is a `<data>` element whose `data-at` says where it stands:
+`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` the sum of a column,
+`results/.../search.json#/front` a place in a JSON file. `data-as` names the format. So a reader can
+look every figure up, and a test does. README and terminal show the same sentences as plain text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
+
+from ttsgraph.evaluation.environment import CONFIDENCE
 
 MISSING = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 SMALL = 0.1
 """Dollars a question below which dollars are given for 1,000 questions."""
 
-
-def significant(value: float, digits: int = 2) -> str:
-    """A number with so many significant digits, never in powers of ten: 0.0012, 0.35, 1.2, 12,
-    1,234.
-    """
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else str(value)
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, places)
-    # Rounding may have added a digit: 0.0996 is 0.10.
-    places = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(0, places)}f}"
-
-
-def price(dollars: float) -> str:
-    """What a question costs: a question's price, or that of 1,000 or a million where it is
-    small.
-    """
-    if dollars == 0:
-        return "$0"
-    if dollars >= SMALL:
-        return f"${significant(dollars, 3)} a question"
-    if 1000 * dollars >= 0.01:
-        return f"${significant(1000 * dollars)} per 1,000 questions"
-    return f"${significant(1e6 * dollars)} per million questions"
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 45 ms, 2.1 s, 3.5 min."""
-    if seconds < 0.1:
-        return f"{significant(1000 * seconds)}{SPACE}ms"
-    return (
-        f"{significant(seconds)}{SPACE}s"
-        if seconds < 120
-        else f"{significant(seconds / 60)}{SPACE}min"
-    )
-
-
-def of_the_cost(ratio: float) -> str:
-    """One cost against another in words: "a fifth of the cost", "64 % of the cost", "1.5 times the
-    cost".
-    """
-    if ratio > 1.05:
-        return f"{significant(ratio)} times the cost"
-    if ratio >= 0.95:
-        return "the same cost"
-    for words, part in PARTS.items():
-        if abs(ratio / part - 1) <= 0.05:
-            return f"{words} of the cost"
-    return f"{significant(100 * ratio)}{SPACE}% of the cost"
-
+COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
+"""How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
 
 PARTS = {
     "three quarters": 3 / 4,
@@ -85,8 +42,51 @@ PARTS = {
 }
 
 
-def _money(value: float) -> str:
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${significant(value)}"
+def significant(value: float, digits: int = 2) -> str:
+    """A number with so many significant digits, never in powers of ten: 0.0012, 0.35, 1.2, 12,
+    1,234.
+    """
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    # Rounding may have added a digit: 0.0996 is 0.10.
+    places = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(0, places)}f}"
+
+
+def price(dollars: float) -> str:
+    """What a question costs: its price, or that of 1,000 or a million where it is small."""
+    if dollars == 0:
+        return "$0"
+    if dollars >= SMALL:
+        return f"${significant(dollars, 3)} a question"
+    if 1000 * dollars >= 0.01:
+        return f"${significant(1000 * dollars)} per 1,000 questions"
+    return f"${significant(1e6 * dollars)} per million questions"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: 45 ms, 2.1 s, 3.5 min."""
+    if seconds < 0.1:
+        return f"{significant(1000 * seconds)}{SPACE}ms"
+    if seconds < 120:
+        return f"{significant(seconds)}{SPACE}s"
+    return f"{significant(seconds / 60)}{SPACE}min"
+
+
+def of_the_cost(ratio: float) -> str:
+    """One cost against another in words: "a fifth of the cost", "64 % of the cost", "1.5 times the
+    cost".
+    """
+    if ratio > 1.05:
+        return f"{significant(ratio)} times the cost"
+    if ratio >= 0.95:
+        return "the same cost"
+    for words, part in PARTS.items():
+        if abs(ratio / part - 1) <= 0.05:
+            return f"{words} of the cost"
+    return f"{significant(100 * ratio)}{SPACE}% of the cost"
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
@@ -100,7 +100,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "fine": lambda value: f"{value:.2f}",
     "thousand": lambda value: significant(1000 * value),
     "plain": lambda value: f"{value:g}",
-    "money": _money,
+    "money": lambda v: f"${v:,.2f}" if v >= 1 or v == 0 else f"${significant(v)}",
     "price": price,
     "time": duration,
     "part": of_the_cost,
@@ -132,11 +132,13 @@ class Figure:
 
     def markup(self) -> Markup:
         """The figure as an element of the page that names its source."""
-        more = "".join(
-            f' data-{name}="{at}"' for name, at in (("less", self.less), ("per", self.per)) if at
-        )
+        more = Markup("")
+        if self.less:
+            more += Markup(' data-less="{}"').format(self.less)
+        if self.per:
+            more += Markup(' data-per="{}"').format(self.per)
         return Markup('<data data-at="{}" data-as="{}"{}>{}</data>').format(
-            self.at, self.form, Markup(more), self.text
+            self.at, self.form, more, self.text
         )
 
 
@@ -145,11 +147,119 @@ Sentence = Sequence[str | Figure]
 
 def plain(sentence: Sentence) -> str:
     """A sentence as text."""
-    return "".join(part if isinstance(part, str) else part.text for part in sentence).replace(
-        SPACE, " "
-    )
+    text = "".join(part if isinstance(part, str) else part.text for part in sentence)
+    return text.replace(SPACE, " ")
 
 
 def markup(sentence: Sentence) -> Markup:
     """A sentence for the page, with the source of each figure."""
     return Markup("").join(part if isinstance(part, str) else part.markup() for part in sentence)
+
+
+Key = str | Sequence[str]
+"""A column, or the way into nested JSON: names joined by dots, or a list where names have dots
+themselves.
+"""
+
+
+def _parts(key: Key) -> Sequence[str]:
+    return key.split(".") if isinstance(key, str) else key
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table, or a JSON file: `place` is the row's number, empty for JSON."""
+
+    file: str
+    place: str
+    values: dict[str, Any]
+
+    def __getitem__(self, key: Key) -> Any:
+        """A value. Raises KeyError."""
+        value: Any = self.values
+        for part in _parts(key):
+            value = value[part]
+        return value
+
+    def __contains__(self, key: Key) -> bool:
+        try:
+            self[key]
+        except (KeyError, TypeError):
+            return False
+        return True
+
+    def at(self, key: Key) -> str:
+        """Where the value stands, as a JSON pointer."""
+        parts = [part.replace("~", "~0").replace("/", "~1") for part in _parts(key)]
+        return f"{self.file}#{self.place}/{'/'.join(parts)}"
+
+    def figure(self, key: Key, form: str = "text") -> Figure:
+        """The value, or text, as a figure."""
+        return Figure(shown(self[key], form), self.at(key), form)
+
+    def record(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Plot data: some columns, with `at`, where the row stands. NaN is null."""
+        record: dict[str, Any] = {"at": f"{self.file}#{self.place}"}
+        for column in columns:
+            value = self[column]
+            record[column] = None if isinstance(value, float) and math.isnan(value) else value
+        return record
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A table and the file it is from, as a path from the project's folder."""
+
+    file: str
+    frame: pd.DataFrame
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows."""
+        records = self.frame.to_dict("records")
+        return [
+            Row(self.file, str(place), {str(key): value for key, value in values.items()})
+            for place, values in enumerate(records)
+        ]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def where(self, **wanted: Any) -> list[Row]:
+        """Rows by the values of columns."""
+        return [row for row in self.rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def num(row: Row, key: Key, form: str = "text") -> Markup:
+    """A figure, or a text, of a row."""
+    return row.figure(key, form).markup()
+
+
+def key(row: Row, parent: Key, name: str) -> Markup:
+    """A name that is a key in nested JSON."""
+    return Figure(name, row.at(parent), "key").markup()
+
+
+def total(source: TableSource, column: str, form: str = "count") -> Markup:
+    """The sum of a column."""
+    text = shown(source.frame[column].sum(), form)
+    return Figure(text, f"{source.file}#sum/{column}", form).markup()
+
+
+def interval(row: Row, key: str = "accuracy") -> Markup:
+    """A share with its interval, in percent."""
+    share = num(row, key, "percent")
+    if shown(row[key], "percent") == MISSING:
+        return share
+    ends = Markup(' <span class="interval">({} to {})</span>')
+    return share + ends.format(
+        num(row, f"{key}_low", "percent"), num(row, f"{key}_high", "percent")
+    )
+
+
+def confidence() -> Markup:
+    """The confidence of all intervals."""
+    return Markup('<data data-constant="confidence">{}</data>').format(shown(CONFIDENCE, "share"))

@@ -10,28 +10,32 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment as Templates
+from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting import charts, pilot_charts, sources
-from ttsgraph.reporting.answer import Recommendation, answer_of
-from ttsgraph.reporting.chart import Chart, in_script
-from ttsgraph.reporting.charts import Cloud
-from ttsgraph.reporting.drawing import SMALL, Drawing, draw, outline
-from ttsgraph.reporting.figures import markup, shown
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting import charts, figures
+from ttsgraph.reporting.answer import Recommendation, Verdict, answer_of, verdict
+from ttsgraph.reporting.charts import Chart, Cloud, in_script
+from ttsgraph.reporting.explain import steps
+from ttsgraph.reporting.figures import Figure, Row, TableSource
 from ttsgraph.reporting.pictures import (
+    SMALL,
     TEMPLATES,
+    Drawing,
     chart_svg,
+    draw,
     graph_svg,
     new_templates,
+    outline,
     write_picture,
 )
-from ttsgraph.reporting.questions import questions_data
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
-from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, selected_instead, verdict
 
 FRONT_COLUMNS = [
     "task",
@@ -45,6 +49,9 @@ FRONT_COLUMNS = [
     "n_unscored",
 ]
 EDGES_LISTED = 20
+MOST = 600
+"""Characters of a question or an answer that the page shows; the table has all."""
+
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -60,7 +67,6 @@ class Part:
     overview: Chart
     comparison: list[tuple[str, Row]]
     verdicts: list[Verdict]
-    instead: list[Instead]
     cloud: Cloud
     charts: dict[str, Chart]
     edges: list[tuple[MethodReport, Chart]]
@@ -93,15 +99,25 @@ def write_report(folder: Path, report: Report) -> Path:
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report)
     page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
-    table = charts.concatenated(report.tasks)
-    write_text(
-        folder / "comparison.csv",
-        table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(
-            index=False
-        ),
-    )
+    write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
     return folder / "index.html"
+
+
+def _comparison(report: Report) -> str:
+    """Every test score, one under the other; with the found graph's P(best) where its search worked
+    it out.
+    """
+    parts = []
+    for task in report.tasks:
+        for method in task.methods:
+            part = method.test.frame.assign(task=task.name, method=method.name)
+            if "p_best" in method.search:
+                part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
+            parts.append(part)
+    table = pd.concat(parts)
+    others = table.columns.difference(FRONT_COLUMNS, sort=False)
+    return str(table[[*FRONT_COLUMNS, *others]].to_csv(index=False))
 
 
 def write_index(folder: Path) -> Path:
@@ -128,27 +144,27 @@ def page_templates(report: Report | None) -> Templates:
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "json": lambda value: in_script(json.dumps(value, separators=(",", ":"))),
         "messages": lambda row: json.loads(row["prompt"]),
-        "shown": shown,
+        "shown": figures.shown,
     }
     templates.globals |= {
         "report": report,
         "style": _style(),
         "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
         "theme_script": (TEMPLATES / "theme.js").read_text(encoding="utf-8"),
-        "kinds": KINDS,
+        "kinds": charts.KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
-        "cost": lambda row, key="budget_units": (
-            sources.cost(row, report.metric, key) if report else ""
-        ),
-        "sentence": markup,
-        "num": sources.num,
-        "key": sources.key,
-        "total": sources.total,
-        "interval": sources.interval,
-        "confidence": sources.confidence,
-        "steps_of": sources.steps_of,
+        "sentence": figures.markup,
+        "num": figures.num,
+        "key": figures.key,
+        "total": figures.total,
+        "interval": figures.interval,
+        "confidence": figures.confidence,
+        "steps_of": _steps_of,
     }
+    if report is not None:
+        form = figures.COST_FORMS[report.metric]
+        templates.globals["cost"] = lambda row: figures.num(row, "budget_units", form)
     return templates
 
 
@@ -196,22 +212,17 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         answer,
         _small(task, answer, used, templates),
         used,
-        questions_data(task.questions, answer.method.answers, answer.method.graph, pool),
+        _questions_data(task.questions, answer.method.answers, answer.method.graph, pool),
         charts.overview(task, cloud.front, answer.row, report.metric),
         comparison,
-        [verdict(method.name, method.test) for method in task.methods],
-        [
-            instead
-            for method in task.methods
-            if (instead := selected_instead(method.name, method.test, method.lineage)) is not None
-        ],
+        [verdict(method) for method in task.methods],
         cloud,
         {
             "comparison": charts.comparison(task, comparison),
             "trajectories": charts.trajectories(task),
         },
         [(method, chart) for method, chart in learnt if chart is not None],
-        pilot_charts.sweeps(task.name, task.pilot),
+        charts.sweeps(task.name, task.pilot),
         {method.name: _picture(report, task, method, alone=False) for method in task.methods},
     )
 
@@ -281,3 +292,69 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
         )
     ]
     return [(stage, table) for stage, table in before + of_methods if len(table)]
+
+
+def _steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
+    """What a graph does in each step, in words that follow from its file."""
+    by_step: dict[int, list[Markup]] = {}
+    for step, what in steps(graph, pool):
+        words = Figure(what, f"{file}#/nodes", "steps").markup()
+        by_step.setdefault(step, []).append(words)
+    return [Markup("; ").join(parts) for parts in by_step.values()]
+
+
+def _questions_data(
+    questions: TableSource, answers: TableSource, found: CollaborationGraph, pool: ModelPool
+) -> dict[str, Any]:
+    """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the
+    found graph first.
+
+    `right` is null where infrastructure failed. A node is [what the task reads of its answer,
+    whether it is right].
+    """
+    by_id: dict[str, dict[str, Any]] = {}
+    arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
+    place = {arm: k for k, arm in enumerate(arms)}
+    for question in questions.where(split="test"):
+        by_id[question["id"]] = {
+            "id": question["id"],
+            "text": _cut(question["text"]),
+            "expected": _cut(question["answer"]),
+            "right": [None] * len(place),
+            "forms": [""] * len(place),
+            "nodes": {},
+        }
+    for row in answers.frame.to_dict("records"):
+        if row["question_id"] not in by_id:
+            continue
+        shown = by_id[row["question_id"]]
+        arm = place[row["arm"], row["label"]]
+        shown["right"][arm] = (
+            None
+            if row["correct"] is None or row["correct"] != row["correct"]
+            else bool(row["correct"])
+            if row["correct"] in (0, 1)
+            else float(row["correct"])
+        )
+        shown["forms"][arm] = _cut(row["form"] or row["error"])
+        if row["arm"] == "found":
+            nodes = json.loads(row["nodes"])
+            shown["nodes"] = {i: [_cut(node["form"]), node["correct"]] for i, node in nodes.items()}
+    return {
+        "file": answers.file,
+        "arms": [label for _, label in place],
+        "kinds": [arm for arm, _ in place],
+        "nodes": {
+            str(node.id): f"{node.role}{_model(node.role, pool[node.model].words)}"
+            for node in found.nodes
+        },
+        "questions": list(by_id.values()),
+    }
+
+
+def _model(role: str, words: str) -> str:
+    return f", {words}" if get_role(role).calls_model else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
