@@ -116,7 +116,7 @@ def test_a_journal_of_another_search_is_set_aside(tmp_path: Path) -> None:
     said = []
     before = written(path, [{"n": 1}])
     journal = Journal(path, {"type": "search", "identity": "two"}, said.append)
-    assert not journal.replaying
+    assert journal.replay(lambda entry: True) is None
     journal.close()
     assert (tmp_path / "journal.jsonl.previous-1").read_bytes() == before
     assert "moved to journal.jsonl.previous-1" in said[0]
