@@ -90,7 +90,6 @@ def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -
     (first, second), environment = raced([good, bad], RacingSettings(enabled=True))
     assert (first.stopped, len(first.results)) == (False, 64)
     assert (second.stopped, len(second.results)) == (True, 8)
-    assert second.standard_error > first.standard_error
     ids = tuple(str(k) for k in range(64))
     asked = [environment.asked[0], environment.asked[1]]
     assert [what for _, what in asked] == [ids[:8]] * 2

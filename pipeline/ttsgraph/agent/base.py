@@ -19,7 +19,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, Score, short_form
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, short_form
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -158,7 +158,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Scored(Score):
+class Scored:
     """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
     numbers.
 
@@ -175,6 +175,11 @@ class Scored(Score):
     objective: Objective = ACCURACY
     stopped: bool = False
     tallies: GraphTallies = NO_TALLIES
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
     def value(self) -> float:

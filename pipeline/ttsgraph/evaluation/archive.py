@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any, Literal
@@ -221,10 +221,6 @@ def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
     ]
 
 
-def _node_results(plain: Sequence[Sequence[Any]]) -> dict[int, NodeResult]:
-    return {i: NodeResult(*values) for i, *values in plain}
-
-
 def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """A journal's entries without what each node answered, which has a table of its own."""
     for entry in entries:
@@ -242,14 +238,13 @@ def _record(entry: Entry) -> Record:
 def _feedback(entry: Entry) -> Feedback:
     """The feedback that a record was made of, but for answers."""
     by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
-    results = tuple(
-        QuestionResult(
-            i, correct, "", math.nan if latency is None else latency, error, _node_results(nodes)
-        )
-        for (i, correct, latency, error), nodes in zip(entry["results"], by_node, strict=True)
-    )
+    results = []
+    for (question, correct, latency, error), nodes in zip(entry["results"], by_node, strict=True):
+        seconds = math.nan if latency is None else latency
+        answers = {i: NodeResult(*values) for i, *values in nodes}
+        results.append(QuestionResult(question, correct, "", seconds, error, answers))
     usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
-    return Feedback(results, usage, entry["wall_s"], entry["status"] == "stopped")
+    return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
 
 
 def _is_failed(entry: Entry) -> bool:

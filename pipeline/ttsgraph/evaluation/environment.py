@@ -92,36 +92,8 @@ class QuestionResult:
     nodes: Mapping[int, NodeResult] = field(default_factory=dict)
 
 
-class Counted(Protocol):
-    """How many questions were scored, and the sum of their grades."""
-
-    @property
-    def n_correct(self) -> float:
-        """The sum."""
-
-    @property
-    def n_scored(self) -> int:
-        """The number."""
-
-
-class Score:
-    """What follows from being Counted; a base of those who have them."""
-
-    __slots__ = ()
-
-    @property
-    def accuracy(self: Counted) -> float:
-        """Share of scored questions answered right; for graded kinds the mean score."""
-        return self.n_correct / self.n_scored if self.n_scored else math.nan
-
-    @property
-    def standard_error(self: Counted) -> float:
-        """Of the accuracy; NaN when nothing was scored."""
-        return standard_error(self.n_correct, self.n_scored)
-
-
 @dataclass(frozen=True, slots=True)
-class Feedback(Score):
+class Feedback:
     """What the environment says of a graph on a batch: per question, and summed up.
 
     `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
@@ -154,6 +126,11 @@ class Feedback(Score):
     def n_correct(self) -> float:
         """Questions answered right; for graded kinds the sum of the scores."""
         return sum(self.grades)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -270,29 +247,25 @@ class Grader:
         does and where that fails in whatever way, which is not remembered, and SettingsError for a
         grade that is none.
         """
-        as_text = (question.id, question.text, "text", text)
-        verdict = self._verdicts.get(as_text)
-        if verdict is None:
-            try:
-                verdict = await self._newly_graded(question, text, client)
-            except (CallFailed, InputError):
-                raise
-            except Exception as error:
-                raise CallFailed(
-                    f"the grader of kind {self.task.name} failed on an answer to question"
-                    f" {question.id}: {type(error).__name__}: {str(error)[:200]}"
-                ) from error
-        return verdict
-
-    async def _newly_graded(self, question: Question, text: str, client: Client | None) -> float:
-        form = self.task.extract(text)
-        as_answer = self._as_answer(question, text, form)
-        verdict = self._verdicts.get(as_answer)
-        if verdict is None:
-            # Graders can be slow (a program is run, an expression simplified), so they leave the
-            # event loop free.
-            verdict = self._checked(await self._graded(question, text, form, client), question)
-        self._keep((question.id, question.text, "text", text), as_answer, verdict)
+        verdict = self._verdicts.get((question.id, question.text, "text", text))
+        if verdict is not None:
+            return verdict
+        try:
+            form = self.task.extract(text)
+            keys = _keys(question, text, form)
+            verdict = self._verdicts.get(keys[1])
+            if verdict is None:
+                # Graders can be slow (a program is run, an expression simplified), so they leave
+                # the event loop free.
+                verdict = self._checked(await self._graded(question, text, form, client), question)
+        except (CallFailed, InputError):
+            raise
+        except Exception as error:
+            raise CallFailed(
+                f"the grader of kind {self.task.name} failed on an answer to question"
+                f" {question.id}: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
+        self._keep(keys, verdict)
         return verdict
 
     async def _graded(
@@ -318,30 +291,27 @@ class Grader:
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Take a verdict as known, for this text and for all with the same answer."""
-        as_answer = self._as_answer(question, text, self.task.extract(text))
-        self._keep((question.id, question.text, "text", text), as_answer, verdict)
+        self._keep(_keys(question, text, self.task.extract(text)), verdict)
 
-    def _keep(self, as_text: AnswerKey, as_answer: AnswerKey, verdict: float) -> None:
+    def _keep(self, keys: tuple[AnswerKey, AnswerKey], verdict: float) -> None:
         if len(self._verdicts) >= MAX_REMEMBERED:
             self._verdicts.clear()
-        self._verdicts[as_text] = self._verdicts[as_answer] = verdict
+        self._verdicts |= dict.fromkeys(keys, verdict)
 
-    def _as_answer(self, question: Question, text: str, form: str | None) -> AnswerKey:
-        """The key of all texts with this one's answer, or of this text alone where it has none."""
-        if form is None:
-            return (question.id, question.text, "text", text)
-        return (question.id, question.text, "answer", form)
+
+def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, AnswerKey]:
+    """The key of this text, and that of all with its answer, the same where it has none."""
+    as_text = (question.id, question.text, "text", text)
+    return as_text, as_text if form is None else (question.id, question.text, "answer", form)
 
 
 def _same_class(task: Task) -> bool:
     """Whether `at_once` is of the class that `grade` is of: one that inherits it may grade
     otherwise.
     """
-    return len({_definer(task, name) for name in ("grade", "at_once")}) == 1
-
-
-def _definer(task: Task, name: str) -> type | None:
-    return next((kind for kind in type(task).__mro__ if name in vars(kind)), None)
+    kinds = type(task).__mro__
+    names = ("grade", "at_once")
+    return len({next((kind for kind in kinds if name in vars(kind)), None) for name in names}) == 1
 
 
 class Evaluator(Protocol):

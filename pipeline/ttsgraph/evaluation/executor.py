@@ -15,13 +15,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from ttsgraph.base.errors import CallFailed, ContextOverflow
-from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority, read_by
-from ttsgraph.graphs.stopping import PASSED, Demand, disagreement, run_times, stops
+from ttsgraph.graphs.stopping import PASSED, Demand, disagreement, stops
 from ttsgraph.models.client import (
     Begin,
     Client,
@@ -302,7 +300,9 @@ class Run:
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         text = self.texts[self.runner.sink]
         stages = {i: place + 1 for i, place in self.demand.stage.items()}
-        latency = self._latency(stages)
+        made = self.completions
+        seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
+        latency = longest_run(self.runner.graph, seconds, stages)
         if self.whole is not self.runner:  # a router answers what its branch does
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
@@ -316,19 +316,6 @@ class Run:
             completions=self.completions,
             stages=stages,
             closed=closed,
-        )
-
-    def _latency(self, stages: Mapping[int, int]) -> float:
-        """Seconds along the calls that waited for one another."""
-        graph = self.runner.graph
-        seconds = {
-            i: self.completions[i].latency_s if i in self.completions else 0.0 for i in graph.order
-        }
-        if not graph.adaptive:
-            return critical_path(graph, seconds)
-        used = {i: np.array([stages.get(i, 0)]) for i in graph.order}
-        return float(
-            run_times(graph, used, {i: np.array([taken]) for i, taken in seconds.items()})[0]
         )
 
     def _taken(self, i: int) -> str | None:

@@ -95,7 +95,7 @@ class NodeAnswers:
                 if answer is None:
                     continue
                 heard = graph.heard(node.id, result.nodes)
-                self._append(
+                row = (
                     candidate_id,
                     digest,
                     result.question_id,
@@ -112,10 +112,8 @@ class NodeAnswers:
                     answer.completion_tokens,
                     answer.latency_s,
                 )
-
-    def _append(self, *values: Any) -> None:
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
+                for column, value in zip(self._columns.values(), row, strict=True):
+                    column.append(value)
 
     def table(self) -> pd.DataFrame:
         """All rows, in the order in which they came."""

@@ -223,8 +223,8 @@ class CostModel:
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if self.metric == "runtime":
             return longest_run(graph, costs)
-        # As in `_total`, an exact sum: it does not depend on the order, so that what fits a budget
-        # fits however it is added up.
+        # An exact sum does not depend on the order, so that what fits a budget fits however it is
+        # added up.
         return math.fsum(costs.values())
 
 
@@ -236,16 +236,20 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
     return ends[graph.sink]
 
 
-def longest_run(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
-    """The critical path where every gate opens and every vote waits for all its waves, one after
-    another.
+def longest_run(
+    graph: CollaborationGraph,
+    weights: Mapping[int, float],
+    stages: Mapping[int, int] | None = None,
+) -> float:
+    """The critical path of a question by the stages that each node waited for, one after another;
+    without these every gate opens and every vote waits for all its waves.
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
-    full = {i: np.full(1, len(stages), dtype=np.intp) for i, stages in graph.stages.items()}
-    return float(
-        run_times(graph, full, {i: np.full(1, weight) for i, weight in weights.items()})[0]
-    )
+    asked = {i: len(known) for i, known in graph.stages.items()} if stages is None else stages
+    used = {i: np.full(1, asked.get(i, 0), dtype=np.intp) for i in graph.order}
+    taken = {i: np.full(1, weights[i]) for i in graph.order}
+    return float(run_times(graph, used, taken)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,11 +301,64 @@ class Budget:
             adjacency[place[a], place[b]] = True
         return self.pruned([graph.node(i) for i in graph.order], adjacency)
 
-    def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """The valid graph that fits which is left of nodes in topological order; see
-        `prune_and_trim`.
+    def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
+        """As `pruned`, but that nothing is trimmed: None where what is left of the nodes costs more
+        than the limit. Most draws of a wide distribution do, so they are told apart before a graph
+        is made of them.
         """
-        return prune_and_trim(nodes, adjacency, self.cost, self.limit)
+        cost = self.cost
+        alive = np.ones(len(nodes), dtype=bool)
+        live = adjacency.copy()
+        _drop_stranded(live, alive, _needs(nodes))
+        degrees = live.sum(axis=0).tolist()
+        costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
+        # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
+        least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
+        if least > self.limit:
+            return None
+        graph = Budget(cost).pruned(nodes, adjacency)
+        return graph if cost.graph_cost(graph) <= self.limit else None
+
+    def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
+        """The valid graph within the limit that is left of nodes in topological order, the last one
+        being the sink.
+
+        Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the
+        graph fits (paper, section 5.2), never the sink. Among nodes of the smallest model the
+        earliest goes first: it has the fewest predecessors to lose. Nodes that a removal cuts off
+        from the sink go too, and so do nodes that it leaves with fewer predecessors than their role
+        needs; a sink left so becomes an assistant. `adjacency` is (n, n) bool with [i, j] for the
+        edge i -> j. Raises BudgetError when the sink alone is over the limit.
+        """
+        nodes = list(nodes)
+        needs = _needs(nodes)
+        alive = np.ones(len(nodes), dtype=bool)
+        adjacency = adjacency.copy()
+        single = np.array([self.cost.single(node.model) for node in nodes])
+        removal_order = iter(np.argsort(single, kind="stable").tolist())
+        table = self.cost.cost_table(nodes)
+        while True:
+            _drop_stranded(adjacency, alive, needs)
+            if adjacency[:, -1].sum() < needs[-1]:
+                nodes[-1] = replace(nodes[-1], role=ASSISTANT)
+                needs[-1] = 0
+                table = self.cost.cost_table(nodes)
+            total = _total(adjacency, alive, table, self.cost.metric)
+            if total <= self.limit:
+                break
+            if alive.sum() == 1:
+                raise BudgetError(
+                    f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget"
+                    f" {self.limit:g}"
+                )
+            smallest = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
+            _remove(smallest, adjacency, alive)
+        edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
+        kept = (
+            fitted(nodes[k], {nodes[p].id for p in np.flatnonzero(adjacency[:, k])})
+            for k in np.flatnonzero(alive).tolist()
+        )
+        return CollaborationGraph(tuple(kept), edges)
 
     def require_feasible(self) -> None:
         """Raises BudgetError when not even the cheapest single call fits."""
@@ -313,68 +370,8 @@ class Budget:
             )
 
 
-def within(
-    nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
-) -> CollaborationGraph | None:
-    """As `prune_and_trim`, but that nothing is trimmed: None where what is left of the nodes costs
-    more than the budget. Most draws of a wide distribution do, so they are told apart before a
-    graph is made of them.
-    """
-    alive = _reaching_last(adjacency)
-    live = adjacency & alive[:, None] & alive[None, :]
-    _drop_stranded(live, alive, np.array([get_role(node.role).min_in_degree for node in nodes]))
-    degrees = live.sum(axis=0).tolist()
-    costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
-    # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
-    least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
-    if least > budget:
-        return None
-    graph = prune_and_trim(nodes, adjacency, cost, np.inf)
-    return graph if cost.graph_cost(graph) <= budget else None
-
-
-def prune_and_trim(
-    nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
-) -> CollaborationGraph:
-    """The valid graph within the budget that is left of nodes in topological order, the last one
-    being the sink.
-
-    Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the graph
-    fits (paper, section 5.2), never the sink. Among nodes of the smallest model the earliest goes
-    first: it has the fewest predecessors to lose. Nodes that a removal cuts off from the sink go
-    too, and so do nodes that it leaves with fewer predecessors than their role needs; a sink left
-    so becomes an assistant. `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises
-    BudgetError when the sink alone is over the budget.
-    """
-    nodes = list(nodes)
-    needs = np.array([get_role(node.role).min_in_degree for node in nodes])
-    alive = _reaching_last(adjacency)
-    adjacency = adjacency & alive[:, None] & alive[None, :]
-    single = np.array([cost.single(node.model) for node in nodes])
-    removal_order = iter(np.argsort(single, kind="stable").tolist())
-    table = cost.cost_table(nodes)
-    while True:
-        _drop_stranded(adjacency, alive, needs)
-        if adjacency[:, -1].sum() < needs[-1]:
-            nodes[-1] = replace(nodes[-1], role=ASSISTANT)
-            needs[-1] = 0
-            table = cost.cost_table(nodes)
-        total = _total(adjacency, alive, table, cost.metric)
-        if total <= budget:
-            break
-        if alive.sum() == 1:
-            raise BudgetError(
-                f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget {budget:g}"
-            )
-        _remove(
-            next(k for k in removal_order if alive[k] and k != len(nodes) - 1), adjacency, alive
-        )
-    edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
-    before = {
-        k: {nodes[p].id for p in np.flatnonzero(adjacency[:, k])}
-        for k in np.flatnonzero(alive).tolist()
-    }
-    return CollaborationGraph(tuple(fitted(nodes[k], known) for k, known in before.items()), edges)
+def _needs(nodes: Sequence[Node]) -> IntArray:
+    return np.array([get_role(node.role).min_in_degree for node in nodes])
 
 
 def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:
@@ -385,8 +382,8 @@ def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> No
 
 
 def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Take out, in place, all nodes but the sink that lead nowhere or lack the predecessors their
-    role needs.
+    """Take out, in place, all nodes but the sink that don't lead to it or lack the predecessors
+    that their role needs: of a DAG, those that lead nowhere once the others are out.
     """
     while True:
         stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
@@ -394,17 +391,6 @@ def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> N
         if not stranded.any():
             return
         _remove(np.flatnonzero(stranded), adjacency, alive)
-
-
-def _reaching_last(adjacency: BoolArray) -> BoolArray:
-    """(n,) which nodes can reach the last one."""
-    alive = np.zeros(len(adjacency), dtype=bool)
-    alive[-1] = True
-    while True:
-        grown = alive | adjacency[:, alive].any(axis=1)
-        if (grown == alive).all():
-            return alive
-        alive = grown
 
 
 def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:

@@ -23,14 +23,7 @@ def labeled_dags(n: int) -> int:
     n <= MAX_LABELED.
     """
     _check(n, MAX_LABELED)
-    counts = [1]
-    for size in range(1, n + 1):
-        terms = (
-            (-1) ** (k + 1) * math.comb(size, k) * 2 ** (k * (size - k)) * counts[size - k]
-            for k in range(1, size + 1)
-        )
-        counts.append(sum(terms))
-    return counts[n]
+    return _fixed_dags(((1, n),))
 
 
 def unlabeled_dags(n: int) -> int:

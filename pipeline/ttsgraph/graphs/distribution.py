@@ -25,7 +25,7 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.special import expit, log_softmax, logit, softmax
-from ttsgraph.graphs.budget import Budget, within
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
@@ -210,7 +210,7 @@ class GraphDistribution:
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph | None:
         """One draw as a graph with dead nodes pruned, or None if it is over the budget."""
-        return within(self._nodes(roles, models), edges, budget.cost, budget.limit)
+        return budget.within(self._nodes(roles, models), edges)
 
     def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
         return [

@@ -307,14 +307,12 @@ class CollaborationGraph:
     @property
     def width(self) -> int:
         """The largest number of nodes at one level, of the widest branch where there is a route."""
-        if self.route is None:
-            return max(map(len, self.levels))
-        return max(branch.width for branch in self.branches)
+        return max(len(level) for branch in self.branches for level in branch.levels)
 
     @property
     def depth(self) -> int:
         """Nodes on the longest path, of the deepest branch where there is a route."""
-        return len(self.levels) if self.route is None else max(b.depth for b in self.branches)
+        return max(len(branch.levels) for branch in self.branches)
 
     def node(self, node_id: int) -> Node:
         """The node with this id. Raises KeyError."""

@@ -107,11 +107,15 @@ class Role:
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
             raise GraphError(f"role {self.name!r}: expected exactly one of speak, decide and pick")
-        if self.speak is not None and not _takes(self.speak, GIVEN):
+        if self.speak is None:
+            return
+        signature = inspect.signature(self.speak)
+        try:
+            signature.bind(*GIVEN)
+        except TypeError:
             raise GraphError(
-                f"role {self.name!r}: expected speak({', '.join(GIVEN)}), found"
-                f" speak{inspect.signature(self.speak)}"
-            )
+                f"role {self.name!r}: expected speak({', '.join(GIVEN)}), found speak{signature}"
+            ) from None
 
     def choose(self, ballot: Ballot) -> str:
         """The answer that a role takes which calls no model."""
@@ -146,15 +150,6 @@ class Role:
 
 GIVEN = ("task", "prompt", "question", "answers")
 """What `speak` is given."""
-
-
-def _takes(function: Callable[..., object], given: Sequence[str]) -> bool:
-    """Whether a function can be called with so much, in this order."""
-    try:
-        inspect.signature(function).bind(*given)
-    except TypeError:
-        return False
-    return True
 
 
 def assistant_messages(

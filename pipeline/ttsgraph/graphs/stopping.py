@@ -186,7 +186,11 @@ def stops(
         return True
     if stop.rule == "none":
         return False
-    return decided(known, total, head) or (stop.confident and sure(stop, known))
+    if decided(known, total, head):
+        return True
+    votes = Counter(form for form in known.values() if form is not None)
+    counts = tuple(sorted(votes.values(), reverse=True))
+    return stop.confident and bool(counts) and confidence(stop.rule, counts) >= stop.level
 
 
 def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
@@ -227,15 +231,6 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
     return not any(
         count + left > votes[leader] or (count + left == votes[leader] and place < first[leader])
         for count, place in (*rivals, (0, missing))
-    )
-
-
-def sure(stop: Stop, known: Mapping[int, str | None]) -> bool:
-    """Whether a confidence rule is sure enough of the leader."""
-    votes = Counter(form for form in known.values() if form is not None)
-    return (
-        bool(votes)
-        and confidence(stop.rule, tuple(sorted(votes.values(), reverse=True))) >= stop.level
     )
 
 

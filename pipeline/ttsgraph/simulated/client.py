@@ -129,29 +129,6 @@ class Chances:
     corrupt: float
 
 
-def difficulty(name: str) -> tuple[float, float]:
-    """A question's latent difficulty z and its position, in [0, 1), between the two values of
-    `favourite`.
-    """
-    a, b = uniforms(name, 2)
-    return _NORMAL.inv_cdf(a), b
-
-
-def family_difficulty(traits: TaskTraits, name: str, family: str, z: float) -> float:
-    """The difficulty of a question for models of a family: `own` of its variance is the family's
-    alone.
-    """
-    if not traits.own:
-        return z
-    own = _NORMAL.inv_cdf(uniforms(f"{name} {family}", 1)[0])
-    return math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
-
-
-def miskeyed(traits: TaskTraits, name: str) -> bool:
-    """Whether the question's key is wrong, so that the favourite wrong answer counts as right."""
-    return bool(traits.noise) and uniforms(f"{name} key", 1)[0] < traits.noise
-
-
 def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
     """Probabilities of a model of this skill on a question of difficulty z."""
     alone = _logistic(skill - traits.spread * z)
@@ -159,22 +136,13 @@ def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
     return Chances(alone, repair, traits.corrupt * (1 - alone))
 
 
-@dataclass(frozen=True, slots=True)
-class Strain:
-    """What a load does to a model: the probability of losing the thread, and a fuser's odds factor
-    for the right answer.
+def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
+    """What a load does to a model of this capacity: the probability of losing the thread, and a
+    fuser's odds factor for the right answer.
     """
-
-    lost: float
-    discernment: float
-
-
-def strain(traits: TaskTraits, capacity: float, load: float) -> Strain:
-    """The strain of a load on a model of this capacity."""
     share = load / capacity
-    return Strain(
-        -math.expm1(-(share**traits.steepness)), traits.discernment * math.exp(-traits.blur * share)
-    )
+    lost = -math.expm1(-(share**traits.steepness))
+    return lost, traits.discernment * math.exp(-traits.blur * share)
 
 
 def uniforms(text: str, count: int) -> list[float]:
@@ -193,7 +161,7 @@ class _Model:
 
     spec: ModelSpec
     skill: float
-    strain: Callable[[float], Strain]
+    strain: Callable[[float], tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -207,8 +175,11 @@ class _Asked:
     traits: TaskTraits
     lengths: Lengths
     z: float
+    """its difficulty, standard normal over a task's questions"""
     favourite: float
+    """share of the most frequent wrong answer among the wrong ones"""
     swapped: bool
+    """whether its key is wrong, so that the favourite counts as right"""
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -285,10 +256,11 @@ class SimulatedClient(Client):
                 f" {text[:60]!r}"
             )
         traits = self._simulation.tasks[kind]
-        z, position = difficulty(problem.name)
+        hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
-        swapped = miskeyed(traits, problem.name)
+        swapped = bool(traits.noise) and uniforms(f"{problem.name} key", 1)[0] < traits.noise
+        z = _NORMAL.inv_cdf(hard)
         asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
         self._asked[text] = asked
         return asked
@@ -318,7 +290,11 @@ class SimulatedClient(Client):
         traits = asked.traits
         odds = asked.chances.get(name)
         if odds is None:
-            z = family_difficulty(traits, asked.problem.name, model.spec.family, asked.z)
+            z = asked.z
+            if traits.own:
+                draws = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
+                own = _NORMAL.inv_cdf(draws[0])
+                z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
             odds = asked.chances[name] = chances(traits, model.skill, z)
         if not drafts:
             if traits.alike and draw[1] < traits.alike:
@@ -327,12 +303,12 @@ class SimulatedClient(Client):
         most = max(revision for _, revision in drafts)
         revision = 1 + (round(traits.carry * most) if fuse else most)
         load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
-        felt = model.strain(load)
-        if draw[0] < felt.lost:
+        lost, discernment = model.strain(load)
+        if draw[0] < lost:
             return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
         if fuse:
             replies = [reply for reply, _ in drafts]
-            taken = _choose(replies, traits.majority, felt.discernment, draw[1])
+            taken = _choose(replies, traits.majority, discernment, draw[1])
             return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
         taken = drafts[int(draw[1] * len(drafts))][0]
         if taken == _RIGHT:
