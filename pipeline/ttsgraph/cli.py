@@ -72,38 +72,33 @@ def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
     from ttsgraph.stages.measured import known_by_now
 
-    params = _params() if profile is None or task is None else None
-    name = profile if profile is not None else (params or _params()).profile
+    name = profile if profile is not None else _params().profile
     loaded = _profile(name)
-    known = [name for name in params.tasks if name in loaded.tasks] if params else []
-    chosen = task if task is not None else (known or list(loaded.tasks))[0]
-    loaded.task(chosen)
-    return known_by_now(loaded, name, chosen), chosen
-
-
-def _read(path: Path, profile: Profile) -> CollaborationGraph:
-    """A graph whose roles are known and whose models are in the profile's pool."""
-    from ttsgraph.graphs.roles import check_roles
-
-    graph = CollaborationGraph.read(path)
-    pool = profile.model_pool()
-    check_roles(graph)
-    for node in graph.nodes:
-        _ = pool[node.model]
-    return graph
+    if task is None:
+        known = (each for each in _params().tasks if each in loaded.tasks)
+        task = next(known, next(iter(loaded.tasks)))
+    loaded.task(task)
+    return known_by_now(loaded, name, task), task
 
 
 def _found(
-    name: str, profile: str | None, task: str | None
+    name: str, profile: str | None, task: str | None = None
 ) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
-    """A graph with its profile and task. A results folder and a version bring their own, and are
-    told as such.
+    """A graph with its profile and task. A results folder and a version bring their own; of a file,
+    roles are known and models in the profile's pool.
     """
-    if _is_graph_file(name):
-        loaded, chosen = _settings(profile, task)
-        return _read(Path(name), loaded), loaded, chosen, None
-    deployed = _deployed(name)
-    return deployed.graph, deployed.profile, deployed.task, deployed
+    from ttsgraph.graphs.roles import check_roles
+
+    if not _is_graph_file(name):
+        deployed = _deployed(name)
+        return deployed.graph, deployed.profile, deployed.task, deployed
+    loaded, chosen = _settings(profile, task)
+    graph = CollaborationGraph.read(Path(name))
+    pool = loaded.model_pool()
+    check_roles(graph)
+    for node in graph.nodes:
+        _ = pool[node.model]
+    return graph, loaded, chosen, None
 
 
 def _is_graph_file(name: str) -> bool:
@@ -126,16 +121,9 @@ def validate(graph: GraphName, profile: ProfileName = None) -> None:
 
     Example: ttsgraph graph validate graph.json --profile paper
     """
-    found, *_ = _found(graph, profile, None)
-    _print(
-        {
-            "valid": True,
-            "hash": found.content_hash,
-            "n_nodes": len(found.nodes),
-            "width": found.width,
-            "depth": found.depth,
-        }
-    )
+    found, *_ = _found(graph, profile)
+    size = {"n_nodes": len(found.nodes), "width": found.width, "depth": found.depth}
+    _print({"valid": True, "hash": found.content_hash} | size)
 
 
 @graph_app.command()
@@ -181,14 +169,12 @@ def ask(
     answer = asyncio.run(
         ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots)
     )
-    shown: dict[str, Any] = {
+    shown = {
         "answer": answer.text,
         "latency_s": answer.latency_s,
         "calls": answer.usage.calls,
     }
-    if trace:
-        shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
-    _print(shown)
+    _print(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
 
 
 @graph_app.command()
@@ -208,15 +194,16 @@ def draw(
     forms = (*FORMATS, *files.FORMATS)
     if out.suffix not in forms:
         raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
-    version = None if _is_graph_file(graph) else _deployed(graph)
-    found = version.graph if version else CollaborationGraph.read(Path(graph))
+    if _is_graph_file(graph):
+        found, pool = CollaborationGraph.read(Path(graph)), None
+    else:
+        version = _deployed(graph)
+        found, pool = version.graph, version.profile.model_pool()
     if out.suffix in files.FORMATS:
         write_text(out, files.written(found, out.suffix))
-        typer.echo(out)
-        return
-    pool = version.profile.model_pool() if version else None
-    svg = graph_svg(found, pool, simulated=of_simulation(out))
-    typer.echo(write_picture(svg, out))
+    else:
+        write_picture(graph_svg(found, pool, simulated=of_simulation(out)), out)
+    typer.echo(out)
 
 
 @app.command()
@@ -271,9 +258,10 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     for line in in_words(found, loaded, chosen):
         typer.echo(line)
     path = Path(graph)
-    near = [path] if path.is_dir() else [path.parent]
-    elsewhere = sorted(Path("results").glob(f"*/{chosen}/*")) if deployed is not None else []
-    if folders := [each for each in (*near, *elsewhere) if (each / "nodes.parquet").exists()]:
+    places = [path if path.is_dir() else path.parent]
+    if deployed is not None:
+        places += sorted(Path("results").glob(f"*/{chosen}/*"))
+    if folders := [place for place in places if (place / "nodes.parquet").exists()]:
         from ttsgraph.stages.worth import kept_nodes  # with a library that reads such tables
 
         nodes = kept_nodes(found, folders)
@@ -324,12 +312,8 @@ def prepare(profile: ProfileName = None) -> None:
             "expected a profile with models that are served here; this one's engine is"
             f" {loaded.engine.kind}"
         )
-    _print(
-        {
-            name: prepare_weights(name, model, python=loaded.engine.python)
-            for name, model in loaded.hosted.items()
-        }
-    )
+    python = loaded.engine.python
+    _print({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
 
 
 @app.command()
@@ -370,13 +354,12 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     if len(folders) == len(models):
         files = FileLoader(folders)
         return files, files.names
-    if missing := [
-        model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)
-    ]:
-        raise InputError(
-            f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it, or"
-            " `ttsgraph run`"
-        )
+    for model in models:
+        if model.count("/") > 1 or Path(model).parts[:1] == ("results",):
+            raise InputError(
+                f"{model}: expected a results folder, but there is none; `make repro` makes it, or"
+                " `ttsgraph run`"
+            )
     if folders:
         raise InputError(
             f"expected folders or names like math@champion, found both: {', '.join(models)}"
@@ -440,9 +423,9 @@ def lineage(
     if (version is None) == (dataset is None and model is None):
         raise InputError("expected a version, or else --dataset or --model")
     if version is None:
-        found = dependents(
-            uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model
-        )
+        if dataset and Path(dataset).is_file():
+            dataset = md5(Path(dataset))
+        found = dependents(uri, dataset, model)
         _print([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
         return
     walked = walk(version, uri)
@@ -451,10 +434,8 @@ def lineage(
     else:
         typer.echo("\n".join(walked.lines(check)))
     if walked.broken:
-        typer.echo(
-            f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}",
-            err=True,
-        )
+        links = ", ".join(f"{link.name} {link.subject}" for link in walked.broken)
+        typer.echo(f"broken: {links}", err=True)
         sys.exit(BROKEN)
 
 

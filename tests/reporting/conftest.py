@@ -20,24 +20,16 @@ from ttsgraph_flows import report
 def built(tmp_path_factory):
     """A project whose report was written; returns the folder of the page."""
     project = SimulatedProject(tmp_path_factory.mktemp("report"))
-    project.settings["init"]["contest"] = {
-        "enabled": False
-    }  # after which a search of so few questions would learn no edges
+    # After a contest, a search of so few questions would learn no edges.
+    project.settings["init"]["contest"] = {"enabled": False}
     for method in METHODS:
         project.build(method)
     params = yaml.safe_load((project.folder / "params.yaml").read_text())
     (project.folder / "params.yaml").write_text(yaml.safe_dump(params | {"methods": list(METHODS)}))
     again = project.folder / "research" / "simulated-small" / "math"
     again.mkdir(parents=True)
-    outcome = {
-        "plan": "warm",
-        "reason": "joined: x",
-        "pool": "",
-        "champion": "math/1",
-        "promoted": False,
-        "version": "",
-        "calls": 1234,
-    }
+    outcome = {"plan": "warm", "reason": "joined: x", "pool": "", "champion": "math/1"}
+    outcome |= {"promoted": False, "version": "", "calls": 1234}
     (again / "outcome.json").write_text(json.dumps(outcome))
     with chdir(project.folder):
         report.report.fn()

@@ -47,11 +47,8 @@ def nothing_better(project: Path, folder: Path) -> Path:
         table.loc[one, score] = table.loc[table["arm"] == "found", score].to_numpy()
         table.loc[one, ["found_only", "rival_only", "p_differs"]] = [9, 9, 1.0]
         write_table(table, Evaluations, path.with_name("test.parquet"))
-        told["gate"] |= {
-            "arm": "single",
-            "label": table.loc[one, "label"].iloc[0],
-            "verdict": "as good",
-        }
+        label = table.loc[one, "label"].iloc[0]
+        told["gate"] |= {"arm": "single", "label": label, "verdict": "as good"}
         write_record(GateVerdict, path, told)
     with chdir(folder):
         report.report.fn()

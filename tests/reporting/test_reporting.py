@@ -17,7 +17,7 @@ import pytest
 import vl_convert
 
 from tests.support.project import ROOT
-from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
+from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -100,13 +100,6 @@ def test_shape_and_dash_say_the_same_as_the_colour() -> None:
     assert len(set(SHAPES)) == len(set(DASHES)) == len(SERIES["light"]) == len(SERIES["dark"])
     scale = by_name(["a", "b"])
     assert [len(set(map(str, part["range"]))) for part in scale.values()] == [2, 2, 2]
-
-
-def test_files_have_colours_where_the_page_has_variables() -> None:
-    assert (
-        fixed("fill:var(--series-0);font:var(--unknown)")
-        == f"fill:{SERIES['light'][0]};font:var(--unknown)"
-    )
 
 
 def table(count: int, seed: int = 0) -> pd.DataFrame:
@@ -264,20 +257,6 @@ def test_a_figure_says_where_it_is_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "form", "text"),
-    [
-        (0.00191, "money", "$0.0019"),
-        (12.345, "money", "$12.35"),
-        (0.0, "money", "$0.00"),
-        (1e-6, "money", "$0.0000010"),
-        (1234.5, "count", "1,234"),
-    ],
-)
-def test_figures_are_written_so_that_they_can_be_read(value: float, form: str, text: str) -> None:
-    assert figures.shown(value, form) == text
-
-
-@pytest.mark.parametrize(
     "text",
     ["</script>", "<!--<script>", "<!-- <SCRIPT x", "</SCRIPT", "a < b <!-", "]]><!--", "\u2028<"],
 )
@@ -342,9 +321,8 @@ def test_random_graphs_over_the_same_models_share_a_line() -> None:
 
 
 def drawn(table: pd.DataFrame) -> list[str]:
-    """The report's plots of a pilot as SVG."""
-    source = TableSource("pilot.parquet", table)
-    return [vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in sweeps("math", source)]
+    charts = sweeps("math", TableSource("pilot.parquet", table))
+    return [chart_svg(chart, simulated=False) for chart in charts]
 
 
 def test_the_report_marks_pilot_graphs_over_the_budget() -> None:

@@ -174,7 +174,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         always = {int(row.place) for row in [*front, *found] if row.file == archive.file}
         points += [archive.rows[place].record(columns) for place in thinned(archive.frame, always)]
         total += int(archive.frame["accuracy"].notna().sum())
-    scale = by_name(task.names)
+    scale = by_name([method.name for method in task.methods])
     cost = cost_axis(metric, ticks=8)
     tooltip = [
         tip("method", "method"),
@@ -244,7 +244,7 @@ def trajectories(task: TaskReport) -> Chart:
         for method in task.methods
         for row in method.trajectory
     ]
-    scale = by_name(task.names)
+    scale = by_name([method.name for method in task.methods])
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
     x = quantity("iteration", "iteration (rounds of the search)", axis=ticks)

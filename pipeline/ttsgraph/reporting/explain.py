@@ -14,7 +14,6 @@ from ttsgraph.graphs.roles import Outline, get_role, read_by
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
-from ttsgraph.settings.stages import BudgetSettings
 
 if TYPE_CHECKING:  # slow to import
     import pandas as pd
@@ -23,6 +22,9 @@ UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 SIGNS: dict[Outline, str] = {"rounded": "▢", "hexagon": "⬡", "slanted": "◇"}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
+
+SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
+SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
@@ -99,40 +101,40 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
     `nodes` has the columns of schemas.Nodes.
     """
     rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
-    sources = [i for i in graph.order if not graph.predecessors[i] and i in rows]
-    lines = []
-    by_model: dict[str, list[int]] = {}
-    for i in sources:
-        by_model.setdefault(str(rows[i]["model"]), []).append(i)
-    for ids in by_model.values():
-        own = sum(rows[i]["own_accuracy"] for i in ids) / len(ids)
-        loss = sum(rows[i]["predicted_loss"] for i in ids) / len(ids)
-        each = " each" if len(ids) > 1 else ""
-        lines.append(
-            f"{_named(ids)} {'are' if each else 'is'} right on {_percent(own)} of the questions"
-            f"{each}{_without(ids, rows[ids[0]], loss)}"
-        )
+    sources: dict[str, list[int]] = {}
+    readers = []
     for i in graph.order:
-        row = rows.get(i)
-        if row is None or i in sources:
+        if i not in rows:
             continue
-        own = _percent(row["own_accuracy"])
-        read = _percent(row["read_accuracy"])
-        repaired = f"it repaired {row['repaired']} of {row['repairable']} questions"
-        spoilt = f"spoilt {row['spoilt']} of {row['spoilable']}"
-        lines.append(
-            f"node {i} makes {own} right of {read} in what it reads: {repaired} where all of that"
-            f" was wrong, and {spoilt} where all was right"
-            f"{_without([i], row, row['predicted_loss'])}"
+        row = rows[i]
+        if not graph.predecessors[i]:
+            sources.setdefault(row["model"], []).append(i)
+            continue
+        readers.append(
+            f"node {i} makes {100 * row['own_accuracy']:.1f} % right of"
+            f" {100 * row['read_accuracy']:.1f} % in what it reads: it repaired"
+            f" {row['repaired']} of {row['repairable']} questions where all of that was wrong, and"
+            f" spoilt {row['spoilt']} of {row['spoilable']} where all was right{_without([row])}"
         )
-    return lines
+    lines = []
+    for ids in sources.values():
+        alike = [rows[i] for i in ids]
+        own = sum(row["own_accuracy"] for row in alike) / len(ids)
+        verb, each = ("are", " each") if len(ids) > 1 else ("is", "")
+        lines.append(
+            f"{_named(ids)} {verb} right on {100 * own:.1f} % of the questions"
+            f"{each}{_without(alike)}"
+        )
+    return lines + readers
 
 
-def _without(ids: Sequence[int], row: Mapping[Any, Any], loss: float) -> str:
+def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
     """What is predicted without one of these nodes; nothing where that is not known."""
+    row = alike[0]
+    loss = sum(each["predicted_loss"] for each in alike) / len(alike)
     if math.isnan(loss):
         return ""
-    without = "it" if len(ids) == 1 else "one of them"
+    without = "it" if len(alike) == 1 else "one of them"
     change = "lower" if loss >= 0 else "higher"
     spread = 100 * row["predicted_spread"]
     return (
@@ -141,29 +143,22 @@ def _without(ids: Sequence[int], row: Mapping[Any, Any], loss: float) -> str:
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
     node = graph.node(ids[0])
     read = graph.reads[ids[0]]
     role = get_role(node.role)
-    who = _named(ids) + (
-        f" ({node.role}, {pool[node.model].words})"
-        if role.calls_model
-        else f" ({node.role}, no model call)"
-    )
-    each = "each " if len(ids) > 1 else ""
+    model = pool[node.model].words if role.calls_model else "no model call"
+    who = f"{_named(ids)} ({node.role}, {model})"
+    each, s = ("each ", "") if len(ids) > 1 else ("", "s")
     if not read:
-        return f"{who} {each}answer{'' if len(ids) > 1 else 's'} the question alone"
+        return f"{who} {each}answer{s} the question alone"
     top = f", at most {node.top_k} of them" if node.top_k else ""
     does = role.does or "its own way of answering"
     if node.waves:
         top += f", in waves of {', then '.join(map(str, node.waves))}"
         does += f", and stops {node.stop.words}"
     if not node.gate:
-        return f"{who} {each}read{'' if len(ids) > 1 else 's'} {_named(read)}{top}: {does}"
+        return f"{who} {each}read{s} {_named(read)}{top}: {does}"
     watched = graph.stages[node.id][0]
     where = f"only where {_named(watched)} disagree by more than {node.gate.over:g}"
     return (
@@ -179,8 +174,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     prompt = written = 0.0
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     for node in calls:
-        degree = len(graph.reads[node.id])
-        reads = read_by(node, degree)
+        reads = read_by(node, len(graph.reads[node.id]))
         lengths = dollars.lengths[node.model].reading(node.role)
         asked = graph.asked[node.id]
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
@@ -196,39 +190,31 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
             f" {paid}; that is the work of {work} call{'' if work == '1' else 's'} of the cheapest"
             " model"
         )
+    unit = UNIT_NAMES[budget.metric]
     state = "within" if units <= budget.limit else "OVER"
     if graph.route is not None:
         most = max(profile.cost_model(task).graph_cost(branch) for branch in graph.branches)
         state = "within" if most <= budget.limit or budget.limits == "mean" else "OVER"
         yield (
             f"that is the mean over the questions that the router was learnt on: {units:.3g}"
-            f" {UNIT_NAMES[budget.metric]}, {most:.3g} in the dearest branch; {state} the budget of"
+            f" {unit}, {most:.3g} in the dearest branch; {state} the budget of"
             f" {budget.limit:g}"
         )
     elif graph.adaptive or budget.limits == "mean":
-        yield from _worst_and_mean(units, budget)
+        yield (
+            f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
+            " stops or a gate stays closed"
+        )
+        if budget.limits == "mean":
+            yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
+        else:
+            what = f"{units:.3g} of {budget.limit:g} {unit}"
+            yield f"{state} the budget, which limits the worst case: {what}"
     else:
-        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNIT_NAMES[budget.metric]}"
+        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {unit}"
     yield f"where the money goes: {_shares(graph, dollars)}"
     if flops is not None:
         yield f"where the work goes: {_shares(graph, flops)}"
-
-
-def _worst_and_mean(units: float, budget: BudgetSettings) -> Iterator[str]:
-    """What the budget limits, of a graph whose questions may take less than the worst of them."""
-    unit = UNIT_NAMES[budget.metric]
-    yield (
-        f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
-        " stops or a gate stays closed"
-    )
-    if budget.limits == "mean":
-        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
-    else:
-        state = "within" if units <= budget.limit else "OVER"
-        yield (
-            f"{state} the budget, which limits the worst case: {units:.3g} of {budget.limit:g}"
-            f" {unit}"
-        )
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
@@ -245,10 +231,8 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
         if costs[node.id]:
             models[node.model] = models.get(node.model, 0.0) + costs[node.id]
     ranked = sorted(models.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{100 * c / whole:.0f} % {cost.pool[model].words}" for model, c in ranked)
     dearest = max(costs, key=lambda i: costs[i])
-    shares = ", ".join(
-        f"{100 * part / whole:.0f} % {cost.pool[model].words}" for model, part in ranked
-    )
     return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 
@@ -261,33 +245,14 @@ def _named(ids: Sequence[int]) -> str:
     return f"nodes {', '.join(map(str, ids[:-1]))} and {ids[-1]}"
 
 
-SPELLED = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
-
-
 def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
     """The graph in a few words: "five calls of a and one of b that decides", "three calls of a and
     their majority".
     """
     if graph.route is not None:
-        ways = [
-            f"{in_brief(branch, pool)} for {100 * share:.0f} % of the questions"
-            for branch, share in zip(graph.branches, graph.route.router.shares, strict=True)
-        ]
-        return f"a router: {', '.join(ways)}"
+        branches = zip(graph.branches, graph.route.router.shares, strict=True)
+        each = [f"{in_brief(b, pool)} for {100 * s:.0f} % of the questions" for b, s in branches]
+        return f"a router: {', '.join(each)}"
     sink = graph.node(graph.sink)
     before = [
         node for node in graph.nodes if node.id != sink.id and get_role(node.role).calls_model
@@ -295,32 +260,26 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
     if not before:
         return f"one call of {pool[sink.model].words}"
     ranked = sorted(Counter([node.model for node in before]).items(), key=lambda item: -item[1])
-    parts = [
-        f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}"
-        for k, (model, count) in enumerate(ranked)
-    ]
+    parts = [f"{_spelled(count)} of {pool[model].words}" for model, count in ranked]
+    parts[0] = parts[0].replace(" of ", " call of " if ranked[0][1] == 1 else " calls of ", 1)
     if sink.stop == PASSED:
         return f"up to {', '.join(parts)}, one after another until one passes the check"
     alone = {node.model for node in before} == {sink.model}
     last = "one more" if alone else f"one of {pool[sink.model].words}"
-    if not get_role(sink.role).calls_model:
-        role = get_role(sink.role)
+    role = get_role(sink.role)
+    if not role.calls_model:
         whose = "a" if not role.ends else "the" if role.checks else "their"
         ending = f"{whose} {role.ending('')}"
     elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before
         ending = f"{last} that has the last word"
     else:
         ending = f"{last} that decides"
-    steps = f", in {_spelled(graph.depth)} steps" if graph.depth > 2 else ""
-    return f"{', '.join(parts)} and {ending}{steps}"
+    taken = f", in {_spelled(graph.depth)} steps" if graph.depth > 2 else ""
+    return f"{', '.join(parts)} and {ending}{taken}"
 
 
 def _spelled(count: int) -> str:
     return SPELLED[count] if count < len(SPELLED) else str(count)
-
-
-def _calls(count: int) -> str:
-    return " call of" if count == 1 else " calls of"
 
 
 def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
@@ -332,30 +291,26 @@ def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
     """
     if graph.route is not None:
         return list(ways(graph, pool))
-    if graph.adaptive or not _layered(graph):
+    before = [(), *graph.levels]
+    layered = all(
+        set(graph.predecessors[i]) == set(before[k])
+        for k, level in enumerate(graph.levels)
+        for i in level
+    )
+    if graph.adaptive or not layered:
         return [f"step {step}: {what}" for step, what in steps(graph, pool)]
     lines = _joined("question", [_labels(graph, ids, pool) for ids in graph.levels])
     return [line.rstrip() for line in lines]
 
 
-def _layered(graph: CollaborationGraph) -> bool:
-    before: tuple[int, ...] = ()
-    for level in graph.levels:
-        if any(set(graph.predecessors[i]) != set(before) for i in level):
-            return False
-        before = level
-    return True
-
-
 def _labels(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> list[str]:
     """What stands in a level: each kind of node once, with how many there are."""
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for i in ids:
         node = graph.node(i)
         role = get_role(node.role)
         what = pool[node.model].words if role.calls_model else node.role
-        label = f"{SIGNS[role.outline]} {what}"
-        kinds[label] = kinds.get(label, 0) + 1
+        kinds[f"{SIGNS[role.outline]} {what}"] += 1
     return [f"{count} × {label}" if count > 1 else label for label, count in kinds.items()]
 
 

@@ -37,22 +37,11 @@ from ttsgraph.reporting.pictures import (
 )
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
-FRONT_COLUMNS = [
-    "task",
-    "method",
-    "arm",
-    "label",
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "n_scored",
-    "n_unscored",
-]
+FRONT_COLUMNS = ["task", "method", "arm", "label", "accuracy", "accuracy_low", "accuracy_high"]
+FRONT_COLUMNS += ["n_scored", "n_unscored"]
 EDGES_LISTED = 20
 MOST = 600
 """Characters of a question or an answer that the page shows; the table has all."""
-
-EXPORTS = "window.vegaEmbed = vegaEmbed;"
 
 
 @dataclass(frozen=True)
@@ -130,10 +119,8 @@ def write_index(folder: Path) -> Path:
     exports = "Object.assign(window, { vegaEmbed });"
     write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
     profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
-    write_text(
-        folder / "index.html",
-        page_templates(None).get_template("index.html.j2").render(profiles=profiles),
-    )
+    page = page_templates(None).get_template("index.html.j2").render(profiles=profiles)
+    write_text(folder / "index.html", page)
     return folder / "index.html"
 
 
@@ -173,13 +160,13 @@ def _style() -> str:
     preference decides.
     """
 
-    def rules(theme: str) -> str:
-        return "".join(f"--{name}:{value};" for name, value in variables(theme).items())
-
+    light, dark = (
+        "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
+        for theme in ("light", "dark")
+    )
     themes = (
-        f":root{{{rules('light')}}}\n@media (prefers-color-scheme:"
-        f" dark){{:root{{{rules('dark')}}}}}\n"
-        f':root[data-theme="light"]{{{rules("light")}}}\n:root[data-theme="dark"]{{{rules("dark")}}}\n'
+        f":root{light}\n@media (prefers-color-scheme: dark){{:root{dark}}}\n"
+        f':root[data-theme="light"]{light}\n:root[data-theme="dark"]{dark}\n'
     )
     return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
 
@@ -191,11 +178,8 @@ def _library() -> str:
     """
     import vl_convert  # large, and of the extra `page`
 
-    return (
-        "(() => {"
-        + vl_convert.javascript_bundle(EXPORTS).replace("</script", "<\\/script")
-        + "})();"
-    )
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"
 
 
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
@@ -204,13 +188,15 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     used = draw(answer.graph, pool, SMALL)
     cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
-    learnt = [
-        (method, charts.edges(task.name, method.name, method.edges)) for method in task.methods
-    ]
+    learnt = [(m, charts.edges(task.name, m.name, m.edges)) for m in task.methods]
+    size = f"width {answer.graph.width}, depth {answer.graph.depth}"
+    small = templates.get_template("small.svg.j2").render(
+        d=used, key=task.name, title=f"The graph to use for {task.name}, {size}", end=SMALL.end
+    )
     return Part(
         task,
         answer,
-        _small(task, answer, used, templates),
+        small,
         used,
         _questions_data(task.questions, answer.method.answers, answer.method.graph, pool),
         charts.overview(task, cloud.front, answer.row, report.metric),
@@ -227,71 +213,49 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     )
 
 
-def _small(task: TaskReport, answer: Recommendation, drawing: Drawing, templates: Templates) -> str:
-    """The graph to use, drawn small for the first screen."""
-    title = (
-        f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
-    )
-    return templates.get_template("small.svg.j2").render(
-        d=drawing, key=task.name, title=title, end=SMALL.end
-    )
-
-
 def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool) -> str:
     """The found graph as SVG: part of the page, or a file of its own."""
     title = f"Graph {method.finder} on {task.name}"
-    return _drawn(report, method.graph, title, f"{task.name}-{method.name}", alone)
-
-
-def _drawn(report: Report, graph: CollaborationGraph, title: str, key: str, alone: bool) -> str:
+    key = f"{task.name}-{method.name}"
     pool = report.profile.model_pool()
-    return graph_svg(graph, pool, title, key, report.simulated, alone)
+    return graph_svg(method.graph, pool, title, key, report.simulated, alone)
 
 
 def _write_files(folder: Path, part: Part, report: Report) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
+    task = part.task
     pictures = {chart.name: chart_svg(chart, report.simulated) for chart in part.all_charts}
-    for method in part.task.methods:
-        pictures[f"graph_{method.name}"] = _picture(report, part.task, method, alone=True)
-    used = f"The graph to use for {part.task.name}"
-    pictures["graph_to_use"] = _drawn(
-        report, part.answer.graph, used, f"{part.task.name}-used", alone=True
-    )
-    for name, svg in pictures.items():
+    for method in task.methods:
+        pictures[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
+    title = f"The graph to use for {task.name}"
+    pool = report.profile.model_pool()
+    used = graph_svg(part.answer.graph, pool, title, f"{task.name}-used", report.simulated)
+    for name, svg in (pictures | {"graph_to_use": used}).items():
         for ending in (".svg", ".png"):
             write_picture(svg, folder / f"{name}{ending}")
 
 
 def _last_edges(table: TableSource) -> list[Row]:
     """The most probable edges after the last iteration, at most EDGES_LISTED."""
-    last = table.frame[table.frame["iteration"] == table.frame["iteration"].max()]
-    return [
-        table.rows[place]
-        for place in last.sort_values("probability", ascending=False, kind="stable").index[
-            :EDGES_LISTED
-        ]
-    ]
+    end = table.frame["iteration"].max()
+    last = sorted(table.where(iteration=end), key=lambda row: -row["probability"])
+    return last[:EDGES_LISTED]
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
     """The tables of everything on a task that called models; those without rows are left out."""
-    before = [
+    stages = [
         ("profile", task.profile),
         ("pilot", task.pilot),
         ("init: family", task.family_trials),
         ("init: instances", task.trials),
     ]
-    of_methods = [
-        (f"{stage}, {method.name}", table)
-        for method in task.methods
-        for stage, table in (
-            ("search", method.archive),
-            ("test", method.test),
-            ("without each node", method.nodes),
-        )
-    ]
-    return [(stage, table) for stage, table in before + of_methods if len(table)]
+    for method in task.methods:
+        stages.append((f"search, {method.name}", method.archive))
+        stages.append((f"test, {method.name}", method.test))
+        stages.append((f"without each node, {method.name}", method.nodes))
+    return [(stage, table) for stage, table in stages if len(table)]
 
 
 def _steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
@@ -312,11 +276,10 @@ def _questions_data(
     `right` is null where infrastructure failed. A node is [what the task reads of its answer,
     whether it is right].
     """
-    by_id: dict[str, dict[str, Any]] = {}
     arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
     place = {arm: k for k, arm in enumerate(arms)}
-    for question in questions.where(split="test"):
-        by_id[question["id"]] = {
+    by_id: dict[str, dict[str, Any]] = {
+        question["id"]: {
             "id": question["id"],
             "text": _cut(question["text"]),
             "expected": _cut(question["answer"]),
@@ -324,36 +287,31 @@ def _questions_data(
             "forms": [""] * len(place),
             "nodes": {},
         }
+        for question in questions.where(split="test")
+    }
     for row in answers.frame.to_dict("records"):
         if row["question_id"] not in by_id:
             continue
         shown = by_id[row["question_id"]]
         arm = place[row["arm"], row["label"]]
-        shown["right"][arm] = (
-            None
-            if row["correct"] is None or row["correct"] != row["correct"]
-            else bool(row["correct"])
-            if row["correct"] in (0, 1)
-            else float(row["correct"])
-        )
+        correct = row["correct"]
+        if not pd.isna(correct):
+            shown["right"][arm] = bool(correct) if correct in (0, 1) else float(correct)
         shown["forms"][arm] = _cut(row["form"] or row["error"])
         if row["arm"] == "found":
             nodes = json.loads(row["nodes"])
             shown["nodes"] = {i: [_cut(node["form"]), node["correct"]] for i, node in nodes.items()}
+    words = {}
+    for node in found.nodes:
+        model = f", {pool[node.model].words}" if get_role(node.role).calls_model else ""
+        words[str(node.id)] = node.role + model
     return {
         "file": answers.file,
         "arms": [label for _, label in place],
         "kinds": [arm for arm, _ in place],
-        "nodes": {
-            str(node.id): f"{node.role}{_model(node.role, pool[node.model].words)}"
-            for node in found.nodes
-        },
+        "nodes": words,
         "questions": list(by_id.values()),
     }
-
-
-def _model(role: str, words: str) -> str:
-    return f", {words}" if get_role(role).calls_model else ""
 
 
 def _cut(text: str) -> str:

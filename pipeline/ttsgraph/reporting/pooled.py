@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.promotion import Pairs, paired
+from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.environment import interval_of
 
 FOUND = "found"
@@ -28,15 +28,13 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     luck with its questions is in them, and no question is taken for two.
     """
     scored = answers.dropna(subset="correct").astype({"correct": float})
-    outcomes: dict[str, dict[str, float | None]] = {
-        str(arm): {
-            str(q): float(mean) for q, mean in rows.groupby("question")["correct"].mean().items()
-        }
+    outcomes: dict[str, dict[str, float]] = {
+        str(arm): rows.groupby("question")["correct"].mean().to_dict()
         for arm, rows in scored.groupby("arm")
     }
     lines = []
     for arm, rows in answers.groupby("arm"):
-        means = [mean for mean in outcomes[str(arm)].values() if mean is not None]
+        means = list(outcomes[str(arm)].values())
         low, high = interval_of(means)
         line = {
             "arm": str(arm),
@@ -49,16 +47,13 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         }
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            line[f"{name}: more, points"] = _points(pairs)
+            # Where answers have scores, the mean of what they differ by.
+            more = pairs.first_only - pairs.second_only
+            ahead = sum(pairs.differences) if pairs.differences else more
+            line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)
             line[f"{name}: p"] = pairs.p_value()
         lines.append(line)
     return pd.DataFrame(lines).sort_values("accuracy", ascending=False, ignore_index=True)
-
-
-def _points(pairs: Pairs) -> float:
-    """By how much the first is ahead on average; where answers have scores, of these."""
-    ahead = sum(pairs.differences) if pairs.differences else pairs.first_only - pairs.second_only
-    return 100 * ahead / max(pairs.questions, 1)
 
 
 def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:

@@ -68,11 +68,6 @@ class TaskReport:
     methods: tuple[MethodReport, ...]
     again: Row | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """The methods' names."""
-        return [method.name for method in self.methods]
-
 
 @dataclass(frozen=True, slots=True)
 class Report:
