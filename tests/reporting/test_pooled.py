@@ -33,6 +33,7 @@ def table() -> pd.DataFrame:
         *answers("single", 1, "x..."),
         *answers("put up", 0, "xx.."),
         *answers("put up", 1, "xx..", 8.0),
+        *answers("team", 0, "????"),
     ]
     return pooled(pd.DataFrame(rows))
 
@@ -43,7 +44,8 @@ def test_shares_are_of_all_seeds_scored_questions(table: pd.DataFrame):
     assert shares.loc["single", "accuracy"] == pytest.approx(3 / 7)
     assert shares.loc["single", "questions"] == 7
     assert shares.loc["found", "units"] == 7.0
-    assert list(table["arm"]) == ["found", "put up", "single"]
+    assert list(table["arm"]) == ["found", "put up", "single", "team"]
+    assert shares.loc["team", "questions"] == 0
 
 
 def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -27,10 +28,9 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     several seeds test counts once, by its mean, in shares, intervals and p values: so a seed's own
     luck with its questions is in them, and no question is taken for two.
     """
-    scored = answers.dropna(subset="correct").astype({"correct": float})
-    outcomes: dict[str, dict[str, float]] = {
-        str(arm): rows.groupby("question")["correct"].mean().to_dict()
-        for arm, rows in scored.groupby("arm")
+    outcomes: dict[str, dict[Any, float]] = {
+        str(arm): rows.groupby("question")["correct"].mean().dropna().to_dict()
+        for arm, rows in answers.astype({"correct": float}).groupby("arm")
     }
     lines = []
     for arm, rows in answers.groupby("arm"):
