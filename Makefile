@@ -56,10 +56,12 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/c
 repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name to make that the profile first
 	@python -m ttsgraph_flows.repro --profile "$(PROFILE)"
 
-# Before anything is installed or fetched: whether a profile for GPUs can run here.
+# Before anything is installed or fetched: whether a profile for GPUs can run here. For one that wants none
+# no Python is started, as most runs of `make repro` have nothing to do.
+ASKED = $(or $(PROFILE),$(shell sed -n 's/^profile: *//p' params.yaml))
 ask:
-	@if [ -e .venv/.ready ]; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; \
-	else $(PYTHON) lab/project/preflight.py $(PROFILE); fi
+	@if [ ! -e .venv/.ready ]; then $(PYTHON) lab/project/preflight.py $(PROFILE); \
+	elif grep -qs 'device: *gpu' 'profiles/$(ASKED).yaml'; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; fi
 
 deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
 	@python -m ttsgraph_flows.deploy

@@ -60,6 +60,7 @@ class Code:
         self.packages = packages
         self.memory = memory
         self._parsed: dict[str, Parsed] = {}
+        self._named: dict[str, tuple[list[str], list[str]]] = {}
         self._known = _remembered(memory) if memory else {}
 
     @cached_property
@@ -93,7 +94,10 @@ class Code:
             parsed = self._read(name)
             package = name.rpartition(".")[0]
             plainly = [f"{package}.{each}" for each in parsed.imports if "." not in each]
-            named, more = self._named(self.modules[name], parsed.names)
+            # Stages share most of their modules, and each string costs a look at the disk.
+            if name not in self._named:
+                self._named[name] = self._named_by(self.modules[name], parsed.names)
+            named, more = self._named[name]
             files.update(more)
             waiting += (
                 wanted
@@ -103,7 +107,7 @@ class Code:
             )
         return (*sorted(found), *sorted(files))
 
-    def _named(self, path: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
+    def _named_by(self, path: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Modules that strings in a file name, by a file next to it, as a script that is run, or by
         dotted name, to be run with -m; and other files next to it, or in a folder next to it that
         is no package.

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,13 @@ def _versions(imported: set[str]) -> dict[str, str]:
     found = {}
     for name in sorted(imported & LIBRARIES.keys()):
         with suppress(PackageNotFoundError):
-            found[LIBRARIES[name]] = version(LIBRARIES[name])
+            found[LIBRARIES[name]] = _version(LIBRARIES[name])
     return found
+
+
+@cache
+def _version(distribution: str) -> str:
+    return version(distribution)
 
 
 def digest(data: Mapping[str, Any]) -> str:
