@@ -195,10 +195,12 @@ def draw(
     if out.suffix not in forms:
         raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
     if _is_graph_file(graph):
-        found, pool = CollaborationGraph.read(Path(graph)), None
+        found = CollaborationGraph.read(Path(graph))
+        pool = None
     else:
         version = _deployed(graph)
-        found, pool = version.graph, version.profile.model_pool()
+        found = version.graph
+        pool = version.profile.model_pool()
     if out.suffix in files.FORMATS:
         write_text(out, files.written(found, out.suffix))
     else:

@@ -296,7 +296,8 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
 
 def _answers(report: Report) -> dict[str, Recommendation]:
     """Task -> its answer."""
-    pool, confidence = report.profile.model_pool(), report.profile.deploy.confidence
+    pool = report.profile.model_pool()
+    confidence = report.profile.deploy.confidence
     return {task.name: answer_of(task, pool, confidence) for task in report.tasks}
 
 

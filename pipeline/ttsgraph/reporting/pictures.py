@@ -150,7 +150,9 @@ def _box(
     tint = "var(--quiet)"
     if get_role(node.role).calls_model:
         spec = pool[node.model]
-        model, words, tint = node.model, spec.words, tints[spec.model]
+        model = node.model
+        words = spec.words
+        tint = tints[spec.model]
     shape = outline(node.role, x, y, size)
     last = node.id == graph.sink
     return Box(node.id, node.role, model, words, x, y, shape, tint, last, _when(node))
@@ -237,7 +239,8 @@ def _route(points: Sequence[tuple[float, float]], size: Size) -> str:
 def outline(role: str, x: float, y: float, size: Size = FULL) -> str:
     """The outline of a node with this role."""
     kind = get_role(role).outline
-    w, h = size.width, size.height
+    w = size.width
+    h = size.height
     cut = 14 * h / FULL.height
     if kind == "rounded":
         r = 8 * h / FULL.height
