@@ -35,7 +35,7 @@ from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.live import live
-from ttsgraph_flows.stage import Stage, load_stage, main
+from ttsgraph_flows.stage import Stage, load_stage, main, show
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm
@@ -128,7 +128,13 @@ def tracked_search(
     class. Returns what was found, and the summary.
     """
     # MLflow is slow to import, so a search does once it has read what it is given.
-    from ttsgraph_flows.tracking import SearchTracker, loop_params, metric_name, search_params
+    from ttsgraph_flows.tracking import (
+        SearchTracker,
+        loop_params,
+        metric_name,
+        run_page,
+        search_params,
+    )
 
     params = stage.run_params | {"method": method}
 
@@ -182,6 +188,8 @@ def tracked_search(
         } | rate_metrics(evidence)
         exchanged = [*before, *map(asdict, exchanges)]
         tracker.found(found, table, folder / "graph.json", figures)
+        page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
+        show(f"search-{method}", table, page)
         if exchanged:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
         if any(record.split == "train" for record in archive.records):

@@ -42,6 +42,10 @@ NO_METRICS: Mapping[str, float] = {}
 RESEARCH = Path("research")
 """Where searches go that a changed pool calls for."""
 
+MOST_ROWS = 100
+WIDE = ("graph", "prompt", "text", "nodes")
+"""Columns that no table on a page can show."""
+
 T = TypeVar("T")
 
 
@@ -50,15 +54,37 @@ def step(name: str, work: Callable[[], T]) -> T:
     retries by Prefect: calls have their own, and a stage that is started again goes on where it
     was.
     """
-    if "prefect" not in sys.modules:  # which is slow to import
+    if not _in_flow():
         return work()
     from prefect import task
     from prefect.cache_policies import NO_CACHE
+
+    return task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)()
+
+
+def show(name: str, table: pd.DataFrame, page: str) -> None:
+    """What a stage measured, the best MOST_ROWS rows, and a link to its run's page in MLflow, as
+    artefacts of the Prefect flow that runs; nothing outside a flow.
+    """
+    if not _in_flow():
+        return
+    from prefect.artifacts import create_link_artifact, create_table_artifact
+
+    key = name.replace("_", "-")
+    rows = table.drop(columns=[column for column in WIDE if column in table])
+    order = "accuracy" if "accuracy" in rows else rows.columns[0]
+    best = rows.sort_values(order, ascending=False, kind="stable")[:MOST_ROWS]
+    shown: list[Any] = best.astype(str).to_dict("records")
+    create_table_artifact(shown, key, f"{len(table)} rows, the best {len(best)}")
+    create_link_artifact(page, "MLflow", f"{key}-mlflow")
+
+
+def _in_flow() -> bool:
+    if "prefect" not in sys.modules:  # which is slow to import
+        return False
     from prefect.context import FlowRunContext
 
-    if FlowRunContext.get() is None:
-        return work()
-    return task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)()
+    return FlowRunContext.get() is not None
 
 
 @dataclass(frozen=True)
@@ -218,11 +244,14 @@ class Stage:
         folder: Path | None = None,
         metrics: Mapping[str, float] = NO_METRICS,
     ) -> None:
-        """Record a stage's graphs and metrics in MLflow, begun when this context was."""
+        """Record a stage's graphs and metrics in MLflow, begun when this context was, and show them
+        in Prefect.
+        """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
         where = folder or self.results
-        step("record in MLflow", lambda: record_stage(self, name, table, where, metrics))
+        page = step("record in MLflow", lambda: record_stage(self, name, table, where, metrics))
+        show(name, table, page)
 
     def finish(
         self,

@@ -40,6 +40,7 @@ from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5, write_text
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
+from ttsgraph_flows.runs_view import set_view
 
 if TYPE_CHECKING:  # every stage runs this module, which none of these changes
     from ttsgraph.methods.base import Searcher
@@ -209,6 +210,7 @@ class SearchTracker:
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
+            set_view(self.client, self.experiment.experiment_id)
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
@@ -329,10 +331,10 @@ def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
 
 def record_stage(
     stage: Stage, name: str, table: pd.DataFrame, folder: Path, metrics: Mapping[str, float]
-) -> None:
+) -> str:
     """A run of a stage, with these metrics, the table that it wrote, and a step for each graph that
-    it measured; the run's id is kept among the bookkeeping of `folder`. Raises InputError when
-    MLflow can't be used.
+    it measured; the run's id is kept among the bookkeeping of `folder`. Returns the run's page.
+    Raises InputError when MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -352,6 +354,14 @@ def record_stage(
         log_metrics(client, run_id, metrics)
         client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
     write_text(_run_file(folder, name), json.dumps({"run_id": run_id}))
+    return run_page(uri, place, run_id)
+
+
+def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
+    """Where MLflow shows a run: on its server, or where `mlflow ui` is if there is none."""
+    served = tracking_uri.startswith("http")
+    base = tracking_uri.rstrip("/") if served else "http://127.0.0.1:5000"
+    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
 def _run_file(folder: Path, name: str) -> Path:
