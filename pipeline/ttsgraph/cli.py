@@ -70,15 +70,23 @@ def _profile(name: str | None) -> Profile:
 
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
-    from ttsgraph.stages.measured import known_by_now
-
     name = profile if profile is not None else _params().profile
     loaded = _profile(name)
     if task is None:
         known = (each for each in _params().tasks if each in loaded.tasks)
         task = next(known, next(iter(loaded.tasks)))
     loaded.task(task)
-    return known_by_now(loaded, name, task), task
+    return _as_measured(loaded, name, task), task
+
+
+def _as_measured(profile: Profile, name: str, task: str) -> Profile:
+    """The profile of this name, its costs as its profile stage measured them, if that has run."""
+    path = Path("results", name, task, "profile.parquet")
+    if not path.exists():
+        return profile
+    from ttsgraph.stages.lengths import as_measured  # which imports what measures
+
+    return as_measured(profile, task, path)
 
 
 def _found(
@@ -283,12 +291,11 @@ def doctor(
     """
     from ttsgraph.runtime.doctor import examine, in_lines
     from ttsgraph.stages.estimate import estimate_all
-    from ttsgraph.stages.measured import known_by_now
 
     name = profile if profile is not None else _params().profile
     loaded = _profile(name)
     findings = examine(loaded)
-    tasks = {task: known_by_now(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
+    tasks = {task: _as_measured(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
     estimates, unknown = estimate_all(tasks)
     if as_json:
         _print({"findings": [asdict(finding) for finding in findings], "estimates": estimates})

@@ -31,8 +31,8 @@ from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import branches, chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.reporting.pictures import draw
@@ -80,15 +80,7 @@ def run(graph: CollaborationGraph, client: Any, known: Profile | None = None) ->
 class TestSettings:
     def test_each_variant_is_a_member_of_the_pool_with_its_models_facts(self):
         pool = profile().model_pool()
-        assert list(pool) == [
-            "small",
-            "small:t0",
-            "small:t0.5",
-            "small:same",
-            "small:brief",
-            "small:thinking",
-            "large",
-        ]
+        assert list(pool) == ["small", *(f"small:{name}" for name in VARIANTS), "large"]
         plain = pool["small"]
         variant = pool["small:t0"]
         assert (variant.model, plain.model) == ("small", "small")
@@ -103,18 +95,8 @@ class TestSettings:
                 r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3",
             ),
             (
-                {"t0": {"temprature": 0}},
-                (
-                    r"unknown key 'pool\.small\.variants\.t0\.temprature', did you mean"
-                    r" 'temperature'\?"
-                ),
-            ),
-            (
                 {"t0": {}},
-                (
-                    r"key 'pool\.small\.variants\.t0': expected one of temperature, top_p, .* in a"
-                    r" variant, found none"
-                ),
+                r"variants\.t0': expected one of temperature, .* in a variant, found none",
             ),
             (
                 {"a:b": {"temperature": 0}},
@@ -206,31 +188,16 @@ class TestCalls:
         graph = parallel(["small:t0"] * 3 + ["small"] * 2, "large", "fuser")
         with contextlib.closing(CallCache(tmp_path)) as cache:
             answer = run(graph, CachedClient(client, cache))
-        assert [(r.sampling.temperature, r.replica) for r in client.requests] == [
-            (0, 0),
-            (0.9, 0),
-            (0.9, 1),
-            (0.9, 0),
-        ]
+        drawn = [(request.sampling.temperature, request.replica) for request in client.requests]
+        assert drawn == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
 
     def test_greedy_nodes_that_read_different_answers_ask_apart(self):
         client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
-        nodes = (
-            *(Node(i, "assistant", "small") for i in (0, 1)),
-            *(Node(i, "assistant", "small:t0") for i in (2, 3)),
-        )
-        run(
-            CollaborationGraph(
-                (*nodes, Node(4, "voter", "small")), ((0, 2), (1, 3), (2, 4), (3, 4))
-            ),
-            client,
-        )
-        assert (
-            len({request.key() for request in client.requests if request.sampling.temperature == 0})
-            == 2
-        )
+        run(branches([["small", "small:t0"]] * 2, "small", "voter"), client)
+        greedy = [request for request in client.requests if request.sampling.temperature == 0]
+        assert len({request.key() for request in greedy}) == 2
 
     def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
         plain, thinking = self.asked("small", "small:thinking")

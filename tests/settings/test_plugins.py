@@ -120,20 +120,11 @@ def test_a_profile_without_plugins_is_written_as_before() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            None,
-            (
-                r"plugin 'mine': expected a module, but there is none; put mine.py into the"
-                r" project's folder, or install"
-            ),
-        ),
-        ("import nowhere_at_all", r"plugin 'mine': No module named 'nowhere_at_all'"),
+        (None, "expected a module, but there is none; put mine.py into the project's folder, or"),
+        ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
         (
             "1 / 0",
-            (
-                r"plugin 'mine': expected a module that can be imported, but ZeroDivisionError:"
-                r" division by zero"
-            ),
+            "expected a module that can be imported, but ZeroDivisionError: division by zero",
         ),
     ],
 )
@@ -142,7 +133,7 @@ def test_a_module_that_cannot_be_had_is_named(
 ) -> None:
     if text is not None:
         (folder / "mine.py").write_text(text)
-    with pytest.raises(SettingsError, match=expected):
+    with pytest.raises(SettingsError, match=f"plugin 'mine': {expected}"):
         profile(folder, plugins=["mine"])
 
 

@@ -14,7 +14,7 @@ from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.simulated.client import SimulatedClient
-from ttsgraph.stages import rehearsal
+from ttsgraph.stages import estimate
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -84,8 +84,8 @@ class Real:
 def test_calls_are_estimated_within_half_as_many_again(task, limit, monkeypatch):
     profile = papers(task, limit)
     estimated = estimate_run(profile, task)["calls"]
-    monkeypatch.setattr(rehearsal, "Rehearsal", lambda cost, rng: Real(profile, task))
-    real = {stage: calls.total() for stage, calls in rehearsal.rehearse(profile, task).items()}
+    monkeypatch.setattr(estimate, "Rehearsal", lambda cost, rng: Real(profile, task))
+    real = {stage: calls.total() for stage, calls in estimate.rehearse(profile, task).items()}
     assert set(estimated) == {*real, "total"}
     assert estimated["profile"] == real["profile"]
     assert 1 / 1.5 <= estimated["total"] / sum(real.values()) <= 1.5, (estimated, real)
@@ -95,7 +95,7 @@ def test_a_rehearsal_counts_a_call_once():
     profile = papers("math", 18.0)
     cost = profile.cost_model("math")
 
-    counted = rehearsal.Rehearsal(cost, rehearsal.np.random.default_rng(0))
+    counted = estimate.Rehearsal(cost, estimate.np.random.default_rng(0))
     questions = [Question(f"q{k}", "", "") for k in range(3)]
     model = next(iter(cost.pool))
 

@@ -51,15 +51,7 @@ from ttsgraph_flows import (
 )
 
 STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
-RESEARCHED = {
-    "plan": "warm",
-    "reason": "joined: n",
-    "pool": "p",
-    "champion": "math/1",
-    "promoted": False,
-    "version": "",
-    "calls": 3,
-}
+RESEARCHED = {"plan": "warm", "reason": "joined: n", "pool": "p", "champion": "math/1"}
 
 
 @st.composite
@@ -152,20 +144,10 @@ def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, data: st.DataObj
     read_right_or_told(path, data.draw(damaged(path.read_bytes())), reader, expected)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{}",
-        "[]",
-        "null",
-        "[" * 100_000,
-        "1" * 5000,
-        '{"counts": 3}',
-        '{"counts": {"m": 0}}',
-        "\udcff",
-    ],
-)
+WRONG = ["", "{}", "null", "[" * 100_000, "1" * 5000, '{"counts": {"m": 0}}', "\udcff"]
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_a_record_without_its_keys_names_the_command_that_makes_it(
     tmp_path: Path, text: str
 ) -> None:

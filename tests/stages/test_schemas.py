@@ -94,29 +94,9 @@ def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
 
 
 def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
-    row = {
-        "iteration": 1,
-        "result_hash": "1234567890e12345",
-        "width": 1,
-        "depth": 1,
-        "n_nodes": 1,
-        "budget_units": 1.0,
-    }
-    row |= dict.fromkeys(
-        [
-            "train_mean",
-            "train_best",
-            "val_accuracy",
-            "val_low",
-            "val_high",
-            "val_latency_s",
-            "val_value",
-            "best_val_value",
-        ],
-        0.5,
-    )
-    write_table(pd.DataFrame([row]), Trajectory, tmp_path / "trajectory.csv")
-    assert (
-        read_table(Trajectory, tmp_path / "trajectory.csv", "search")["result_hash"][0]
-        == "1234567890e12345"
-    )
+    path = tmp_path / "trajectory.csv"
+    digits = "1234567890e12345"
+    row = dict.fromkeys(Trajectory.to_schema().columns, 0.5)
+    row |= {"result_hash": digits, "iteration": 1, "width": 1, "depth": 1, "n_nodes": 1}
+    write_table(pd.DataFrame([row]), Trajectory, path)
+    assert read_table(Trajectory, path, "search")["result_hash"][0] == digits

@@ -47,16 +47,9 @@ BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
 
 
 def trials(*rows: tuple[dict[str, int], float]) -> pd.DataFrame:
-    scores = [
-        {
-            "counts": json.dumps(c),
-            "accuracy": a,
-            "latency_s": float(sum(c.values())),
-            "n_scored": 16,
-        }
-        for c, a in rows
-    ]
-    return pd.DataFrame(scores).assign(stopped=False)
+    scores = [(json.dumps(counts), share, float(sum(counts.values()))) for counts, share in rows]
+    table = pd.DataFrame(scores, columns=["counts", "accuracy", "latency_s"])
+    return table.assign(n_scored=16, stopped=False)
 
 
 def test_the_start_is_the_largest_multiset_that_can_not_be_told_from_the_best():
@@ -77,19 +70,15 @@ def tried(racing: RacingSettings, best: float) -> tuple[pd.DataFrame, Known]:
     others few.
     """
     cases = trial_cases([{"gemma-3-1b": k} for k in (3, 4, 5)], BRIEF, 2, np.random.default_rng(0))
-    right = {
-        case.columns["counts"]: share
-        for case, share in zip(cases[::2], (best, 0.1, 0.15), strict=True)
-    }
-    answers = {
-        case.graph.to_json(): np.arange(32) % 20 < 20 * right[case.columns["counts"]]
-        for case in cases
-    }
-    environment = Known(answers)
-    return (
-        asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), racing)),
-        environment,
+    shares = np.repeat([best, 0.1, 0.15], 2)
+    environment = Known(
+        {
+            case.graph.to_json(): np.arange(32) % 20 < 20 * share
+            for case, share in zip(cases, shares, strict=True)
+        }
     )
+    table = asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), racing))
+    return table, environment
 
 
 def test_a_raced_multiset_is_tried_in_all_topologies_until_beaten_and_never_starts_the_search():
@@ -166,22 +155,12 @@ def piloted(
 )
 def test_pilots_have_all_sweeps_and_runnable_graphs(roles):
     cases = piloted(PilotSettings(), roles=roles)
-    assert {case.columns["sweep"] for case in cases} == {
-        "width",
-        "depth",
-        "width_x_depth",
-        "family",
-        "size",
-        "topology",
-    }
+    sweeps = {case.columns["sweep"] for case in cases}
+    assert sweeps == {"width", "depth", "width_x_depth", "family", "size", "topology"}
     for case in cases:
         check_roles(case.graph)
         assert {node.role for node in case.graph.nodes} <= set(roles)
-    widths = [
-        case.columns["label"].partition(",")[0]
-        for case in cases
-        if case.columns["sweep"] == "width"
-    ]
+    widths = [label.partition(",")[0] for label in labelled(cases, "width")]
     assert widths[:2] == ["1 answer", f"{PilotSettings().widths[1]} answers"]
 
 
@@ -281,33 +260,16 @@ def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():
-    sweep = pd.DataFrame(
-        [
-            {
-                "sweep": "depth",
-                "label": "a",
-                "accuracy": 0.9,
-                "budget_units": 99.0,
-                "graph": chain(["gemma-3-1b"] * 9).to_json(),
-            },
-            {
-                "sweep": "width",
-                "label": "b",
-                "accuracy": 0.5,
-                "budget_units": 7.0,
-                "graph": chain(["gemma-3-1b"] * 2).to_json(),
-            },
-        ]
-    )
+    rows = [
+        ("depth", "a", 0.9, 99.0, chain(["gemma-3-1b"] * 9).to_json()),
+        ("width", "b", 0.5, 7.0, chain(["gemma-3-1b"] * 2).to_json()),
+    ]
+    sweep = pd.DataFrame(rows, columns=["sweep", "label", "accuracy", "budget_units", "graph"])
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
     alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])
     cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80))
-    assert [case.columns["arm"] for case in cases] == [
-        "found",
-        "single",
-        "self_consistency",
-        "fixed_topology",
-    ]
+    arms = [case.columns["arm"] for case in cases]
+    assert arms == ["found", "single", "self_consistency", "fixed_topology"]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
     assert cases[3].columns["label"] == "width: b"

@@ -51,11 +51,8 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
     kind = engine.get("kind") if isinstance(engine, Mapping) else None
     tasks = profile.get("tasks")
     roles = profile.get("roles")
-    kinds = (
-        [task.get("kind") for task in tasks.values() if isinstance(task, Mapping)]
-        if isinstance(tasks, Mapping)
-        else []
-    )
+    found = tasks.values() if isinstance(tasks, Mapping) else ()
+    kinds = [task.get("kind") for task in found if isinstance(task, Mapping)]
     named = roles if isinstance(roles, list | tuple) else ()
     return (
         (not isinstance(kind, str) or kind in (*BUILT_IN, *ENGINES))
@@ -79,11 +76,9 @@ def _imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
-            hint = (
-                f"put {name.replace('.', '/')}.py into the project's folder, or install its package"
-            )
             raise SettingsError(
-                f"plugin {name!r}: expected a module, but there is none; {hint}"
+                f"plugin {name!r}: expected a module, but there is none; put"
+                f" {name.replace('.', '/')}.py into the project's folder, or install its package"
             ) from None
         raise SettingsError(f"plugin {name!r}: {error}") from None
     except Exception as error:  # whatever a module of somebody else's raises
@@ -131,13 +126,9 @@ def _register(group: str, found: EntryPoint) -> None:
                 f"{where}: expected an engine with a name and servers(), found {value!r}"
             )
         register_engine(made)
-    else:
-        if not (
-            isinstance(value, type) and isinstance(vars(value).get("name"), str)
-        ):  # which register() gives it
-            raise SettingsError(
-                f"{where}: expected a Searcher with @register(name), found {value!r}"
-            )
+    # The decorator has registered a method, and given it its name.
+    elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):
+        raise SettingsError(f"{where}: expected a Searcher with @register(name), found {value!r}")
 
 
 def _said(error: Exception) -> str:

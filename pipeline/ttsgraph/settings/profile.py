@@ -240,7 +240,7 @@ class Profile(Closed):
         return found
 
     @model_validator(mode="after")
-    def _known_roles(self) -> Profile:
+    def _known_roles_and_models(self) -> Profile:
         for role in self.roles:
             if role not in role_names():
                 raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
@@ -248,10 +248,6 @@ class Profile(Closed):
             raise ValueError(
                 "expected assistant among the roles; a node without predecessors has to answer"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _distinct_members(self) -> Profile:
         models = self.pool | self.newcomers
         for name, model in models.items():
             for variant in model.variants:
@@ -260,63 +256,48 @@ class Profile(Closed):
                         f"variant {variant!r} of {name!r}: expected a name of its own, but a model"
                         " has its name"
                     )
-        return self
-
-    @model_validator(mode="after")
-    def _facts_for_flops(self) -> Profile:
-        for name, model in (
-            (self.pool | self.newcomers).items() if self.budget.metric == "flops" else ()
-        ):
-            if missing := [fact for fact in FACTS if getattr(model, fact) is None]:
+            missing = [fact for fact in FACTS if getattr(model, fact) is None]
+            if missing and self.budget.metric == "flops":
                 raise ValueError(missing_facts(name, missing))
         return self
 
     @model_validator(mode="after")
-    def _reachable_newcomers(self) -> Profile:
+    def _reachable(self) -> Profile:
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
                 raise ValueError(
                     f"newcomer {name!r}: expected a model with a base_url that is not in the"
                     " pool yet"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _reachable_by_workers(self) -> Profile:
-        if (
-            self.workers.kind != "local"
-            and (here := next(iter(self.hosted | self.elsewhere), None)) is not None
-        ):
+        started = [*self.hosted, *self.elsewhere]
+        if self.workers.kind != "local" and started:
             raise ValueError(
                 "workers reach endpoints themselves: expected engine external or simulated, found"
-                f" {self.engine.kind}, which starts {here!r} here"
+                f" {self.engine.kind}, which starts {started[0]!r} here"
             )
         return self
 
     @model_validator(mode="after")
     def _simulable(self) -> Profile:
-        if self.engine.kind == "simulated":
-            for name, task in self.tasks.items():
-                if task.lengths.given is None:
-                    raise ValueError(f"task {name!r}: expected lengths, to be simulated")
-                if task.kind not in self.simulation.tasks:
-                    raise ValueError(
-                        f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
-                    )
-                if (
-                    task.source.kind != "synthetic"
-                    or task.source.task != task.kind
-                    or task.prompt.style != "chat"
-                ):
-                    raise ValueError(
-                        f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
-                        " to be simulated"
-                    )
-            for spec in self.model_pool().values():
-                if spec.variant and spec.variant.style == "few_shot":
-                    raise ValueError(
-                        f"variant {spec.name!r}: expected chat prompts, to be simulated"
-                    )
+        if self.engine.kind != "simulated":
+            return self
+        for name, task in self.tasks.items():
+            if task.lengths.given is None:
+                raise ValueError(f"task {name!r}: expected lengths, to be simulated")
+            if task.kind not in self.simulation.tasks:
+                raise ValueError(
+                    f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
+                )
+            source = task.source
+            own = source.kind == "synthetic" and source.task == task.kind
+            if not own or task.prompt.style != "chat":
+                raise ValueError(
+                    f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
+                    " to be simulated"
+                )
+        for spec in self.model_pool().values():
+            if spec.variant and spec.variant.style == "few_shot":
+                raise ValueError(f"variant {spec.name!r}: expected chat prompts, to be simulated")
         return self
 
     @model_validator(mode="after")
@@ -336,11 +317,9 @@ class Profile(Closed):
         agent = self.agent
         served = () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
-            known = (
-                f", or agent.model among {', '.join(served)}"
-                if served
-                else ", as a simulated model can't be an agent"
-            )
+            known = ", as a simulated model can't be an agent"
+            if served:
+                known = f", or agent.model among {', '.join(served)}"
             raise ValueError(f"expected agent.base_url{known}, found model {agent.model!r}")
         return self
 
@@ -359,15 +338,14 @@ class Profile(Closed):
         """The models whose servers are started here: without a base_url, where the engine starts
         servers.
         """
-        if self.engine.kind not in ("vllm", "transformers"):
-            return {}
-        return {name: model for name, model in self.pool.items() if not model.base_urls}
+        return self._without_url() if self.engine.kind in ("vllm", "transformers") else {}
 
     @property
     def elsewhere(self) -> dict[str, ModelSettings]:
         """The models whose servers an engine of a plug-in starts."""
-        if self.engine.kind not in ENGINES:
-            return {}
+        return self._without_url() if self.engine.kind in ENGINES else {}
+
+    def _without_url(self) -> dict[str, ModelSettings]:
         return {name: model for name, model in self.pool.items() if not model.base_urls}
 
     @property

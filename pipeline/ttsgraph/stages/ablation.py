@@ -19,7 +19,6 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Usage
-from ttsgraph.routing.router import Router
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
@@ -53,22 +52,15 @@ def without_node(
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
     """Node id -> the graph without it, for the nodes that can be left out."""
-    if graph.route is not None:
-        return _branch_removals(graph, graph.route.router, cost)
+    if graph.route is not None:  # of each branch, behind the same router
+        branches = list(graph.branches)
+        return {
+            i: topologies.routed(graph.route.router, [*branches[:k], rest, *branches[k + 1 :]])
+            for k, branch in enumerate(branches)
+            for i, rest in removals(branch, cost).items()
+        }
     found = {node.id: without_node(graph, node.id, cost) for node in graph.nodes}
     return {i: rest for i, rest in found.items() if rest is not None}
-
-
-def _branch_removals(
-    graph: CollaborationGraph, router: Router, cost: CostModel
-) -> dict[int, CollaborationGraph]:
-    """As `removals`: each branch without a node of its own, behind the same router."""
-    branches = list(graph.branches)
-    return {
-        i: topologies.routed(router, [*branches[:k], rest, *branches[k + 1 :]])
-        for k, branch in enumerate(branches)
-        for i, rest in removals(branch, cost).items()
-    }
 
 
 def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:

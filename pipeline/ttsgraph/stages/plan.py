@@ -62,14 +62,15 @@ class StagePlan:
         return [path.format(**names) for path in (*self.writes, *self.plots, *self.metrics)]
 
 
+def _in(folder: str, names: str) -> tuple[str, ...]:
+    """The paths of these files of a folder."""
+    return tuple(f"{folder}/{name}" for name in names.split())
+
+
+_SAMPLED = ("tasks.kind", "tasks.source", "tasks.splits")
+
 STAGES = (
-    StagePlan(
-        "sample",
-        ("tasks.kind", "tasks.source", "tasks.splits"),
-        ("inputs",),
-        (QUESTIONS,),
-        ("seed",),
-    ),
+    StagePlan("sample", _SAMPLED, ("inputs",), (QUESTIONS,), ("seed",)),
     StagePlan(
         "profile",
         (*MODELS, "budget"),
@@ -88,26 +89,15 @@ STAGES = (
         "init_family",
         (*BRIEF, "agent", "init", "search.loop_share"),
         (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet"),
-        (
-            f"{RESULTS}/init_family.parquet",
-            f"{RESULTS}/preference.json",
-            f"{CALLS}/init_family.parquet",
-        ),
+        (*_in(RESULTS, "init_family.parquet preference.json"), f"{CALLS}/init_family.parquet"),
         ("seed",),
     ),
     StagePlan(
         "init_instances",
         (*BRIEF, "agent", "init", "search.loop_share", "search.racing", "search.way"),
+        (QUESTIONS, *_in(RESULTS, "pilot.parquet preference.json profile.parquet")),
         (
-            QUESTIONS,
-            f"{RESULTS}/pilot.parquet",
-            f"{RESULTS}/preference.json",
-            f"{RESULTS}/profile.parquet",
-        ),
-        (
-            f"{RESULTS}/evidence.parquet",
-            f"{RESULTS}/init_instances.parquet",
-            f"{RESULTS}/start.json",
+            *_in(RESULTS, "evidence.parquet init_instances.parquet start.json"),
             f"{CALLS}/init_instances.parquet",
         ),
         ("seed",),
@@ -117,24 +107,12 @@ STAGES = (
         (*BRIEF, "agent", "init.contest", "search"),
         (
             QUESTIONS,
-            f"{RESULTS}/evidence.parquet",
-            f"{RESULTS}/init_instances.parquet",
-            f"{RESULTS}/pilot.parquet",
-            f"{RESULTS}/profile.parquet",
-            f"{RESULTS}/start.json",
+            *_in(RESULTS, "evidence.parquet init_instances.parquet pilot.parquet profile.parquet"),
+            *_in(RESULTS, "start.json"),
         ),
         (
-            *(
-                f"{FOUND}/{name}"
-                for name in (
-                    "archive.parquet",
-                    "edges.parquet",
-                    "evidence.parquet",
-                    "graph.json",
-                    "history.jsonl",
-                    "search.json",
-                )
-            ),
+            *_in(FOUND, "archive.parquet edges.parquet evidence.parquet graph.json"),
+            *_in(FOUND, "history.jsonl search.json"),
             f"{CALLS}/search-{{method}}.parquet",
         ),
         ("seed",),
@@ -146,33 +124,13 @@ STAGES = (
         (*BRIEF, "deploy", "evaluate"),
         (
             QUESTIONS,
-            *(
-                f"{RESULTS}/{name}"
-                for name in (
-                    "evidence.parquet",
-                    "init_instances.parquet",
-                    "pilot.parquet",
-                    "profile.parquet",
-                    "start.json",
-                )
-            ),
-            *(
-                f"{FOUND}/{name}"
-                for name in (
-                    "archive.parquet",
-                    "evidence.parquet",
-                    "graph.json",
-                    "history.jsonl",
-                    "search.json",
-                    "trajectory.csv",
-                )
-            ),
+            *_in(RESULTS, "evidence.parquet init_instances.parquet pilot.parquet profile.parquet"),
+            *_in(RESULTS, "start.json"),
+            *_in(FOUND, "archive.parquet evidence.parquet graph.json history.jsonl search.json"),
+            *_in(FOUND, "trajectory.csv"),
         ),
         (
-            *(
-                f"{FOUND}/{name}"
-                for name in ("answers.parquet", "nodes.parquet", "test.parquet", "verdict.json")
-            ),
+            *_in(FOUND, "answers.parquet nodes.parquet test.parquet verdict.json"),
             f"{CALLS}/evaluate-{{method}}.parquet",
         ),
         ("seed",),
@@ -183,11 +141,7 @@ STAGES = (
         "report",
         ("agent", "budget", "deploy", "engine", "objective", "pool", "roles", "tasks"),
         ("data/{profile}", "results/{profile}"),
-        (
-            "reports/{profile}/answers.json",
-            "reports/{profile}/index.html",
-            "reports/{profile}/plots",
-        ),
+        _in("reports/{profile}", "answers.json index.html plots"),
         ("methods", "tasks"),
         (),
         {"reports/{profile}/comparison.csv": "comparison"},

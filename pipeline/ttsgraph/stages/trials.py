@@ -168,15 +168,12 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
     schemas.Profiles).
     """
     rows = []
-    for row in scores.to_dict("records"):
+    of_graph = ["graph", "graph_hash", "n_nodes", "width", "depth"]
+    for row in scores.drop(columns=of_graph).to_dict("records"):
         spec = cost.pool[row["model"]]
-        kept = {
-            k: v
-            for k, v in row.items()
-            if k not in ("graph", "graph_hash", "n_nodes", "width", "depth")
-        }
+        calls = row["calls"]
         rows.append(
-            kept
+            row
             | {
                 "family": spec.family,
                 "total": math.nan if spec.total is None else float(spec.total),
@@ -184,12 +181,8 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
                 "hidden": spec.hidden,
                 "price_prompt": spec.price.prompt,
                 "price_completion": spec.price.completion,
-                "mean_prompt_tokens": (
-                    row["prompt_tokens"] / row["calls"] if row["calls"] else math.nan
-                ),
-                "mean_completion_tokens": (
-                    row["completion_tokens"] / row["calls"] if row["calls"] else math.nan
-                ),
+                "mean_prompt_tokens": row["prompt_tokens"] / calls if calls else math.nan,
+                "mean_completion_tokens": row["completion_tokens"] / calls if calls else math.nan,
             }
         )
     return pd.DataFrame(rows)
@@ -279,18 +272,12 @@ def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Cas
     dearest = max(cost.single(model) for model in cost.pool)
     cases = []
     for model in cost.pool:
-        as_dear = max(
-            1,
-            min(
-                settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1
-            ),
-        )
-        for count in sorted({1, 2, as_dear}):
-            graph = (
-                topologies.single(model)
-                if count == 1
-                else topologies.parallel([model] * count, model, sink)
-            )
+        price = cost.single(model)
+        as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
+        for count in sorted({1, 2, max(1, as_dear)}):
+            graph = topologies.single(model)
+            if count > 1:
+                graph = topologies.parallel([model] * count, model, sink)
             cases.append(_case("size", f"{count} x {model}", graph))
     return cases
 
@@ -299,13 +286,8 @@ def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
     """Four answering nodes in a row, side by side, and two by two."""
     cases = [_case("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))]
     for sink in sinks:
-        cases.append(
-            _case(
-                "topology",
-                f"parallel, {sink}, {model}",
-                topologies.parallel([model] * SHAPE_NODES, model, sink),
-            )
-        )
+        parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
+        cases.append(_case("topology", f"parallel, {sink}, {model}", parallel))
         hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
         cases.append(_case("topology", f"hybrid, {sink}, {model}", hybrid))
     return cases
@@ -338,13 +320,15 @@ def trial_cases(
     """
     cases = []
     for counts in multisets:
-        label = json.dumps(dict(sorted(counts.items())))
         if sum(counts.values()) == 1:
-            cases.append(Case(topologies.single(next(iter(counts))), {"counts": label}))
-            continue
-        for _ in range(topologies_each):
-            graph = topologies.random_graph(counts, brief.roles, brief.budget, rng)
-            cases.append(Case(graph, {"counts": label}))
+            graphs = [topologies.single(next(iter(counts)))]
+        else:
+            graphs = [
+                topologies.random_graph(counts, brief.roles, brief.budget, rng)
+                for _ in range(topologies_each)
+            ]
+        label = json.dumps(dict(sorted(counts.items())))
+        cases += [Case(graph, {"counts": label}) for graph in graphs]
     return cases
 
 
@@ -413,12 +397,9 @@ def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
     """
     found = []
     for label, rows in table.groupby("counts", sort=False):
-        values = [
-            objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)
-        ]
-        found.append(
-            Trial(json.loads(str(label)), float(np.mean(values)), int(rows["n_scored"].sum()))
-        )
+        values = list(map(objective.of, rows["accuracy"], rows["latency_s"]))
+        counts = json.loads(str(label))
+        found.append(Trial(counts, float(np.mean(values)), int(rows["n_scored"].sum())))
     return found
 
 
@@ -476,36 +457,32 @@ def test_cases(
     """
     best_model = best_single(profile, budget)
     voting_model = best_single(profile, budget, repeated=True)
-    cases = [
-        Case(found, {"arm": "found", "label": "found graph"}),
-        Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
-    ]
+    cases: list[Case] = []
+
+    def add(arm: str, label: str, graph: CollaborationGraph) -> None:
+        cases.append(Case(graph, {"arm": arm, "label": label}))
+
+    add("found", "found graph", found)
+    add("single", best_model, topologies.single(best_model))
     if router is not None:
-        cases.append(Case(router, {"arm": "router", "label": "router of single calls"}))
+        add("router", "router of single calls", router)
     price = budget.cost.single(voting_model)
     summed = budget.cost.metric != "runtime" and price > 0
     votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
     if votes >= 2 and votes_count:
         voting = topologies.parallel([voting_model] * votes, voting_model, VOTER)
-        cases.append(
-            Case(
-                voting,
-                {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"},
-            )
-        )
+        add("self_consistency", f"majority of {votes} x {voting_model}", voting)
     if votes >= 2 and check is not None:
         checked = until_passed([voting_model] * votes, check)
         label = f"up to {votes} x {voting_model} until one passes"
-        cases.append(Case(checked, {"arm": "best_of_n", "label": label}))
+        add("best_of_n", label, checked)
     fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
         ["accuracy", "budget_units"], ascending=[False, True]
     )
     if len(fitting):
         row: Any = fitting.iloc[0]
         graph = CollaborationGraph.from_json(row["graph"])
-        cases.append(
-            Case(graph, {"arm": "fixed_topology", "label": f"{row['sweep']}: {row['label']}"})
-        )
+        add("fixed_topology", f"{row['sweep']}: {row['label']}", graph)
     return cases
 
 
