@@ -52,18 +52,11 @@ async def profiled(
     }
     growth: Growth = {name: {} for name in rows}
     if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
-        growth = await _growth(
-            list(rows), profile.roles, environment, train[:READ_QUESTIONS], publish
-        )
-    measured = measured_lengths(
-        pd.DataFrame([_row(name, rows[name], growth[name]) for name in rows])
-    )
-    costs = (
-        profile
-        if profile.engine.kind == "simulated"
-        else profile.with_measured(task, _others(profile, task, measured))
-    )
-    cost = costs.cost_model(task)
+        some = train[:READ_QUESTIONS]
+        growth = await _growth(list(rows), profile.roles, environment, some, publish)
+        found = pd.DataFrame([_row(name, rows[name], growth[name]) for name in rows])
+        profile = profile.with_measured(task, _others(profile, task, measured_lengths(found)))
+    cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
     return table.join(added)
@@ -74,15 +67,9 @@ def _others(profile: Profile, task: str, measured: dict[str, Lengths]) -> dict[s
     for.
     """
     known = profile.task(task).lengths.measured
+    before = {name: Lengths(**lengths.model_dump()) for name, lengths in known.items()}
     any_other = next(iter(measured.values()))
-    rest = {
-        name: any_other
-        for name in profile.model_pool()
-        if name not in measured and name not in known
-    }
-    return (
-        {name: Lengths(**lengths.model_dump()) for name, lengths in known.items()} | rest | measured
-    )
+    return dict.fromkeys(profile.model_pool(), any_other) | before | measured
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]
@@ -91,7 +78,7 @@ Growth = dict[str, dict[str, tuple[float, float]]]
 
 def _row(name: str, feedback: Feedback, growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
     usage = feedback.usage
-    calls = max(1, feedback.usage.calls)
+    calls = max(1, usage.calls)
     return {
         "model": name,
         "mean_prompt_tokens": usage.prompt_tokens / calls,
@@ -129,17 +116,12 @@ async def _growth(
     for case, feedback in list(zip(cases, feedbacks, strict=True))[len(members) :]:
         name = case.columns["model"]
         reads = case.graph.in_degree(case.graph.sink)
-        own = alone[name].usage
-        calls = max(1, feedback.usage.calls)
-        asked = max(1, own.calls)
+        used, own = feedback.usage, alone[name].usage
+        calls, asked = max(1, used.calls), max(1, own.calls)
         nodes = len(case.graph.nodes)
-        read, more = (
-            max(0.0, nodes * (used / calls - once / asked) / reads)
-            for used, once in (
-                (feedback.usage.prompt_tokens, own.prompt_tokens),
-                (feedback.usage.completion_tokens, own.completion_tokens),
-            )
-        )
+        prompt = used.prompt_tokens / calls - own.prompt_tokens / asked
+        completion = used.completion_tokens / calls - own.completion_tokens / asked
+        read, more = max(0.0, nodes * prompt / reads), max(0.0, nodes * completion / reads)
         found[name][case.graph.node(case.graph.sink).role] = read, more
     return found
 
