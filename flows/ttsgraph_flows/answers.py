@@ -73,7 +73,8 @@ def refresh() -> None:
 
 def _line(registry: Registry, answer: dict[str, Any]) -> str:
     """What to say next to an answer; nothing where the champion is the graph that it names."""
-    task, named = answer["task"], answer["graph_hash"]
+    task = answer["task"]
+    named = answer["graph_hash"]
     versions = registry.versions(task)
     champion = next((v for v in versions if "champion" in v.aliases), None)
     if champion is not None and champion.tags["graph_hash"] == named:

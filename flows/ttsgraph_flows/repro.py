@@ -164,7 +164,8 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s
     each).
 
-    `services` are the scheduler and the like, which stages don't need.
+    `services` are the scheduler and the like, which stages don't need. Raises EndpointError when it
+    doesn't start.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -100,7 +100,8 @@ def test_a_conversation_reaches_every_node_of_a_chat_graph(pool):
     with deployed(pool) as url:
         client_of(url).chat.completions.create(model=NAME, messages=messages)
         ask(url)
-    conversation, alone = pool.bodies[:3], pool.bodies[3:]
+    conversation = pool.bodies[:3]
+    alone = pool.bodies[3:]
     for body in conversation:
         roles = [message["role"] for message in body["messages"]]
         assert roles == ["system", "user", "assistant", "user"]

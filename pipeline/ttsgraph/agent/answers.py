@@ -195,7 +195,8 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
     refused: list[str] = []
     edges: dict[tuple[int, int], float] = {}
     for edge in edits.edge_changes:
-        a, b = edge.source, edge.target
+        a = edge.source
+        b = edge.target
         if a not in place or b not in place or place[a] >= place[b]:
             refused.append(f"edge {a}->{b} does not go forward between known nodes")
         elif not 0.0 <= edge.probability <= 1.0:

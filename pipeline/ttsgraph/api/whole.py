@@ -227,7 +227,8 @@ async def _found(
     publish: Publish,
 ) -> tuple[Contest, Found, Archive, bytes]:
     """What contest and search come to, the archive, and the journal behind it."""
-    train, val = questions["train"], questions["val"]
+    train = questions["train"]
+    val = questions["val"]
     brief = brief_of(profile, task, scores_of(alone), train)
     contest = Contest(brief, train, val, profile.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)

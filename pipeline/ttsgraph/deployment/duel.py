@@ -49,7 +49,8 @@ class Duel:
         self.counts[arm] += 1
         self.totals[arm] += score
         self._waiting[arm].append(score)
-        its, mine = self._waiting["champion"], self._waiting["challenger"]
+        its = self._waiting["champion"]
+        mine = self._waiting["challenger"]
         if its and mine:
             d = sum(mine) / len(mine) - sum(its) / len(its)
             self.pairs += 1
@@ -67,11 +68,14 @@ class Duel:
         better = _p(self.ahead)
         worse = _p(self.behind)
         if better <= 1 - confidence:
-            verdict, p = "better", better
+            verdict = "better"
+            p = better
         elif worse <= 1 - confidence:
-            verdict, p = "worse", worse
+            verdict = "worse"
+            p = worse
         elif self.counts["challenger"] >= most:
-            verdict, p = "not shown to be better", better
+            verdict = "not shown to be better"
+            p = better
         else:
             return None
         mine, its = (

@@ -53,7 +53,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Work:
+class BatchWork:
     """Graphs to evaluate on a batch; `recalled` is what an earlier start left of the first ones,
     `fresh` what came of the rest.
     """
@@ -82,7 +82,7 @@ class Turn:
 
     scores: list[float]
     results: list[tuple[int, CollaborationGraph]]
-    work: Work
+    work: BatchWork
     snapshot: dict[str, Any]
     finished: bool
 
@@ -126,7 +126,7 @@ class Driver:
         batch = self._batch("train", train[: self.settings.batch], problem.brief.objective)
         validation = self._batch("val", val, problem.brief.objective)
         terms = terms_of(problem.brief, self.settings, batch.questions, val, problem.contenders)
-        choice = Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
+        choice = BestSoFar(searcher, environment, self.cost, self.settings.patience, self.publish)
         self.archive.event("terms", **plain_terms(terms))
         if problem.contenders:
             # Contenders don't race, and are validated before anything else.
@@ -170,7 +170,9 @@ class Driver:
         race = Race(questions, racing, objective, settle) if racing.enabled else None
         return Batch(split, questions, race)
 
-    def _candidates(self, choice: Choice, terms: Terms, batch: Batch, iteration: int) -> Work:
+    def _candidates(
+        self, choice: BestSoFar, terms: Terms, batch: Batch, iteration: int
+    ) -> BatchWork:
         """What the searcher wants to be evaluated next. Raises TTSGraphError where it breaks the
         terms.
         """
@@ -184,7 +186,7 @@ class Driver:
 
     def _turn(
         self,
-        choice: Choice,
+        choice: BestSoFar,
         scores: list[float],
         results: list[tuple[int, CollaborationGraph]],
         validation: Batch,
@@ -197,11 +199,13 @@ class Driver:
         work = self._begin(graphs, validation, results[-1][0])
         return Turn(scores, results, work, searcher.snapshot(), searcher.finished)
 
-    def _begin(self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int) -> Work:
+    def _begin(
+        self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int
+    ) -> BatchWork:
         """The work of evaluating these graphs, with what an earlier start of this search left of it
         recalled.
         """
-        work = Work(graphs, batch, iteration)
+        work = BatchWork(graphs, batch, iteration)
         for graph in graphs:
             recalled = self.archive.recall(iteration, batch.split, graph)
             if recalled is None:
@@ -213,7 +217,7 @@ class Driver:
                 self.publish(Answered(recalled=True))
         return work
 
-    async def _evaluate(self, environment: Evaluator, *works: Work) -> None:
+    async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
         """Evaluate all together what is left of some work."""
         left = [work for work in works if work.graphs and not work.fresh]
         races = [(work, race) for work in left if (race := work.batch.race) is not None]
@@ -228,7 +232,7 @@ class Driver:
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
-    def _record(self, choice: Choice, work: Work) -> None:
+    def _record(self, choice: BestSoFar, work: BatchWork) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
             status: Status = "stopped" if feedback.stopped else "ok"
@@ -246,7 +250,7 @@ class Driver:
             self.archive.append(record, feedback)
             self.on_record(record)
 
-    async def _learn(self, choice: Choice, work: Work) -> list[float]:
+    async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
         """Record the candidates of an iteration and report them to the searcher; returns the
         accuracies of those that did not fail.
         """
@@ -269,7 +273,7 @@ class Driver:
                 self.archive.event("agent", iteration=work.iteration, **asdict(exchange))
         return [feedback.accuracy for _, feedback in scored]
 
-    async def _close(self, choice: Choice, turn: Turn) -> None:
+    async def _close(self, choice: BestSoFar, turn: Turn) -> None:
         """Finish the validation of a turn, record it and rank its results."""
         await self._evaluate(choice.environment, turn.work)
         self._record(choice, turn.work)
@@ -280,7 +284,7 @@ class Driver:
         )
 
 
-class Choice:
+class BestSoFar:
     """What a search comes to: the validations so far (`seen`, by graph), the best of the method's
     results, and the trajectory that leads there.
 
@@ -330,7 +334,7 @@ class Choice:
         """Whether the search ends with this turn unless its results are better than all before."""
         return turn.finished or turn.work.iteration - self.last_improvement >= self.patience
 
-    def take_contenders(self, work: Work) -> None:
+    def take_contenders(self, work: BatchWork) -> None:
         """Take in the contenders' validation. The best one opens the trajectory."""
         best = self.searcher.problem.contenders[0]
         results = work.results()
