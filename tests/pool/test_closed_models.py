@@ -42,28 +42,20 @@ def profile(metric: str = "dollars", **facts) -> Profile:
 def test_a_model_is_a_name_and_a_price_and_an_endpoint():
     pool = profile().model_pool()
     assert [spec.family for spec in pool.values()] == ["large", "small", "middle"]
-    assert list(pool.families) == [
-        "small",
-        "middle",
-        "large",
-    ]  # by price, where sizes are not known
+    # By price, where sizes are not known.
+    assert list(pool.families) == ["small", "middle", "large"]
     assert pool.unknown.keys() == pool.keys()
 
 
 @pytest.mark.parametrize("metric", ["dollars", "runtime"])
 def test_only_a_flops_budget_asks_for_facts(metric):
     assert profile(metric, speed=[1e-5, 1e-3]).cost_model("math").single("small") > 0
-    with pytest.raises(
-        SettingsError,
-        match="FLOPs budget needs total, non_embedding, layers, hidden of model 'large'",
-    ):
+    needed = "a FLOPs budget needs total, non_embedding, layers, hidden of model 'large'"
+    with pytest.raises(SettingsError, match=needed):
         profile("flops")
     with pytest.raises(SettingsError, match="needs layers of model 'large'"):
         profile("flops", total=2, non_embedding=1, hidden=8)
-    with pytest.raises(
-        SettingsError,
-        match="a FLOPs budget needs total, non_embedding, layers, hidden of model 'large'",
-    ):
+    with pytest.raises(SettingsError, match=needed):
         CostModel(profile().model_pool(), Lengths(10, 2), "flops")
 
 

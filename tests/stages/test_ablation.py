@@ -66,15 +66,9 @@ def test_a_sink_is_left_out_only_where_one_node_remains_to_answer(cost: CostMode
 def test_a_voter_that_loses_its_last_predecessor_goes_or_becomes_an_assistant(
     cost: CostModel,
 ) -> None:
-    inner = CollaborationGraph(
-        (
-            Node(0, "assistant", SMALL),
-            Node(1, "voter", SMALL),
-            Node(2, "assistant", LARGE),
-            Node(3, "fuser", LARGE),
-        ),
-        ((0, 1), (1, 3), (2, 3)),
-    )
+    asked = [("assistant", SMALL), ("voter", SMALL), ("assistant", LARGE), ("fuser", LARGE)]
+    nodes = tuple(Node(i, role, model) for i, (role, model) in enumerate(asked))
+    inner = CollaborationGraph(nodes, ((0, 1), (1, 3), (2, 3)))
     rest = without_node(inner, 0, cost)
     assert rest is not None
     assert [node.id for node in rest.nodes] == [2, 3]
@@ -140,20 +134,11 @@ def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone
 
 
 def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
-    pi = np.zeros((2, 1)).tolist()
-    psi = np.zeros((2, 1)).tolist()
-    told = {
-        "ids": [3, 7],
-        "roles": ["assistant"],
-        "models": ["m"],
-        "alpha": 1.0,
-        "theta": [[0, 2.0], [0, 0]],
-        "pi": pi,
-        "psi": psi,
-    }
+    learnt = {"ids": [3, 7], "roles": ["assistant"], "models": ["m"], "alpha": 1.0}
+    learnt |= {"theta": [[0, 2.0], [0, 0]], "pi": [[0.0], [0.0]], "psi": [[0.0], [0.0]]}
     entries = [
         {"type": "record"},
-        {"type": "iteration", "iteration": 2, "distribution": told},
+        {"type": "iteration", "iteration": 2, "distribution": learnt},
         {"type": "iteration", "iteration": 3},
     ]
     table = check(edge_table(entries), Edges, "edges")

@@ -106,9 +106,6 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, 
     errors = []
     for i, rest in rests.items():
         true = truth.accuracy(graph) - truth.accuracy(rest)
-        print(
-            f"{name} without {i}: {losses[i].mean:+.3f} ({losses[i].spread:.3f}), true {true:+.3f}"
-        )
         errors.append(abs(losses[i].mean - true))
     assert np.mean(errors) < MOST_OFF[name]
 

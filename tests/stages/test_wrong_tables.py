@@ -217,18 +217,12 @@ def test_other_wrong_tables_are_refused_too(searched, name):
             check(wrong, schema, "table")
 
 
+STRANGE = {"candidate_id": 9999, "node": 99, "graph_hash": "0" * 16, "model": "another"}
+STRANGE |= {"is_sink": None, "question_id": "another"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("candidate_id", 9999),
-        ("node", 99),
-        ("graph_hash", "0" * 16),
-        ("model", "another"),
-        ("is_sink", None),
-        ("question_id", "another"),
-    ],
-)
+@pytest.mark.parametrize(("column", "value"), STRANGE.items())
 def test_evidence_of_what_is_not_there_is_refused_with_its_row(searched, column, value):
     folder = searched.results / "random"
     archive = read_table(Candidates, folder / "archive.parquet", "search")

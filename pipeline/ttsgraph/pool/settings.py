@@ -184,16 +184,9 @@ class ModelSettings(Closed):
     def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
         """The facts that budget and search need, of the model and then of each variant."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
-        plain = ModelSpec(
-            name,
-            self.family or name,
-            *facts,
-            price_of(self.price),
-            self.identity(engine),
-            self.speed,
-        )
-        variants = self.variants.items()
+        asked = (price_of(self.price), self.identity(engine), self.speed)
+        plain = ModelSpec(name, self.family or name, *facts, *asked)
         return plain, *(
             replace(plain, name=variant_name(name, v), variant_of=name, variant=variant)
-            for v, variant in variants
+            for v, variant in self.variants.items()
         )

@@ -169,13 +169,9 @@ class ModelPool(Mapping[str, ModelSpec]):
         their prices.
         """
         specs = self._specs.values()
-        sized = all(spec.total is not None for spec in self._specs.values())
-        return tuple(
-            sorted(
-                specs,
-                key=lambda s: (s.total or 0.0) if sized else s.price.prompt + s.price.completion,
-            )
-        )
+        if any(spec.total is None for spec in specs):
+            return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))
+        return tuple(sorted(specs, key=lambda spec: spec.total or 0.0))
 
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:

@@ -76,12 +76,10 @@ class VariantSettings(Closed):
 
     def sampling(self, task: Sampling) -> Sampling:
         """How its completions are drawn, on a task whose own are drawn so."""
-        more: dict[str, Any] = (
-            {}
-            if self.extra_body is None
-            else {"extra_body": json.dumps(self.extra_body, sort_keys=True)}
-        )
-        return replace(task, **self._set(_SAMPLING), **more)
+        changed = self._set(_SAMPLING)
+        if self.extra_body is not None:
+            changed["extra_body"] = json.dumps(self.extra_body, sort_keys=True)
+        return replace(task, **changed)
 
     def prompt(self, task: Prompt) -> Prompt:
         """How it is spoken to, on a task that speaks to models so."""

@@ -131,6 +131,7 @@ def node_table(
         if digest in told:
             feedback = Feedback(feedback.results, Usage(), 0.0)
         told.add(digest)
+        sent = cost.pool[node.model].prompt(prompt)
         row = {
             "node": node.id,
             "role": node.role,
@@ -138,9 +139,7 @@ def node_table(
             "is_sink": node.id == graph.sink,
             "budget_units": units[node.id],
             "cost_share": units[node.id] / total if total else 0.0,
-            "prompt": prompt_text(
-                graph, node.id, task, cost.pool[node.model].prompt(prompt), example
-            ),
+            "prompt": prompt_text(graph, node.id, task, sent, example),
             "nodes_left": 0 if rest is None else len(rest.nodes),
             "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
         }

@@ -425,10 +425,9 @@ def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str)
                 f"{where}: row {row}: expected {found:.6g} budget units, found {units:.6g}"
             )
         prices = [cost.pool[model].price for model in graph.model_counts()]
-        most = (
-            max(max(price.prompt, price.cached or 0.0) for price in prices) * prompted
-            + max(max(price.completion, price.reasoning or 0.0) for price in prices) * completed
-        ) / 1e6
+        read = max(max(price.prompt, price.cached or 0.0) for price in prices)
+        written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
+        most = (read * prompted + written * completed) / 1e6
         if dollars > most * (1 + 1e-6):
             raise DataError(
                 f"{where}: row {row}: expected at most ${most:.4g} for its tokens, found"
