@@ -116,13 +116,16 @@ async def _growth(
     for case, feedback in list(zip(cases, feedbacks, strict=True))[len(members) :]:
         name = case.columns["model"]
         reads = case.graph.in_degree(case.graph.sink)
-        used, own = feedback.usage, alone[name].usage
-        calls, asked = max(1, used.calls), max(1, own.calls)
+        used = feedback.usage
+        own = alone[name].usage
+        calls = max(1, used.calls)
+        asked = max(1, own.calls)
         nodes = len(case.graph.nodes)
         prompt = used.prompt_tokens / calls - own.prompt_tokens / asked
         completion = used.completion_tokens / calls - own.completion_tokens / asked
-        read, more = max(0.0, nodes * prompt / reads), max(0.0, nodes * completion / reads)
-        found[name][case.graph.node(case.graph.sink).role] = read, more
+        read = max(0.0, nodes * prompt / reads)
+        more = max(0.0, nodes * completion / reads)
+        found[name][case.graph.node(case.graph.sink).role] = (read, more)
     return found
 
 
