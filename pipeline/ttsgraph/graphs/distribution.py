@@ -32,6 +32,11 @@ from ttsgraph.graphs.roles import get_role
 MAX_LOGIT = 12.0
 """Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""
 
+KEPT_DECIMALS = 9
+"""Of logits and probabilities in files: processors differ in the last digits of exp and log, and a
+search that is replayed on another one is to write the same files.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Draws:
@@ -298,15 +303,15 @@ class GraphDistribution:
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: ids, roles, models, alpha and the three tables of logits."""
+        """Plain data: ids, roles, models, alpha three tables of logits to KEPT_DECIMALS."""
         return {
             "ids": list(self.ids),
             "roles": list(self.roles),
             "models": list(self.models),
             "alpha": self.alpha,
-            "theta": self.theta.tolist(),
-            "pi": self.pi.tolist(),
-            "psi": self.psi.tolist(),
+            "theta": _kept(self.theta),
+            "pi": _kept(self.pi),
+            "psi": _kept(self.psi),
         }
 
     @classmethod
@@ -314,6 +319,10 @@ class GraphDistribution:
         """The inverse of `to_dict`, sampling with the given generator."""
         theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))
         return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], data["ids"])
+
+
+def _kept(logits: FloatArray) -> list[list[float]]:
+    return (logits.round(KEPT_DECIMALS) + 0.0).tolist()  # + 0.0, as -0.0 is written otherwise
 
 
 def _bounded_logit(probability: float | FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.base import Terms, plain_terms
 from ttsgraph.models.client import Usage
@@ -164,7 +164,7 @@ def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             "iteration": entry["iteration"],
             "source": ids[rows],
             "target": ids[columns],
-            "probability": distribution.edge_probabilities()[rows, columns],
+            "probability": distribution.edge_probabilities()[rows, columns].round(KEPT_DECIMALS),
         }
         parts.append(pd.DataFrame(values))
     empty = {"iteration": int, "source": int, "target": int, "probability": float}
