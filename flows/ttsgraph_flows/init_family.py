@@ -14,11 +14,10 @@ from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Chat, Exchange, Preference, family_size_trials
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.records import Preferred, write_record
 from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of
-from ttsgraph.stages.trials import evaluate_trials, trial_cases, trials_of
+from ttsgraph.stages.trials import evaluate_cases, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.contest import run_contest
 from ttsgraph_flows.live import live
@@ -46,10 +45,9 @@ def init_family(task: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        # No race: the agent tells from each model's own scores what the whole budget spent on it
-        # promises.
         train = questions["train"][: settings.questions]
-        table = await evaluate_trials(cases, environment, brief, train, RacingSettings(), publish)
+        table = await evaluate_cases(cases, environment, brief.cost, train, publish)
+        table = table.assign(stopped=False)
         preference = await asyncio.to_thread(
             agent.select_family_size, brief, trials_of(table, brief.objective)
         )

@@ -18,7 +18,7 @@ from ttsgraph.evaluation.progress import run_state
 from ttsgraph.stages.records import Preferred, Started, read_record, write_record
 from ttsgraph.stages.schemas import Evidence, Trials, write_table
 from ttsgraph.stages.standings import contest_evidence, contest_table, start_data
-from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases
+from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.contest import run_contest
 from ttsgraph_flows.live import live
@@ -42,7 +42,6 @@ def init_instances(task: str, profile: str | None = None) -> None:
         return
     brief = stage.brief()
     settings = stage.profile.init
-    racing = stage.profile.search.racing
     chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
     preference = Preference(tuple(chosen.models), chosen.reason)
@@ -56,10 +55,9 @@ def init_instances(task: str, profile: str | None = None) -> None:
         )
         cases = trial_cases(multisets, brief, settings.topologies, rng)
         asked = questions["train"][: settings.questions]
-        state = run_state(f"init_instances {task}", len(cases) * len(asked), at_most=racing.enabled)
-        with live(state) as publish:
-            table = await evaluate_trials(cases, environment, brief, asked, racing, publish)
-        return table, agent.take_exchanges()
+        with live(run_state(f"init_instances {task}", len(cases) * len(asked))) as publish:
+            table = await evaluate_cases(cases, environment, brief.cost, asked, publish)
+        return table.assign(stopped=False), agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run, account="init_instances")
     start = start_trial(table, brief, stage.profile.search.way)

@@ -379,8 +379,6 @@ def stage_run(folder: Path, name: str) -> str | None:
 def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
     """A stage's graphs as an archive has them, numbered by their rows."""
     status = np.where(table["n_scored"] > 0, "ok", "failed")
-    if "stopped" in table:
-        status = np.where(table["stopped"], "stopped", status)
     split = "test" if name.startswith("evaluate") else "train"
     return table.assign(candidate_id=range(len(table)), split=split, status=status)
 

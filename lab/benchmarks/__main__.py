@@ -32,7 +32,6 @@ BENCHMARKS = (
     "stage",
     "page",
     "workers",
-    "racing",
     "grading",
     "tracking",
     "service",

@@ -29,12 +29,11 @@ from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Driver
 from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
-from ttsgraph.settings.stages import ContestSettings, RacingSettings
+from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.client import SimulatedClient
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.trials import (
     evaluate_cases,
-    evaluate_trials,
     single_cases,
     start_trial,
     trial_cases,
@@ -122,11 +121,7 @@ class Laboratory:
             contest = contest_share(contest, self.settings.search.loop_share)
         if cell.without in CONTEST_ABLATIONS:
             contest = contest.model_copy(update={cell.without: False})
-        chosen = (
-            contest.model_dump()
-            if cell.way == "contest"
-            else [agent.insight_1, self.settings.search.racing.model_dump()]
-        )
+        chosen = contest.model_dump() if cell.way == "contest" else [agent.insight_1]
         asked = [
             cell.seed,
             cell.metric,
@@ -180,7 +175,7 @@ class Laboratory:
         questions = train[: init.questions]
         chooser = make_agent(agent, rng)
         cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
-        tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
+        tried = await evaluate_cases(cases, environment, brief.cost, questions)
         preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
         cases = trial_cases(
             chooser.select_instances(brief, preference, init.candidates),
@@ -189,9 +184,7 @@ class Laboratory:
             rng,
         )
         return start_trial(
-            await evaluate_trials(
-                cases, environment, brief, questions, self.settings.search.racing
-            ),
+            await evaluate_cases(cases, environment, brief.cost, questions),
             brief,
             "paper",
         ).counts

@@ -28,8 +28,8 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
-from ttsgraph.settings.stages import ContestSettings, InitSettings, RacingSettings
-from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
+from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
 OURS = "agent_reinforce"
@@ -197,9 +197,8 @@ class WorldRun:
         rng = np.random.default_rng([self.cell.seed, 1])
         agent = make_agent(AgentSettings(), rng)
         questions = self.train[: init.questions]
-        none = RacingSettings()
         cases = trial_cases(family_size_trials(self.brief), self.brief, init.topologies, rng)
-        table = asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none))
+        table = asyncio.run(evaluate_cases(cases, environment, self.brief.cost, questions))
         preference = agent.select_family_size(self.brief, trials_of(table, self.brief.objective))
         cases = trial_cases(
             agent.select_instances(self.brief, preference, init.candidates),
@@ -208,7 +207,7 @@ class WorldRun:
             rng,
         )
         return start_trial(
-            asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none)),
+            asyncio.run(evaluate_cases(cases, environment, self.brief.cost, questions)),
             self.brief,
             "paper",
         ).counts

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +8,9 @@ from hypothesis import strategies as st
 from tests.methods.test_search import feedback
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective, pareto_front
+from ttsgraph.models.client import Usage
 
 JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
 
@@ -26,6 +29,15 @@ class TestValue:
 
     def test_the_value_of_feedback_takes_its_accuracy_and_latency(self):
         assert JOINT.value(feedback(0.5)) == pytest.approx(JOINT.of(0.5, 1.0))
+
+    @pytest.mark.parametrize("objective", [Objective(), JOINT])
+    def test_the_value_is_the_mean_of_the_questions_shares(self, objective):
+        outcomes = [None if k % 7 == 0 else k % 3 == 0 for k in range(40)]
+        results = [QuestionResult(str(k), right, "", k / 8) for k, right in enumerate(outcomes)]
+        known = Feedback(tuple(results), Usage(), 0.0)
+        shares = objective.shares(known)
+        assert np.isnan(shares).sum() == known.n_unscored
+        assert np.nanmean(shares) == pytest.approx(objective.value(known))
 
     @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
     def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from tests.support.arithmetic import (
     BRIEF,
@@ -26,7 +27,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.methods.base import plain_terms, require_equal_terms
-from ttsgraph.methods.summary import validated_front
+from ttsgraph.methods.summary import probability_best, validated_front
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
 
@@ -214,3 +215,14 @@ def test_the_front_of_a_search_has_its_fastest_and_its_best_validated_graph(tmp_
     assert front[0]["latency_s"] == rows["latency_s"].min()
     assert front[-1]["accuracy"] == rows["accuracy"].max()
     assert [point["accuracy"] for point in front] == sorted({point["accuracy"] for point in front})
+
+
+def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart():
+    chosen = np.repeat([1.0, 0.0, 1.0], [9, 4, 20])
+    other = np.repeat([0.0, 1.0, 1.0], [9, 4, 20])
+    found = probability_best("chosen", {"chosen": chosen, "other": other})
+    assert found == pytest.approx(beta.sf(0.5, 9, 4), abs=0.02)
+    assert probability_best("chosen", {"chosen": chosen, "same": chosen}) == 0.5
+    assert probability_best("chosen", {"chosen": chosen}) == 1.0
+    ungraded = np.full(len(other), np.nan)
+    assert np.isnan(probability_best("chosen", {"chosen": ungraded, "other": other}))

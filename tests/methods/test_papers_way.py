@@ -28,8 +28,7 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import Completion
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
-from ttsgraph.settings.stages import RacingSettings
-from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
+from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +92,7 @@ def ran(profile: Profile) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], 
     def trials(multisets: Any) -> Any:
         cases = trial_cases(multisets, brief, 10, rng)
         first = every[:32]
-        return asyncio.run(evaluate_trials(cases, environment, brief, first, RacingSettings()))
+        return asyncio.run(evaluate_cases(cases, environment, brief.cost, first))
 
     table = trials(family_size_trials(brief))
     preference = chooser.select_family_size(brief, trials_of(table, brief.objective))

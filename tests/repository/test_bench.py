@@ -12,7 +12,7 @@ import pytest
 
 from lab import python_path
 from lab.benchmarks import __main__ as bench
-from lab.benchmarks import archive, racing, service
+from lab.benchmarks import archive, service
 from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed_environment
@@ -51,20 +51,6 @@ def test_a_benchmark_is_run_by_its_name(monkeypatch, tmp_path):
 )
 def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
     assert Ratio("r", value, rule, 1.0, {}).holds is holds
-
-
-def test_searches_with_races_are_compared_with_those_without_seed_by_seed():
-    full = [
-        {"score": 0.6, "graph": "a", "search_calls": 100, "loop_calls": 60},
-        {"score": 0.5, "graph": "b", "search_calls": 140, "loop_calls": 40},
-    ]
-    raced = [
-        {"score": 0.58, "graph": "a", "search_calls": 60, "loop_calls": 50},
-        {"score": 0.5, "graph": "c", "search_calls": 60, "loop_calls": 25},
-    ]
-    found = racing.compared(full, raced)
-    assert (found.calls, found.loop, found.same) == (0.5, 0.75, 0.5)
-    assert (found.lost, found.lost_error) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
 def test_the_stub_server_answers_through_the_whole_stack():

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, chdir
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +23,6 @@ from lab.benchmarks import (
     kernels,
     page,
     peers,
-    racing,
     searchers,
     service,
     stage,
@@ -157,17 +155,6 @@ def start_that_is_slower(slow):
     assumed |= {startup.FLOOR: 0.1, startup.STAGE_FLOOR: 1.0}
     commands = {name: [name] for name in (*assumed, *startup.STAGES)}
     return startup.compare(commands, lambda command: assumed.get(command[0], 1.0), turns=1)
-
-
-def races_that_are_bad(slow):
-    calls, lost, same = (1.0, 1.5, 0.9) if slow else (0.4, 0.5, 0.96)
-
-    def trade(method, tasks, seeds):
-        found = {"all": racing.Compared(calls, calls, lost, 0.1, same)}
-        full = {"math": [{"loop_calls": calls * 50, "naive_calls": 100}]}
-        return SimpleNamespace(full=full, off=lambda racing: found)
-
-    return racing.compare(trade)
 
 
 def server_that_adds_time(slow):
@@ -416,7 +403,6 @@ AT_ONCE = {
     "page": report_that_is_slower_and_heavier,
     "workers": second_worker_that_waits,
     "startup": start_that_is_slower,
-    "racing": races_that_are_bad,
     "service": server_that_adds_time,
 }
 SLOWED = {

@@ -195,9 +195,9 @@ def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
 
 def test_sections_and_parts_of_them() -> None:
     wanted = settings_identity(
-        laptop(), "math", ("search.racing", "tasks.kind", "agent", "agent.roles")
+        laptop(), "math", ("search.batch", "tasks.kind", "agent", "agent.roles")
     )
-    assert wanted.keys() == {"search.racing", "tasks.kind", "agent"}
+    assert wanted.keys() == {"search.batch", "tasks.kind", "agent"}
     assert wanted["tasks.kind"] == {"math": "math"}
     assert settings_identity(laptop(tasks__math__splits__test=9), "math", ("tasks.kind",)) == {
         "tasks.kind": {"math": "math"}

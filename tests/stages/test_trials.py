@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.support.fakes import Known, numbered
 from tests.support.oracles import PAPER_POOL
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.agent.base import Brief, Scored
@@ -21,13 +20,13 @@ from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.settings.stages import PilotSettings, RacingSettings
+from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages.estimate import estimate_run
-from ttsgraph.stages.schemas import Answers, Pilots, Trials, check, read_table, write_table
+from ttsgraph.stages.schemas import Answers, Pilots, read_table, write_table
 from ttsgraph.stages.trials import (
     Case,
     answers_table,
-    evaluate_trials,
+    evaluate_cases,
     pilot_cases,
     pilot_scores,
     start_trial,
@@ -49,7 +48,7 @@ BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
 def trials(*rows: tuple[dict[str, int], float]) -> pd.DataFrame:
     scores = [(json.dumps(counts), share, float(sum(counts.values()))) for counts, share in rows]
     table = pd.DataFrame(scores, columns=["counts", "accuracy", "latency_s"])
-    return table.assign(n_scored=16, stopped=False)
+    return table.assign(n_scored=16)
 
 
 def test_the_start_is_the_largest_multiset_that_can_not_be_told_from_the_best():
@@ -65,76 +64,34 @@ def test_topologies_of_one_multiset_are_averaged_and_share_their_questions():
     assert start_trial(table, BRIEF).counts == {"gemma-3-1b": 6}
 
 
-def tried(racing: RacingSettings, best: float) -> tuple[pd.DataFrame, Known]:
-    """Trials of three multisets on 32 questions: the first has the share `best` of them right, the
-    others few.
-    """
-    cases = trial_cases([{"gemma-3-1b": k} for k in (3, 4, 5)], BRIEF, 2, np.random.default_rng(0))
-    shares = np.repeat([best, 0.1, 0.15], 2)
-    environment = Known(
-        {
-            case.graph.to_json(): np.arange(32) % 20 < 20 * share
-            for case, share in zip(cases, shares, strict=True)
-        }
-    )
-    table = asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), racing))
-    return table, environment
+def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
+    class Down:
+        failed = staticmethod(lambda feedback: feedback.n_scored == 0)
 
+        async def evaluate(self, graph, questions, publish):
+            lost = QuestionResult("q", None, error="no route to host")
+            return Feedback((lost,) * len(questions), Usage(), 0.0)
 
-def test_a_raced_multiset_is_tried_in_all_topologies_until_beaten_and_never_starts_the_search():
-    table, environment = tried(RacingSettings(enabled=True, confidence=0.8), best=0.95)
-    check(table, Trials, "trials")
-    assert table["stopped"].tolist() == [False, False, True, True, True, True]
-    assert table["n_scored"].tolist() == [8] * 6, "who is left alone goes no further"
-    assert {asked for _, asked in environment.asked} == {tuple(map(str, range(8)))}
-    assert start_trial(table, BRIEF).counts == {"gemma-3-1b": 3}
-
-
-def test_multisets_that_no_race_can_tell_apart_answer_all_questions():
-    table, _ = tried(RacingSettings(enabled=True, confidence=0.95), best=0.2)
-    assert not table["stopped"].any()
-    assert table["n_scored"].tolist() == [32] * 6
-    asked_at_once, _ = tried(RacingSettings(), best=0.2)
-    pd.testing.assert_frame_equal(
-        table.drop(columns="wall_s"), asked_at_once.drop(columns="wall_s")
-    )
-
-
-def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run_and_loses_no_race():
-    cases = trial_cases([{"gemma-3-1b": 1}, {"gemma-3-1b": 3}], BRIEF, 1, np.random.default_rng(0))
-    lost, answered = (case.graph.to_json() for case in cases)
-    environment = Known({lost: np.full(32, np.nan), answered: np.ones(32)})
-    with pytest.raises(RunStopped, match="32 of 32 questions unscored"):
-        asyncio.run(
-            evaluate_trials(cases, environment, BRIEF, numbered(32), RacingSettings(enabled=True))
-        )
+    cases = trial_cases([{"gemma-3-1b": 1}], BRIEF, 1, np.random.default_rng(0))
+    with pytest.raises(RunStopped, match="2 of 2 questions unscored .no route to host"):
+        asyncio.run(evaluate_cases(cases, Down(), COST, [None] * 2))
 
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory):
-    """A project with races, a pilot over the budget and a joint objective, up to where its search
+    """A project with a pilot over the budget and a joint objective, up to where its search
     starts.
     """
     project = SimulatedProject(tmp_path_factory.mktemp("trials"))
     sweeps = {"questions": 8, "widths": [1, 24], "depths": [1, 2], "max_nodes": 4}
     project.settings["pilot"] = sweeps
     project.settings["init"]["contest"] = {"enabled": False}
-    project.settings["search"]["racing"] = {"enabled": True, "confidence": 0.05, "first": 4}
     project.settings["objective"] = {"kind": "joint", "weight": 0.5, "half_s": 5.0}
     project.save()
     with chdir(project.folder):
         for stage in (sample, profile_models, pilot, init_family, init_instances):
             stage.fn("math")
     return project
-
-
-def test_the_stage_races_its_multisets_where_the_profile_says_so(staged):
-    table = check(pd.read_parquet(staged.results / "init_instances.parquet"), Trials, "trials")
-    assert table["stopped"].any()
-    asked = staged.settings["init"]["questions"]
-    assert (table.loc[table["stopped"], "n_scored"] < asked).all()
-    started = json.loads((staged.results / "start.json").read_text())["counts"]
-    assert started in [json.loads(counts) for counts in table.loc[~table["stopped"], "counts"]]
 
 
 def test_under_a_joint_objective_the_start_weighs_latency():

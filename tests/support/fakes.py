@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
-from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Client, Completion, Request, Usage
-from ttsgraph.tasks.base import Question
+from ttsgraph.models.client import Client, Completion, Request
 
 
 class ScriptedClient(Client):
@@ -41,40 +34,6 @@ class ScriptedClient(Client):
 def unit_draw(request: Request) -> float:
     """A number in [0, 1) that depends on the request's content alone."""
     return int(hashlib.sha256(request.key().encode()).hexdigest()[:8], 16) / 2**32
-
-
-def numbered(count: int) -> list[Question]:
-    """Questions that are told apart by their ids, 0, 1, ..."""
-    return [Question(str(k), "", "") for k in range(count)]
-
-
-class Known:
-    """An environment whose graphs' answers to `numbered` questions are known: graph -> (N,) 1
-    right, 0 wrong, NaN lost.
-    """
-
-    def __init__(self, answers: Mapping[str, np.ndarray]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[str, tuple[str, ...]]] = []
-
-    def failed(self, feedback: Feedback) -> bool:
-        return feedback.n_scored == 0
-
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
-        text = graph.to_json()
-        self.asked.append((text, tuple(question.id for question in questions)))
-        rights = [float(self.answers[text][int(question.id)]) for question in questions]
-        grades = [None if math.isnan(right) else right == 1 for right in rights]
-        results = [
-            QuestionResult(question.id, grade, "", 1.0)
-            for question, grade in zip(questions, grades, strict=True)
-        ]
-        return Feedback(tuple(results), Usage(calls=len(results)), 0.1)
-
-    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        return [await self.evaluate(graph, questions) for graph, questions in jobs]
 
 
 class ArithmeticClient(ScriptedClient):

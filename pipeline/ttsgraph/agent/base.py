@@ -162,9 +162,8 @@ class Scored:
     """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
     numbers.
 
-    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten
-    on its first `n_scored` questions and not asked the others. `tallies` say what its nodes
-    repaired and spoilt, where they were graded.
+    `latency_s` is the mean of a question, as measured. `tallies` say what its nodes repaired and
+    spoilt, where they were graded.
     """
 
     graph: CollaborationGraph
@@ -173,7 +172,6 @@ class Scored:
     iteration: int
     latency_s: float = math.nan
     objective: Objective = ACCURACY
-    stopped: bool = False
     tallies: GraphTallies = NO_TALLIES
 
     @property
@@ -198,7 +196,6 @@ def scored(
         iteration,
         feedback.latency_s,
         objective,
-        feedback.stopped,
         graph_tallies(graph, feedback.results),
     )
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from ttsgraph.agent.base import Brief, Example, History, Scored, Tally, Trial, in_words
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.evaluation.environment import standard_error
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 
@@ -304,9 +303,7 @@ def _summary(group: Sequence[Scored]) -> str:
 
 def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
     graph = scored.graph
-    error = standard_error(scored.n_correct, scored.n_scored)
-    stopped = f" (standard error {error:.2f}; beaten, so stopped)" if scored.stopped else ""
-    head = f"{_score(scored, brief)}{stopped}, width {graph.width}, depth {graph.depth}"
+    head = f"{_score(scored, brief)}, width {graph.width}, depth {graph.depth}"
     return f"{head}, cost {brief.cost.graph_cost(graph):.4g}; {_wiring(graph, open_models)}"
 
 

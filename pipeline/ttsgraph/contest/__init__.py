@@ -1,3 +1,1 @@
-"""Structured graphs against each other: contenders, probes, mutations, races, and the contest
-itself.
-"""
+"""Structured graphs against each other: contenders, probes, mutations, and the contest itself."""

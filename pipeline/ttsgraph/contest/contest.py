@@ -36,7 +36,6 @@ from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.contenders import Contender, Contenders, form_of, probes
 from ttsgraph.contest.mixes import mixed
-from ttsgraph.contest.racing import joined
 from ttsgraph.contest.routes import (
     FORMS,
     HOPEFUL,
@@ -415,8 +414,13 @@ class Contest:
                 )
             self._forecast(graph, feedback)
             self.evidence.add(graph, feedback)
-            known = self.feedbacks.get(graph)
-            self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
+            if (known := self.feedbacks.get(graph)) is not None:
+                feedback = Feedback(
+                    known.results + feedback.results,
+                    known.usage + feedback.usage,
+                    known.wall_s + feedback.wall_s,
+                )
+            self.feedbacks[graph] = feedback
 
     def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Note what was predicted of a graph that was never run before, and what it had."""

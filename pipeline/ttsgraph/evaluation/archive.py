@@ -18,10 +18,7 @@ from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 
-Status = Literal["ok", "failed", "stopped"]
-"""stopped: beaten by a rival before it was asked all questions (ttsgraph/contest/racing.py); its
-scores are over the first ones.
-"""
+Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
 
 
@@ -244,7 +241,7 @@ def _feedback(entry: Entry) -> Feedback:
         answers = {i: NodeResult(*values) for i, *values in nodes}
         results.append(QuestionResult(question, correct, "", seconds, error, answers))
     usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
-    return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
+    return Feedback(tuple(results), usage, entry["wall_s"])
 
 
 def _is_failed(entry: Entry) -> bool:

@@ -98,14 +98,12 @@ class Feedback:
 
     `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
     the mean critical path of a question; `wall_s` is the time this evaluation took here, with
-    cached calls and waiting. `stopped` says that a rival beat the graph before all questions of the
-    batch were asked, so that `results` are those of the first ones alone.
+    cached calls and waiting.
     """
 
     results: tuple[QuestionResult, ...]
     usage: Usage
     wall_s: float
-    stopped: bool = False
 
     @property
     def n_scored(self) -> int:

@@ -144,8 +144,8 @@ class Searcher(ABC):
 class Terms:
     """What has to be the same for methods to be compared, and what every proposal has to keep.
 
-    Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one
-    search, as plain data.
+    Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
+    `racing` is always None: a key of the time when graphs could be stopped early.
 
     `contenders` is a digest of those that stand next to what the method finds, with their values;
     `train` and `val` are digests of the question ids of the batch and of the validation split. The
@@ -162,7 +162,7 @@ class Terms:
     candidates: int
     max_iterations: int
     patience: int
-    racing: Mapping[str, object] | None
+    racing: None
     contenders: str | None
 
     def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
@@ -203,7 +203,7 @@ def terms_of(
         settings.candidates,
         settings.max_iterations,
         settings.patience,
-        settings.racing.model_dump() if settings.racing.enabled else None,
+        None,
         _digest(f"{c.graph.to_json()} {c.value!r}" for c in contenders) if contenders else None,
     )
 

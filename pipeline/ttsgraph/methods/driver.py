@@ -6,7 +6,6 @@ search, reports to the searcher, and scores its current result on all validation
 found graph is the result with the best validation value, a method's initial one included as
 iteration 0; on a tie the cheaper one, then the earlier one. It replaces the best contender once
 their paired difference outweighs that it was chosen by validation, and so looks better than it is.
-With races (`search.racing`) graphs are stopped once they are beaten; a stopped one is never found.
 
 Searchers hear nothing of validation. So it runs alongside the next iteration's candidates, which
 keeps the servers busy, unless the search may end with it: no call is made for an iteration that
@@ -29,11 +28,9 @@ import pandas as pd
 
 from ttsgraph.agent.base import Exchange
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.contest.racing import Race
-from ttsgraph.evaluation.archive import Archive, Record, Split, Status, record_of
+from ttsgraph.evaluation.archive import Archive, Record, Split, record_of
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -43,23 +40,15 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Questions that graphs are evaluated on, and the races on them, if graphs race."""
-
-    split: Split
-    questions: Sequence[Question]
-    race: Race | None = None
-
-
 @dataclass(slots=True)
-class BatchWork:
-    """Graphs to evaluate on a batch; `recalled` is what an earlier start left of the first ones,
-    `fresh` what came of the rest.
+class Work:
+    """Graphs to evaluate on questions of a split; `recalled` is what an earlier start left of the
+    first ones, `fresh` what came of the rest.
     """
 
     graphs: Sequence[CollaborationGraph]
-    batch: Batch
+    split: Split
+    questions: Sequence[Question]
     iteration: int
     recalled: list[Feedback] = field(default_factory=list)
     fresh: list[Feedback] = field(default_factory=list)
@@ -82,7 +71,7 @@ class Turn:
 
     scores: list[float]
     results: list[tuple[int, CollaborationGraph]]
-    work: BatchWork
+    work: Work
     snapshot: dict[str, Any]
     finished: bool
 
@@ -123,17 +112,15 @@ class Driver:
         Raises RunStopped when all candidates of an iteration failed.
         """
         problem = searcher.problem
-        batch = self._batch("train", train[: self.settings.batch], problem.brief.objective)
-        validation = self._batch("val", val, problem.brief.objective)
-        terms = terms_of(problem.brief, self.settings, batch.questions, val, problem.contenders)
+        batch = train[: self.settings.batch]
+        terms = terms_of(problem.brief, self.settings, batch, val, problem.contenders)
         choice = BestSoFar(searcher, environment, self.cost, self.settings.patience, self.publish)
         self.archive.event("terms", **plain_terms(terms))
         if problem.contenders:
-            # Contenders don't race, and are validated before anything else.
             graphs = [contender.graph for contender in problem.contenders]
             for graph in graphs:
                 choice.found_by(graph, CONTEST)
-            work = self._begin(graphs, Batch("val", val), 1)
+            work = self._begin(graphs, "val", val, 1)
             await self._evaluate(environment, work)
             self._record(choice, work)
             choice.take_contenders(work)
@@ -142,7 +129,7 @@ class Driver:
         initial = searcher.initial()
         turn: Turn | None = None
         most = self.settings.max_iterations
-        each = terms.candidates * len(batch.questions) + len(val)
+        each = terms.candidates * len(batch) + len(val)
         for iteration in range(1, most + 1):
             if turn is not None and (choice.may_end(turn) or not turn.work.rest):
                 await self._close(choice, turn)
@@ -159,20 +146,14 @@ class Driver:
             scores = await self._learn(choice, work)
             results = [(0, initial)] if iteration == 1 and initial is not None else []
             results.append((iteration, searcher.result()))
-            turn = self._turn(choice, scores, results, validation)
+            turn = self._turn(choice, scores, results, val)
         if turn is not None:
             await self._close(choice, turn)
         return choice.found(choice.stopped_by or "max_iterations", terms)
 
-    def _batch(self, split: Split, questions: Sequence[Question], objective: Objective) -> Batch:
-        racing = self.settings.racing
-        settle = split == "train"
-        race = Race(questions, racing, objective, settle) if racing.enabled else None
-        return Batch(split, questions, race)
-
     def _candidates(
-        self, choice: BestSoFar, terms: Terms, batch: Batch, iteration: int
-    ) -> BatchWork:
+        self, choice: BestSoFar, terms: Terms, batch: Sequence[Question], iteration: int
+    ) -> Work:
         """What the searcher wants to be evaluated next. Raises TTSGraphError where it breaks the
         terms.
         """
@@ -182,32 +163,36 @@ class Driver:
         replace(terms, candidates=wanted).check(searcher.name, graphs, searcher.problem.brief)
         for graph in graphs:
             choice.found_by(graph, searcher.origin(graph, iteration))
-        return self._begin(graphs, batch, iteration)
+        return self._begin(graphs, "train", batch, iteration)
 
     def _turn(
         self,
         choice: BestSoFar,
         scores: list[float],
         results: list[tuple[int, CollaborationGraph]],
-        validation: Batch,
+        val: Sequence[Question],
     ) -> Turn:
         """What follows from an iteration that the searcher has learnt from."""
         searcher = choice.searcher
         for number, graph in results:
             choice.found_by(graph, searcher.origin(graph, number))
-        graphs = choice.to_validate([graph for _, graph in results], validation.race is not None)
-        work = self._begin(graphs, validation, results[-1][0])
+        new = {graph.to_json(): graph for _, graph in results if graph.to_json() not in choice.seen}
+        work = self._begin([*new.values()], "val", val, results[-1][0])
         return Turn(scores, results, work, searcher.snapshot(), searcher.finished)
 
     def _begin(
-        self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int
-    ) -> BatchWork:
+        self,
+        graphs: Sequence[CollaborationGraph],
+        split: Split,
+        questions: Sequence[Question],
+        iteration: int,
+    ) -> Work:
         """The work of evaluating these graphs, with what an earlier start of this search left of it
         recalled.
         """
-        work = BatchWork(graphs, batch, iteration)
+        work = Work(graphs, split, questions, iteration)
         for graph in graphs:
-            recalled = self.archive.recall(iteration, batch.split, graph)
+            recalled = self.archive.recall(iteration, split, graph)
             if recalled is None:
                 break
             record, feedback = recalled
@@ -217,40 +202,32 @@ class Driver:
                 self.publish(Answered(recalled=True))
         return work
 
-    async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
+    async def _evaluate(self, environment: Evaluator, *works: Work) -> None:
         """Evaluate all together what is left of some work."""
-        left = [work for work in works if work.graphs and not work.fresh]
-        races = [(work, race) for work in left if (race := work.batch.race) is not None]
-        runs = (
-            race.run(work.graphs, work.recalled, environment, self.publish) for work, race in races
-        )
-        for (work, _), raced in zip(races, await asyncio.gather(*runs), strict=True):
-            work.fresh += raced[len(work.recalled) :]
-        rest = [(work, graph) for work in left if work.batch.race is None for graph in work.rest]
-        jobs = [(graph, work.batch.questions) for work, graph in rest]
+        rest = [(work, graph) for work in works if not work.fresh for graph in work.rest]
+        jobs = [(graph, work.questions) for work, graph in rest]
         feedbacks = await environment.evaluate_all(jobs, self.publish)
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
-    def _record(self, choice: BestSoFar, work: BatchWork) -> None:
+    def _record(self, choice: BestSoFar, work: Work) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
-            status: Status = "stopped" if feedback.stopped else "ok"
             record = record_of(
                 len(self.archive.records),
                 choice.searcher.name,
                 work.iteration,
-                work.batch.split,
+                work.split,
                 graph,
                 self.cost.graph_cost(graph),
                 feedback,
-                "failed" if choice.environment.failed(feedback) else status,
+                "failed" if choice.environment.failed(feedback) else "ok",
                 choice.origins[graph.content_hash],
             )
             self.archive.append(record, feedback)
             self.on_record(record)
 
-    async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
+    async def _learn(self, choice: BestSoFar, work: Work) -> list[float]:
         """Record the candidates of an iteration and report them to the searcher; returns the
         accuracies of those that did not fail.
         """
@@ -320,21 +297,11 @@ class BestSoFar:
         """
         self.origins.setdefault(graph.content_hash, origin)
 
-    def to_validate(
-        self, results: Sequence[CollaborationGraph], races: bool
-    ) -> list[CollaborationGraph]:
-        """Results that were not validated yet. Where graphs race the best so far goes with them, so
-        that both go on only as far as it takes to tell them apart.
-        """
-        new = {graph.to_json(): graph for graph in results if graph.to_json() not in self.seen}
-        incumbent = [self.best[1]] if races and new and self.best is not None else []
-        return [*incumbent, *new.values()]
-
     def may_end(self, turn: Turn) -> bool:
         """Whether the search ends with this turn unless its results are better than all before."""
         return turn.finished or turn.work.iteration - self.last_improvement >= self.patience
 
-    def take_contenders(self, work: BatchWork) -> None:
+    def take_contenders(self, work: Work) -> None:
         """Take in the contenders' validation. The best one opens the trajectory."""
         best = self.searcher.problem.contenders[0]
         results = work.results()
@@ -352,15 +319,11 @@ class BestSoFar:
         """Rank the results of a turn that is validated, and apply the stop rule."""
         failed = self.environment.failed
         fresh = {graph.to_json(): feedback for graph, feedback in turn.work.results()}
-        scored = {text: feedback for text, feedback in fresh.items() if not failed(feedback)}
-        self.seen |= scored
-        winners = any(not feedback.stopped for feedback in scored.values())
-        if winners and self.best is not None and self.seen[self.best[1].to_json()].stopped:
-            self.best = None  # beaten in this race
+        self.seen |= {text: feedback for text, feedback in fresh.items() if not failed(feedback)}
         for number, graph in turn.results:
             validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
             self.error = validation.error
-            if not failed(validation) and not validation.stopped:
+            if not failed(validation):
                 self._rank(number, graph)
                 self.last = number, graph
         best = -self._order(*self.best)[0] if self.best else math.nan
@@ -425,10 +388,8 @@ class BestSoFar:
         their paired validation.
         """
         shares = self.searcher.problem.brief.objective.shares
-        mine = shares(self.seen[own.to_json()])
-        its = shares(self.seen[best.to_json()])
-        both = min(len(mine), len(its))
-        gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
+        gains = shares(self.seen[own.to_json()]) - shares(self.seen[best.to_json()])
+        gains = gains[~np.isnan(gains)]
         if not len(gains):
             return False
         # As if they differed on one more question, so that few that agree never look certain.

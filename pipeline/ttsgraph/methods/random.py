@@ -50,10 +50,10 @@ class RandomSearcher(Searcher):
                 return graph
 
     def learn(self, results: Results) -> None:
-        """Remember the best; one that was stopped in a race was beaten."""
+        """Remember the best."""
         for graph, feedback in results:
             value = self.value(feedback)
-            if not feedback.stopped and (self._best is None or value > self._best[0]):
+            if self._best is None or value > self._best[0]:
                 self._best = value, graph
 
     def result(self) -> CollaborationGraph:

@@ -65,9 +65,9 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
     """P(best): how probably no other graph's expected value is above the chosen one's, by a
     Bayesian bootstrap (Rubin, 1981).
 
-    `shares` has, per graph, each question's share in its value, on the first questions of one batch
-    (NaN where there is no grade). Each draw weighs the questions anew, the same for all graphs;
-    another graph is compared on the questions that both answered. A draw in which k graphs are
+    `shares` has, per graph, each question's share in its value, on the same questions (NaN where
+    there is no grade). Each draw weighs the questions anew, the same for all graphs; another graph
+    is compared on the questions that both answered. A draw in which k graphs are
     equally good counts 1/k. NaN when the chosen graph has no graded question.
     """
     own = shares[chosen]
@@ -77,12 +77,11 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
     unbeaten = np.ones(DRAWS, dtype=bool)
     equals = np.ones(DRAWS)
     for name, other in shares.items():
-        n = min(len(own), len(other))
-        differences = own[:n] - other[:n]
+        differences = own - other
         both = ~np.isnan(differences)
         if name == chosen or not both.any():
             continue
-        lead = weights[:, :n][:, both] @ differences[both]
+        lead = weights[:, both] @ differences[both]
         unbeaten &= lead >= 0
         equals += lead == 0
     return float(np.mean(unbeaten / equals))
@@ -121,7 +120,7 @@ def search_summary(
         "unscored_questions": int(archive["n_unscored"].sum()),
         "calls": calls,
         "made_calls": calls - cached,
-        "stopped_candidates": int((archive["status"] == "stopped").sum()),
+        "stopped_candidates": 0,  # as of the time when candidates could be stopped early
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
         "tokens": (
             int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens

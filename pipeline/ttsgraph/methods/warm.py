@@ -69,7 +69,6 @@ class WarmReinforce(AgentReinforce):
         self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
         self._tried: list[tuple[float, int, CollaborationGraph]] = []
-        self._stopped: set[str] = set()
         self._trying = True
         self._finished = False
         self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
@@ -108,7 +107,7 @@ class WarmReinforce(AgentReinforce):
         archive's best other graphs with it in all places, then samples of mixed assignments.
         """
         brief = self.problem.brief
-        ranked = sorted((s for s in self.warm.history if not s.stopped), key=lambda s: -s.value)
+        ranked = sorted(self.warm.history, key=lambda s: -s.value)
         archived = {known.graph.content_hash: known.graph for known in ranked}
         archived.pop(self.warm.graph.content_hash, None)
         wanted = [self.warm.graph]
@@ -144,7 +143,6 @@ class WarmReinforce(AgentReinforce):
         self.updates.report(results)
         for graph, feedback in results:
             self._tried.append((self.value(feedback), len(graph.nodes), graph))
-            self._stopped |= {graph.content_hash} if feedback.stopped else set()
         if not self._trials:
             self._settle()
 
@@ -155,9 +153,8 @@ class WarmReinforce(AgentReinforce):
         self._trying = False
         last = self.warm.graph.to_json()
         new = set(self.warm.newcomers)
-        tried = [trial for trial in self._tried if trial[2].content_hash not in self._stopped]
-        before = next((value for value, _, graph in tried if graph.to_json() == last), 0.0)
-        mixed = [trial for trial in tried if new & set(trial[2].model_counts())]
+        before = next((value for value, _, graph in self._tried if graph.to_json() == last), 0.0)
+        mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
         # Of equal ones the largest, which leaves the loop most room.
         best = max(mixed, key=lambda trial: trial[:2], default=None)
         if best is None or best[0] <= before:
@@ -201,8 +198,7 @@ def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
             scored = row["n_scored"]
             correct = total_of(row["accuracy"], scored)
             when = row["iteration"], row["latency_s"]
-            stopped = row["status"] == "stopped"
-            found.append(Scored(graph, correct, scored, *when, brief.objective, stopped))
+            found.append(Scored(graph, correct, scored, *when, brief.objective))
     return tuple(found)
 
 

@@ -58,7 +58,6 @@ tasks.<name>.lengths.generated_tokens
 budget.metric budget.limit budget.max_nodes budget.of
 init.contest.enabled init.contest.calls
 search.way search.max_iterations search.patience search.candidates search.batch
-search.racing.enabled
 agent.kind agent.model agent.base_url agent.api_key_env agent.price
 objective.kind limits.dollars limits.wall_s deploy.promote
 """

@@ -36,7 +36,6 @@ from ttsgraph.settings.stages import (
     InitSettings,
     LimitSettings,
     PilotSettings,
-    RacingSettings,
     ResearchSettings,
     WorkerSettings,
 )
@@ -70,11 +69,18 @@ class SearchSettings(Closed):
     """probability from which an edge is in the graph that is read off the distribution"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """how strongly nodes that read many answers lean to fusing them (1: not at all)"""
-    racing: RacingSettings = RacingSettings()
-    """stopping candidates early"""
     loop_share: Annotated[float, Field(ge=0, lt=1)] = 0.15
     """of the calls of init.contest, what is kept for the loop after it, which also has what the
     contest leaves; 0: no loop where there is a contest"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Without a key that bundles of earlier versions hold, where it was off as by default."""
+        racing = given.get("racing") if isinstance(given, dict) else None
+        if isinstance(racing, dict) and racing.get("enabled") is False:
+            return {key: value for key, value in given.items() if key != "racing"}
+        return given
 
 
 def contest_share(contest: ContestSettings, loop_share: float) -> ContestSettings:

@@ -169,21 +169,6 @@ class WorkerSettings(Closed):
         return self
 
 
-class RacingSettings(Closed):
-    """Racing of candidates, and of the init stages' multisets, on growing batches of questions
-    (ttsgraph/contest/racing.py).
-    """
-
-    enabled: bool = False
-    """whether candidates that are clearly beaten are stopped"""
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    """with which a candidate is beaten before it is stopped, over all looks and rivals of a race"""
-    first: PositiveInt = 8
-    """questions before the first look"""
-    growth: Annotated[float, Field(gt=1)] = 2.0
-    """times as many questions at each further look"""
-
-
 class DeploySettings(Closed):
     """When a found graph becomes champion: once it is better in a paired test
     (ttsgraph/deployment/promotion.py), or by hand.

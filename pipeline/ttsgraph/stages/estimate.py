@@ -36,14 +36,12 @@ from ttsgraph.models.client import Usage
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.settings.profile import Profile
-from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import READ_QUESTIONS
 from ttsgraph.stages.trials import (
     cases_feedback,
     evaluate_cases,
-    evaluate_trials,
     pilot_cases,
     single_cases,
     start_trial,
@@ -334,12 +332,12 @@ async def _rehearse(profile: Profile, task: str, seed: int) -> dict[str, Counter
     chooser = make_agent(profile.agent, rng)
     cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
     some = train[: init.questions]
-    tried = await evaluate_trials(cases, stage, brief, some, RacingSettings())
+    tried = await evaluate_cases(cases, stage, cost, some)
     found["init_family"] = stage.take()
     preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
     multisets = chooser.select_instances(brief, preference, init.candidates)
     cases = trial_cases(multisets, brief, init.topologies, rng)
-    tried = await evaluate_trials(cases, stage, brief, some, profile.search.racing)
+    tried = await evaluate_cases(cases, stage, cost, some)
     found["init_instances"] = stage.take()
     counts = start_trial(tried, brief, profile.search.way).counts
     problem = Problem(brief, profile.search, profile.agent, counts, seed)

@@ -64,7 +64,7 @@ def settings_identity(
     """The settings that results depend on, as plain data; of these sections, or of all, and of this
     task alone, or of all.
 
-    A section may be a part, as `search.racing`, or of tasks, as `tasks.source`. What was measured
+    A section may be a part, as `search.way`, or of tasks, as `tasks.source`. What was measured
     of lengths is a result itself, and left out.
     """
     sections = sections or set(Profile.model_fields) - {*SERVING, "newcomers"}

@@ -94,7 +94,7 @@ STAGES = (
     ),
     StagePlan(
         "init_instances",
-        (*BRIEF, "agent", "init", "search.loop_share", "search.racing", "search.way"),
+        (*BRIEF, "agent", "init", "search.loop_share", "search.way"),
         (QUESTIONS, *_in(RESULTS, "pilot.parquet preference.json profile.parquet")),
         (
             *_in(RESULTS, "evidence.parquet init_instances.parquet start.json"),

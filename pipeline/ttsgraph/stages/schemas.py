@@ -179,7 +179,7 @@ class Pilots(GraphScores):
 class Trials(GraphScores):
     """One row per topology tried in an init stage; `counts` is the model multiset as JSON.
 
-    One that was beaten in a race is `stopped`: its scores are over the first questions.
+    `stopped` is never true: a column of the time when trials could end early.
     """
 
     counts: Series[str]
@@ -193,7 +193,7 @@ class Candidates(GraphScores):
     method: Series[str]
     iteration: Series[int] = pa.Field(ge=1)
     split: Series[str] = pa.Field(isin=["train", "val"])
-    status: Series[str] = pa.Field(isin=["ok", "failed", "stopped"])
+    status: Series[str] = pa.Field(isin=["ok", "failed"])
     error: Series[str]
     found_by: Series[str] = pa.Field(str_matches=PATTERN)
 

@@ -1,8 +1,7 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
 arms of the test comparison.
 
-Each function says which graphs to run, or reads what came of them; `evaluate_cases` and
-`evaluate_trials` run them.
+Each function says which graphs to run, or reads what came of them; `evaluate_cases` runs them.
 """
 
 from __future__ import annotations
@@ -10,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.agent.base import Brief, Counts, Scored, Trial, in_words
-from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
 from ttsgraph.contest.adaptive import until_passed
-from ttsgraph.contest.racing import NO_FEEDBACK, joined, race
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
 from ttsgraph.evaluation.objective import Objective
@@ -33,7 +30,7 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.settings.stages import PilotSettings, RacingSettings
+from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
 SHAPE_NODES = 4
@@ -77,21 +74,10 @@ async def cases_feedback(
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
-            publish(_best(case, feedback))
+            publish(Best(best, *feedback.interval, ", ".join(case.columns.values())))
         return feedback
 
     feedbacks = await asyncio.gather(*map(one, cases))
-    _require_scored(cases, feedbacks, environment)
-    return feedbacks
-
-
-def _best(case: Case, feedback: Feedback) -> Best:
-    return Best(feedback.accuracy, *feedback.interval, ", ".join(case.columns.values()))
-
-
-def _require_scored(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: GraphEvaluator
-) -> None:
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
             shown = ", ".join(case.columns.values())
@@ -100,6 +86,7 @@ def _require_scored(
                 f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error});"
                 " start again to continue"
             )
+    return feedbacks
 
 
 def cases_table(
@@ -332,65 +319,6 @@ def trial_cases(
     return cases
 
 
-async def evaluate_trials(
-    cases: Sequence[Case],
-    environment: GraphEvaluator,
-    brief: Brief,
-    questions: Sequence[Question],
-    racing: RacingSettings,
-    publish: Publish = ignore,
-) -> pd.DataFrame:
-    """As `evaluate_cases`, for trials of multisets (columns of schemas.Trials).
-
-    With races a multiset is run on growing batches, in all its topologies, until it is beaten:
-    `stopped` says so.
-    """
-    if racing.enabled:
-        feedbacks = await _raced(cases, environment, brief.objective, questions, racing, publish)
-    else:
-        feedbacks = await cases_feedback(cases, environment, questions, publish)
-    return cases_table(cases, feedbacks, brief.cost).assign(
-        stopped=[feedback.stopped for feedback in feedbacks]
-    )
-
-
-async def _raced(
-    cases: Sequence[Case],
-    environment: GraphEvaluator,
-    objective: Objective,
-    questions: Sequence[Question],
-    racing: RacingSettings,
-    publish: Publish,
-) -> list[Feedback]:
-    """Feedback of each case, `stopped` where its multiset was beaten. Raises as
-    `cases_feedback`.
-    """
-    places: dict[str, list[int]] = defaultdict(list)
-    for k, case in enumerate(cases):
-        places[case.columns["counts"]].append(k)
-    known = [NO_FEEDBACK] * len(cases)
-
-    async def ask(labels: Collection[str], size: int) -> dict[str, FloatArray]:
-        asked = [k for label in labels for k in places[label]]
-        jobs = [(cases[k].graph, questions[len(known[k].results) : size]) for k in asked]
-        for k, more in zip(asked, await environment.evaluate_all(jobs, publish), strict=True):
-            known[k] = joined(known[k], more)
-        return {
-            label: np.mean([objective.shares(known[k]) for k in places[label]], axis=0)
-            for label in labels
-        }
-
-    stopped = await race(places, len(questions), racing, ask, settle=False)
-    feedbacks = [
-        replace(feedback, stopped=case.columns["counts"] in stopped)
-        for case, feedback in zip(cases, known, strict=True)
-    ]
-    _require_scored(cases, feedbacks, environment)
-    left = [pair for pair in zip(cases, feedbacks, strict=True) if not pair[1].stopped]
-    publish(_best(*max(left, key=lambda pair: pair[1].accuracy)))
-    return feedbacks
-
-
 def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
     """The trials of an init stage: one per multiset, its value under the objective averaged over
     topologies.
@@ -407,14 +335,12 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
     """The multiset that starts the search: the best by mean value; of the same models, the largest
     that can't be told from it.
 
-    `table` has the columns of schemas.Trials; multisets stopped in a race are out. Section 5.2
-    takes the best, and so it is in the paper's way. But the loop can leave nodes out and never add
-    one, so among counts of the same models within a standard error of the best the largest leaves
-    the loop most room. On a tie the better one. Topologies share their questions, so the standard
-    error counts each question once.
+    `table` has the columns of schemas.Trials. Section 5.2 takes the best, and so it is in the
+    paper's way. But the loop can leave nodes out and never add one, so among counts of the same
+    models within a standard error of the best the largest leaves the loop most room. On a tie the
+    better one. Topologies share their questions, so the standard error counts each question once.
     Raises BudgetError when none could be scored.
     """
-    table = table[~table["stopped"]]
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
         raise BudgetError(
