@@ -16,6 +16,7 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
+from ttsgraph.contest.contenders import Learnt
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import rate_metrics
@@ -24,7 +25,6 @@ from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import WarmReinforce
-from ttsgraph.response.valuation import Learnt
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity

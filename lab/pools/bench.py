@@ -17,9 +17,9 @@ from lab.worlds.arrays import ArrayEnvironment
 from ttsgraph.adaptive.cost import Agreement
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
+from ttsgraph.contest.ballots import mixed
 from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.contest import Contest
-from ttsgraph.contest.mixes import mixed
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel

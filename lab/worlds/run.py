@@ -17,7 +17,7 @@ from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import WorldSettings, WorldsSettings
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.contest.contenders import Contender, Contenders
+from ttsgraph.contest.contenders import Contender, Contenders, Learnt
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
@@ -26,7 +26,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
-from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of

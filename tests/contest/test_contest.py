@@ -15,7 +15,7 @@ import pytest
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.contest.contenders import Contender, Contenders, probes
+from ttsgraph.contest.contenders import Contender, Contenders, Learnt, probes
 from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
 from ttsgraph.evaluation.archive import Archive
@@ -31,7 +31,6 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.response.valuation import Leader, Learnt
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.client import TaskTraits
@@ -343,10 +342,10 @@ class TestDriver:
         environment = world_of(profile, seed=4)
         every = environment.questions
         brief = scored(profile, environment, 40.0)
-        standing = (Contender(contender, "the best known", environment.world.accuracy(contender)),)
+        accuracy = environment.world.accuracy(contender)
+        standing = (Contender(contender, "the best known", accuracy, 0.05),)
         settings = SearchSettings(max_iterations=3, patience=3, candidates=2, batch=8)
-        leader = Leader(contender, "the best known", standing[0].value, 0.05)
-        learnt = Learnt(Evidence(every), 0.02, (leader,), TRAIN)
+        learnt = Learnt(Evidence(every), 0.02, standing, TRAIN)
         counts = contender.model_counts()
         problem = Problem(
             brief, settings, AgentSettings(), counts, 0, None, standing, learnt, calls

@@ -20,6 +20,7 @@ from tests.contest.test_contest import (
     world_of,
 )
 from ttsgraph.base.journal import Journal, entries_of
+from ttsgraph.contest.contenders import Contender
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
@@ -29,7 +30,6 @@ from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.joint import laid_out, leaders_of
 from ttsgraph.methods.summary import Found, edge_table
-from ttsgraph.response.valuation import Leader
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]
@@ -121,9 +121,10 @@ class TestStart:
         topologies.parallel([SMALL] * 5, SMALL, "voter"),
     )
 
-    def leaders(self, *values: float) -> list[Leader]:
+    def leaders(self, *values: float) -> list[Contender]:
         return [
-            Leader(graph, "", value, 0.05) for graph, value in zip(self.graphs, values, strict=True)
+            Contender(graph, "", value, 0.05)
+            for graph, value in zip(self.graphs, values, strict=True)
         ]
 
     def laid(self, profile: Profile, *values: float) -> GraphDistribution:
@@ -145,5 +146,5 @@ class TestStart:
         assert distribution.open_models().all()
 
     def test_of_leaders_close_to_the_best_other_forms_come_first(self) -> None:
-        more = [*self.leaders(0.5, 0.5, 0.48), Leader(topologies.single(LARGE), "", 0.1, 0.01)]
+        more = [*self.leaders(0.5, 0.5, 0.48), Contender(topologies.single(LARGE), "", 0.1, 0.01)]
         assert [leader.graph for leader in leaders_of(more)][:3] == list(self.graphs)

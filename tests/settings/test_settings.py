@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.spec import Price
-from ttsgraph.settings.profile import Profile, load_params, load_profile
+from ttsgraph.settings.profile import Profile, SearchSettings, load_params, load_profile
 from ttsgraph.settings.stages import ContestSettings
 
 ROOT = Path(__file__).parents[2]

@@ -73,7 +73,7 @@ def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
             return Feedback((lost,) * len(questions), Usage(), 0.0)
 
     cases = trial_cases([{"gemma-3-1b": 1}], BRIEF, 1, np.random.default_rng(0))
-    with pytest.raises(RunStopped, match="2 of 2 questions unscored .no route to host"):
+    with pytest.raises(RunStopped, match=r"2 of 2 questions unscored .no route to host"):
         asyncio.run(evaluate_cases(cases, Down(), COST, [None] * 2))
 
 

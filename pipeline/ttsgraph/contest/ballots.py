@@ -1,24 +1,31 @@
-"""Which models to let vote, and how often each: multisets of any subset of a pool, grown by what a
-vote gains for a unit of budget.
+"""Graphs over several models, made for what a contest has learnt: votes over all subsets of a pool,
+and the same voices fused, or in front of a dearer model that is asked where they disagree.
 
-Worked out on answers to questions, seen or simulated, so that it counts how errors overlap. From
-each of several first voices a multiset grows by the voice, or the pair of voices, that gains most
-for its price; then voices are exchanged for as long as that gains anything. All of it is arithmetic
-on tallies: no call is made.
+Which models vote, and how often each, is worked out on answers to questions, seen or simulated, so
+that it counts how errors overlap. From each of several first voices a multiset grows by the voice,
+or the pair of voices, that gains most for its price; then voices are exchanged for as long as that
+gains anything. All of it is arithmetic on tallies: no call is made.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations_with_replacement
 
 import numpy as np
 import numpy.typing as npt
 
+from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.contest.adaptive import OVER, STOPS, gated, vote, words
+from ttsgraph.contest.contenders import MOST_SOURCES, MOST_VOTES
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER
+from ttsgraph.graphs.stopping import Stop
 
 STARTS = 2
 PAIRED = 6
@@ -33,6 +40,16 @@ BAGGED = 250
 
 SIZES = (1.0, 0.5, 0.25)
 """Shares of the budget that multisets are made for."""
+
+MEAN_REACH = 2.0
+"""Where a budget is what a question costs on average, votes that ask in waves are made for so many
+times the budget: few questions need all of their voices.
+"""
+
+ENDS = 3
+"""Models that mixes are fused by, or that are asked where a mix disagrees: those that are best
+alone.
+"""
 
 Tallies = npt.NDArray[np.int16]
 Voices = tuple[str, ...]
@@ -138,14 +155,11 @@ class Ballots:
 
     def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
         while True:
-            left = limit - self._price(voices)
-            tally = self._tally(voices)
-            now = float(_right(tally[None])[0])
-            single = self._options(voices, left, most, [(model,) for model in fit])
-            gains = self._gains(voices, tally, now, single)
-            leading = sorted(single, key=lambda added: -gains[added])[:PAIRED]
-            pairs = combinations_with_replacement(sorted(m for (m,) in leading), 2)
-            gains |= self._gains(voices, tally, now, self._options(voices, left, most, list(pairs)))
+            now = self.share(voices)
+            gains = self._gains(voices, now, limit, most, [(model,) for model in fit])
+            leading = sorted(gains, key=lambda added: -gains[added])[:PAIRED]
+            pairs = combinations_with_replacement(sorted(model for (model,) in leading), 2)
+            gains |= self._gains(voices, now, limit, most, pairs)
             if max(gains.values(), default=0.0) < LEAST_GAIN:
                 return voices
             best = max(gains, key=lambda added: gains[added] / max(self._price(added), 1e-9))
@@ -153,35 +167,30 @@ class Ballots:
                 best = max(gains, key=lambda added: gains[added])
             voices = (*voices, *best)
 
-    def _options(
-        self, voices: Voices, left: float, most: int, options: Sequence[Voices]
-    ) -> list[Voices]:
-        """Those that may be added: a greedy model votes once."""
-        found = []
+    def _gains(
+        self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
+    ) -> dict[Voices, float]:
+        """What a vote has more than `now` with each of the options that may be added: a greedy
+        model votes once.
+        """
+        left = limit - self._price(voices)
+        tally = self._tally(voices)
+        tallies = {}
         for added in options:
             both = Counter((*voices, *added))
             once = all(both[model] == 1 for model in added if model in self.greedy)
-            if once and len(voices) + len(added) <= most and self._price(added) <= left + 1e-9:
-                found.append(added)
-        return found
-
-    def _gains(
-        self, voices: Voices, tally: Tallies, now: float, options: Sequence[Voices]
-    ) -> dict[Voices, float]:
-        if not options:
-            return {}
-        counts = Counter(voices)
-        tallies = []
-        for added in options:
-            total = tally
-            more = Counter[str]()
+            if not once or both.total() > most or self._price(added) > left + 1e-9:
+                continue
+            counts = Counter(voices)
+            tallies[added] = tally
             for model in added:
                 shown = self._shown[model]
-                total = total + shown[(counts[model] + more[model]) % len(shown)]
-                more[model] += 1
-            tallies.append(total)
-        gains: FloatArray = _right(np.stack(tallies)) - now
-        return dict(zip(options, gains.tolist(), strict=True))
+                tallies[added] = tallies[added] + shown[counts[model] % len(shown)]
+                counts[model] += 1
+        if not tallies:
+            return {}
+        gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
+        return dict(zip(tallies, gains.tolist(), strict=True))
 
     def _exchanged(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
         """Voices changed one for another while the vote gains, within the limit."""
@@ -192,11 +201,10 @@ class Ballots:
                 rest = list(voices)
                 rest.remove(out)
                 kept = tuple(rest)
-                left = limit - self._price(kept)
-                options = self._options(kept, left, len(voices), [(model,) for model in fit])
-                gains = self._gains(kept, self._tally(kept), now, options)
+                others = [(model,) for model in fit if model != out]
+                gains = self._gains(kept, now, limit, len(voices), others)
                 for added, gain in gains.items():
-                    if added != (out,) and (best is None or gain > best[0]):
+                    if best is None or gain > best[0]:
                         best = gain, (*kept, *added)
             if best is None or best[0] < LEAST_GAIN:
                 return voices
@@ -217,3 +225,80 @@ def _right(tallies: Tallies) -> FloatArray:
     level = (right == most) & (right > 0)
     rivals = (tallies[:, 1:] == right[:, None]).sum(axis=1)
     return np.asarray(((right > most) + level / (1.0 + rivals)).mean(axis=1))
+
+
+def mixed(
+    brief: Brief,
+    drawn: Callable[[str, int], IntArray],
+    rng: np.random.Generator,
+    weights: FloatArray | None = None,
+) -> dict[CollaborationGraph, str]:
+    """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
+    to questions alone, as many as it is asked for at most; `weights` (Q,) say how much a question
+    counts.
+    """
+    if VOTER not in brief.roles:
+        return {}
+    mean = brief.budget.of == "mean"
+    stops = mean and brief.cost.metric != "runtime" and not brief.joint
+    limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
+    most = min(MOST_VOTES, brief.budget.max_nodes - 1)
+    prices = {model: brief.cost.single(model) for model in affordable(brief)}
+    if brief.cost.metric == "runtime":  # voices run side by side, so that none adds to the others
+        prices = dict.fromkeys(prices, brief.budget.limit / most)
+    counts = {
+        model: min(most, int(limit / price) + 1) if price > 0 else most
+        for model, price in prices.items()
+    }
+    draws = {model: drawn(model, count) for model, count in counts.items()}
+    ballots = Ballots(draws, prices, brief.greedy, weights)
+    found: dict[CollaborationGraph, str] = {}
+
+    def add(graph: CollaborationGraph, label: str) -> None:
+        if brief.budget.admits(graph):
+            found.setdefault(graph, label)
+
+    ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
+    for voices in ballots.found(limit, most, rng):
+        for stop in STOPS[:2] if stops else (None,):
+            for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
+                named = in_words(Counter(ballots.ordered(kept)))
+                add(_vote(ballots, stop, kept), f"{named}, majority{words(stop)}")
+        for end in ends:
+            if FUSER in brief.roles:
+                for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
+                    add(_fused(end, kept), f"{in_words(Counter(kept))}, fused by {end}")
+            for over in OVER if mean and end not in voices else ():
+                for kept in _fitting(partial(_gated, end, over), voices, brief):
+                    where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
+                    add(_gated(end, over, kept), f"{end} {where}")
+    return found
+
+
+def _fitting(
+    make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
+) -> list[Voices]:
+    """The most of the first voices that fit the budget, and half as many; costs grow with them."""
+    low = 1
+    high = len(voices)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (
+            (middle, high) if brief.budget.fits(make(voices[:middle])) else (low, middle - 1)
+        )
+    return [voices[:n] for n in sorted({low, (low + 1) // 2}) if n > 1]
+
+
+def _vote(ballots: Ballots, stop: Stop | None, voices: Voices) -> CollaborationGraph:
+    ordered = list(ballots.ordered(voices))
+    if stop is None:
+        return topologies.parallel(ordered, ordered[0], VOTER)
+    return vote(ordered, stop, then=1)
+
+
+def _fused(end: str, voices: Voices) -> CollaborationGraph:
+    return topologies.parallel(voices, end)
+
+
+def _gated(end: str, over: float, voices: Voices) -> CollaborationGraph:
+    return gated(voices, over, [end])

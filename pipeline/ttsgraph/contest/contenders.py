@@ -12,8 +12,8 @@ knows more of a model than its score alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 
@@ -21,7 +21,7 @@ from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
-from ttsgraph.response.evidence import revisions
+from ttsgraph.response.evidence import Evidence, revisions
 
 MOST_SOURCES = 12
 """The most answers that a model call reads here: prompts grow with each."""
@@ -36,13 +36,30 @@ MANY = 7
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A graph that stands in a search beside the method's own results: what it is in words, and its
-    value in the contest.
+    """A graph that stands in a search next to the method's own results: what it is in words, and
+    its value in the contest with its standard deviation.
     """
 
     graph: CollaborationGraph
     label: str
     value: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a contest leaves to the loop after it: all that nodes answered, by how much predictions
+    of graphs are off beyond chance, the contenders but for routes, the best first, how many of the
+    evidence's questions are for training, how many calls it took, and what a call of each model
+    alone takes in seconds.
+    """
+
+    evidence: Evidence
+    misfit: float
+    leaders: tuple[Contender, ...]
+    train: int
+    calls: int = 0
+    latencies: Mapping[str, float] = field(default_factory=dict)
 
 
 Form = tuple[int, str, bool]

@@ -34,8 +34,8 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.contenders import Contender, Contenders, form_of, probes
-from ttsgraph.contest.mixes import mixed
+from ttsgraph.contest.ballots import mixed
+from ttsgraph.contest.contenders import Contender, Contenders, Learnt, form_of, probes
 from ttsgraph.contest.routes import (
     FORMS,
     HOPEFUL,
@@ -49,10 +49,15 @@ from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.calibration import Forecast, misfit, opportunity_cost
+from ttsgraph.response.calibration import (
+    Forecast,
+    latency_along,
+    misfit,
+    opportunity_cost,
+    valued,
+)
 from ttsgraph.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.response.model import ConstantModel, Prediction, Predictor, ResponseModel
-from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -100,17 +105,13 @@ calls left that it may take.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What is known of one contender: its label, value with standard deviation and how much of that
-    is of the graph alone, prediction, and the questions that it was run on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing(Contender):
+    """What is known of one contender: its cost, how much of its standard deviation is of the graph
+    alone, prediction, and the questions that it was run on.
     """
 
-    graph: CollaborationGraph
-    label: str
     units: float
-    value: float
-    spread: float
     own: float
     predicted: float
     observed: float
@@ -168,10 +169,7 @@ class Contest:
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
         """The best graphs so far, which stand in every search after it."""
-        return tuple(
-            Contender(standing.graph, standing.label, standing.value)
-            for standing in self.standings[:count]
-        )
+        return tuple(self.standings[:count])
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
         """What is predicted of a graph by all that was learnt, once the contest has begun; `own`
@@ -483,13 +481,13 @@ class Contest:
         return Standing(
             graph,
             self.labels[graph],
-            self.brief.cost.graph_cost(graph),
             value,
             self._scale * known.spread,
-            self._scale * known.own,
-            known.predicted,
-            known.observed,
-            known.n_scored,
+            units=self.brief.cost.graph_cost(graph),
+            own=self._scale * known.own,
+            predicted=known.predicted,
+            observed=known.observed,
+            n_scored=known.n_scored,
         )
 
     @property
@@ -524,11 +522,7 @@ class Contest:
         return Learnt(
             self.evidence,
             misfit(self.forecasts),
-            tuple(
-                Leader(s.graph, s.label, s.value, s.spread)
-                for s in self.standings
-                if s.graph.route is None
-            ),
+            tuple(standing for standing in self.standings if standing.graph.route is None),
             len(self.train),
             self.calls,
             self._latencies(),

@@ -20,11 +20,10 @@ import numpy as np
 
 from ttsgraph.agent.base import Brief, Chat, Counts, Exchange
 from ttsgraph.base.errors import DataError, SettingsError, TTSGraphError
-from ttsgraph.contest.contenders import Contender
+from ttsgraph.contest.contenders import Contender, Learnt
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.valuation import Learnt
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Question

@@ -28,7 +28,7 @@ import numpy as np
 from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.contest.contenders import form_of
+from ttsgraph.contest.contenders import Contender, Learnt, form_of
 from ttsgraph.contest.mutations import changed
 from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Feedback
@@ -39,8 +39,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.methods.agent_reinforce import AgentReinforce
 from ttsgraph.methods.base import Problem, Results
+from ttsgraph.response.calibration import latency_along, valued
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.response.valuation import Leader, Learnt, latency_along, valued
 
 DRAWS = 96
 EDITS = 48
@@ -78,7 +78,7 @@ the calls that candidates may take, and the value by which a challenger has to b
 WATCHED = 40
 
 
-def leaders_of(standings: Sequence[Leader]) -> tuple[Leader, ...]:
+def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
     """The best, and those that don't differ from it clearly or are the best of another form."""
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
@@ -94,7 +94,7 @@ def leaders_of(standings: Sequence[Leader]) -> tuple[Leader, ...]:
 
 
 def laid_out(
-    leaders: Sequence[Leader],
+    leaders: Sequence[Contender],
     brief: Brief,
     roles: Sequence[str],
     rng: np.random.Generator,

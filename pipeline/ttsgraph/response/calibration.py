@@ -1,15 +1,21 @@
-"""How predictions of graphs compare with what those graphs then did: predicted before their first
-run, never after.
+"""How predictions of graphs compare with what those graphs then did, predicted before their first
+run, never after; and what a graph is worth by both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+
+from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.response.model import Predictor
 
 LEVEL = 0.9
 
@@ -22,6 +28,11 @@ mean of an exponential prior, in accuracy.
 SHIFTS = np.linspace(-1.0, 1.0, 401)
 TAILS = 3
 """Grid of a graph's own shift, in accuracy, and the degrees of freedom of its prior."""
+
+LEAST_VARIANCE = 0.12
+"""A question's outcome varies by this much at least around its prediction, however well few of them
+agree.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +126,52 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
     weights /= weights.sum()
     mean = float(weights @ SHIFTS)
     return mean, math.sqrt(float(weights @ (SHIFTS - mean) ** 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Valued:
+    """A graph's expected accuracy with its standard deviation and how much of that is of the graph
+    alone; what was predicted, and what it had on the questions that it was run on.
+    """
+
+    accuracy: float
+    spread: float
+    own: float
+    predicted: float
+    observed: float
+    n_scored: int
+
+
+def valued(
+    graph: CollaborationGraph, predictor: Predictor, evidence: Evidence, off: float
+) -> Valued:
+    """The prediction, shifted by the graph's own residuals; `off` is what the predictor's form gets
+    wrong of a graph, as a standard deviation (`misfit`).
+    """
+    predicted = predictor.predict(graph)
+    accuracy = predicted.accuracy
+    own = math.hypot(predicted.own, off)
+    seen = evidence.graphs.get(graph)
+    observed = math.nan
+    count = 0
+    if seen is not None:
+        residual = seen.right - predicted.shares[seen.questions]
+        observed = float(seen.right.mean())
+        count = len(residual)
+        error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
+        shift, own = own_shift(float(residual.mean()), error, own)
+        accuracy += shift
+    return Valued(
+        accuracy, math.hypot(predicted.spread, own), own, predicted.accuracy, observed, count
+    )
+
+
+def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:
+    """Seconds of a question along the critical path, if each call takes what its model takes
+    alone.
+    """
+    calls = {
+        node.id: alone[node.model] if get_role(node.role).calls_model else 0.0
+        for node in graph.nodes
+    }
+    return critical_path(graph, calls)

@@ -8,6 +8,7 @@ too. Tables are in ttsgraph/stages/schemas.py.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,6 @@ from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.valuation import Leader
 
 
 class Exchanged(Closed):
@@ -69,6 +69,11 @@ class Stood(Closed):
             raise ValueError(str(error)) from None
         return graph
 
+    def contender(self) -> Contender:
+        """The graph as one that stands in a search."""
+        value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
+        return Contender(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
+
 
 class Started(Closed):
     """start.json: the models that a search starts from, the contenders that stand in it, the best
@@ -92,26 +97,18 @@ class Started(Closed):
         """The graph of the router of single calls."""
         return None if self.router is None else CollaborationGraph.from_dict(self.router.graph)
 
-    def leaders(self) -> tuple[Leader, ...]:
+    def leaders(self) -> tuple[Contender, ...]:
         """All standings that were kept, the best first, but for routes."""
+        known = [row.contender() for row in (*self.contenders, *self.standings)]
         return tuple(
-            Leader(CollaborationGraph.from_dict(row.graph), row.label, row.value, row.spread)
-            for row in (*self.contenders, *self.standings)
-            if row.value is not None
-            and row.spread is not None
-            and CollaborationGraph.from_dict(row.graph).route is None
+            each
+            for each in known
+            if each.graph.route is None and not math.isnan(each.value + each.spread)
         )
 
     def standing(self) -> tuple[Contender, ...]:
         """The contenders; none where there was no contest."""
-        return tuple(
-            Contender(
-                CollaborationGraph.from_dict(row.graph),
-                row.label,
-                float("nan") if row.value is None else row.value,
-            )
-            for row in self.contenders
-        )
+        return tuple(row.contender() for row in self.contenders)
 
 
 class Searched(Closed):
