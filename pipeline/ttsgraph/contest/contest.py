@@ -160,7 +160,8 @@ class Contest:
                     break
                 self._route_again()
                 self._route()
-                self._mix_again()
+                if isinstance(self._predictor, ResponseModel) and self._mix(self._predictor):
+                    self._rank()
             await self._round(number)
         await self._finals()
         await self._ask_for_routes()
@@ -198,11 +199,15 @@ class Contest:
         self._rank()
         return self.standings
 
-    def _mix(self, learnt: ResponseModel) -> None:
-        """Add votes over all subsets of the pool that are expected to gain most."""
+    def _mix(self, learnt: ResponseModel) -> bool:
+        """Add votes over all subsets of the pool that are expected to gain most; returns whether
+        there are new ones.
+        """
+        before = len(self.labels)
         if self.settings.mixes:
             for graph, label in mixed(self.brief, learnt.drawn, self.rng, learnt.weights).items():
                 self.labels.setdefault(graph, label)
+        return len(self.labels) > before
 
     async def _alone(self) -> None:
         places = np.arange(len(self.train))
@@ -527,11 +532,3 @@ class Contest:
             self.calls,
             self._latencies(),
         )
-
-    def _mix_again(self) -> None:
-        """Mixes by what was learnt since."""
-        if isinstance(self._predictor, ResponseModel):
-            before = len(self.labels)
-            self._mix(self._predictor)
-            if len(self.labels) > before:
-                self._rank()

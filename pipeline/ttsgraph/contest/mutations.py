@@ -6,8 +6,7 @@ budget is what a question costs on average, these change too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,24 +17,6 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
-
-
-class Slot(NamedTuple):
-    """A node on its way into a graph. `tag` stays with it when places shift; `over` is its gate's,
-    None without one, and `watches` are the tags that the gate watches, none for all.
-    """
-
-    role: str
-    model: str
-    tag: int
-    stop: Stop = LOSSLESS
-    waves: tuple[int, ...] = ()
-    over: float | None = None
-    watches: frozenset[int] = frozenset()
-
-
-Wiring = tuple[list[Slot], list[list[int]]]
-"""Nodes in topological order, the sink last, and each one's predecessors by place."""
 
 WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 OVER = (0.0, 0.25, 0.34, 0.5)
@@ -55,193 +36,207 @@ def changed(
             return None
         made = topologies.routed(graph.route.router, [*branches[:k], other, *branches[k + 1 :]])
         return made if brief.budget.admits(made) else None
-    wiring = _wiring(graph)
+    draft = _Draft(graph, brief, rng)
     adaptive = brief.budget.of == "mean" or graph.adaptive
     changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
     for _ in range(1 + int(rng.random() < 0.4)):
-        wiring = changes[int(rng.integers(len(changes)))](wiring, brief, rng)
+        changes[int(rng.integers(len(changes)))](draft)
     try:
-        made = _graph(wiring, brief)
+        made = draft.graph()
     except GraphError:
         return None
     return made if brief.budget.admits(made) else None
 
 
-def _wiring(graph: CollaborationGraph) -> Wiring:
-    place = {i: k for k, i in enumerate(graph.order)}
-    nodes = []
-    for k, i in enumerate(graph.order):
-        node = graph.node(i)
-        over = node.gate.over if node.gate else None
-        watches = frozenset(place[p] for p in node.gate.watches) if node.gate else frozenset()
-        nodes.append(Slot(node.role, node.model, k, node.stop, node.waves, over, watches))
-    return nodes, [[place[p] for p in graph.predecessors[i]] for i in graph.order]
-
-
-def _graph(wiring: Wiring, brief: Brief) -> CollaborationGraph:
-    """The graph of what reaches the sink; nodes that read too little for their role become
-    assistants, and keep of their stops and gates what their predecessors allow.
+class _Slot(NamedTuple):
+    """A node on its way into a graph. `tag` stays with it when places shift; `over` is its gate's,
+    None without one, and `watches` are the tags that the gate watches, none for all.
     """
-    nodes, before = wiring
-    alive = set[int]()
-    waiting = [len(nodes) - 1]
-    while waiting:
-        k = waiting.pop()
-        if k not in alive:
-            alive.add(k)
-            waiting += before[k]
-    made = []
-    for k in sorted(alive):
-        slot = nodes[k]
-        needed = get_role(slot.role).min_in_degree
-        role = slot.role if before[k] and len(before[k]) >= needed else ASSISTANT
-        watched = tuple(p for p in before[k] if nodes[p].tag in slot.watches)
-        lost = bool(slot.watches) and not watched
-        gate = None if slot.over is None or lost else Gate(slot.over, watched)
-        node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
-        made.append(fitted(node, set(before[k])))
-    return CollaborationGraph(tuple(made), tuple((p, k) for k in sorted(alive) for p in before[k]))
+
+    role: str
+    model: str
+    tag: int
+    stop: Stop = LOSSLESS
+    waves: tuple[int, ...] = ()
+    over: float | None = None
+    watches: frozenset[int] = frozenset()
 
 
-def _tag(nodes: Sequence[Slot]) -> int:
-    """A tag that no node has."""
-    return 1 + max(slot.tag for slot in nodes)
+class _Draft:
+    """A graph that is being changed: its nodes in topological order, the sink last, and each one's
+    predecessors by place.
+    """
+
+    def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
+        self.brief = brief
+        self.rng = rng
+        place = {i: k for k, i in enumerate(graph.order)}
+        self.before = [[place[p] for p in graph.predecessors[i]] for i in graph.order]
+        self.nodes: list[_Slot] = []
+        for k, i in enumerate(graph.order):
+            node = graph.node(i)
+            over = node.gate.over if node.gate else None
+            watches = frozenset(place[p] for p in node.gate.watches) if node.gate else frozenset()
+            slot = _Slot(node.role, node.model, k, node.stop, node.waves, over, watches)
+            self.nodes.append(slot)
+
+    def graph(self) -> CollaborationGraph:
+        """The graph of what reaches the sink; nodes that read too little for their role become
+        assistants, and keep of their stops and gates what their predecessors allow.
+        """
+        alive = set[int]()
+        waiting = [len(self.nodes) - 1]
+        while waiting:
+            k = waiting.pop()
+            if k not in alive:
+                alive.add(k)
+                waiting += self.before[k]
+        made = []
+        for k in sorted(alive):
+            slot = self.nodes[k]
+            before = self.before[k]
+            enough = before and len(before) >= get_role(slot.role).min_in_degree
+            watched = tuple(p for p in before if self.nodes[p].tag in slot.watches)
+            lost = bool(slot.watches) and not watched
+            gate = None if slot.over is None or lost else Gate(slot.over, watched)
+            role = slot.role if enough else ASSISTANT
+            node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
+            made.append(fitted(node, set(before)))
+        edges = ((p, k) for k in sorted(alive) for p in self.before[k])
+        return CollaborationGraph(tuple(made), tuple(edges))
+
+    def place(self, count: int) -> int:
+        """One of the first places, each as likely."""
+        return int(self.rng.integers(count))
+
+    def change(self, k: int, **values: Any) -> None:
+        """Give the node at a place other values."""
+        self.nodes[k] = self.nodes[k]._replace(**values)
+
+    def tag(self) -> int:
+        """A tag that no node has."""
+        return 1 + max(slot.tag for slot in self.nodes)
+
+    def model(self) -> str:
+        """A model of the pool."""
+        models = list(self.brief.cost.pool)
+        return models[self.place(len(models))]
+
+    def role(self) -> str:
+        """A role that is allowed."""
+        return self.brief.roles[self.place(len(self.brief.roles))]
 
 
-def _model(rng: np.random.Generator, brief: Brief) -> str:
-    models = list(brief.cost.pool)
-    return models[int(rng.integers(len(models)))]
+def _other_model(draft: _Draft) -> None:
+    draft.change(draft.place(len(draft.nodes)), model=draft.model())
 
 
-def _other_model(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
-    nodes = list(wiring[0])
-    before = wiring[1]
-    k = int(rng.integers(len(nodes)))
-    nodes[k] = nodes[k]._replace(model=_model(rng, brief))
-    return nodes, before
+def _other_role(draft: _Draft) -> None:
+    draft.change(draft.place(len(draft.nodes)), role=draft.role())
 
 
-def _other_role(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
-    nodes = list(wiring[0])
-    before = wiring[1]
-    k = int(rng.integers(len(nodes)))
-    nodes[k] = nodes[k]._replace(role=brief.roles[int(rng.integers(len(brief.roles)))])
-    return nodes, before
-
-
-def _twin(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _twin(draft: _Draft) -> None:
     """One more of a node that is not the sink, which reads and is read by the same nodes."""
-    nodes, before = wiring
-    if len(nodes) == 1:
-        return wiring
-    k = int(rng.integers(len(nodes) - 1))
-    model = nodes[k].model if rng.random() < 0.7 else _model(rng, brief)
-    shifted = [[p + (p > k) for p in sources] for sources in before]
+    if len(draft.nodes) == 1:
+        return
+    k = draft.place(len(draft.nodes) - 1)
+    old = draft.nodes[k]
+    model = old.model if draft.rng.random() < 0.7 else draft.model()
+    twin = old._replace(model=model, tag=draft.tag())
+    shifted = [[p + (p > k) for p in sources] for sources in draft.before]
     for sources in shifted:
         if k in sources:
             sources.append(k + 1)
     shifted.insert(k + 1, list(shifted[k]))
-    twin = nodes[k]._replace(model=model, tag=_tag(nodes))
-    # Where the one is watched, the other is.
-    nodes = [
-        slot._replace(watches=slot.watches | {twin.tag}) if nodes[k].tag in slot.watches else slot
-        for slot in nodes
-    ]
-    return [*nodes[: k + 1], twin, *nodes[k + 1 :]], shifted
+    for j, slot in enumerate(draft.nodes):  # where the one is watched, the other is
+        if old.tag in slot.watches:
+            draft.change(j, watches=slot.watches | {twin.tag})
+    draft.nodes.insert(k + 1, twin)
+    draft.before = shifted
 
 
-def _without(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _without(draft: _Draft) -> None:
     """Without a node that is not the sink; those that read it may read what it read instead."""
-    nodes, before = wiring
-    if len(nodes) == 1:
-        return wiring
-    k = int(rng.integers(len(nodes) - 1))
-    passed_on = rng.random() < 0.3
+    if len(draft.nodes) == 1:
+        return
+    k = draft.place(len(draft.nodes) - 1)
+    passed_on = draft.before[k] if draft.rng.random() < 0.3 else []
     kept = []
-    for j, sources in enumerate(before):
+    for j, sources in enumerate(draft.before):
         if j == k:
             continue
         if k in sources:
-            sources = sorted({*(p for p in sources if p != k), *(before[k] if passed_on else [])})
+            sources = sorted({*(p for p in sources if p != k), *passed_on})
         kept.append([p - (p > k) for p in sources])
-    return [*nodes[:k], *nodes[k + 1 :]], kept
+    del draft.nodes[k]
+    draft.before = kept
 
 
-def _edge(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _edge(draft: _Draft) -> None:
     """One edge more or fewer."""
-    nodes = wiring[0]
-    before = [list(sources) for sources in wiring[1]]
-    if len(nodes) == 1:
-        return wiring
-    first, second = sorted(rng.choice(len(nodes), size=2, replace=False).tolist())
-    before[second] = (
-        [p for p in before[second] if p != first]
-        if first in before[second]
-        else [*before[second], first]
-    )
-    return nodes, before
+    if len(draft.nodes) == 1:
+        return
+    pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
+    first, second = sorted(pair.tolist())
+    if first in draft.before[second]:
+        draft.before[second].remove(first)
+    else:
+        draft.before[second].append(first)
 
 
-def _refined(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _refined(draft: _Draft) -> None:
     """A call more on an edge, which reads the one end for the other."""
-    nodes, before = wiring
-    readers = [k for k, sources in enumerate(before) if sources]
+    readers = [k for k, sources in enumerate(draft.before) if sources]
     if not readers:
-        return wiring
-    k = readers[int(rng.integers(len(readers)))]
-    source = before[k][int(rng.integers(len(before[k])))]
-    shifted = [[p + (p >= k) for p in sources] for sources in before]
+        return
+    k = readers[draft.place(len(readers))]
+    source = draft.before[k][draft.place(len(draft.before[k]))]
+    call = _Slot(ASSISTANT, draft.model(), draft.tag())
+    watches = draft.nodes[k].watches
+    if draft.nodes[source].tag in watches:
+        draft.change(k, watches=watches - {draft.nodes[source].tag} | {call.tag})
+    shifted = [[p + (p >= k) for p in sources] for sources in draft.before]
     shifted[k] = [k if p == source else p for p in shifted[k]]
     shifted.insert(k, [source])
-    call = Slot(ASSISTANT, _model(rng, brief), _tag(nodes))
-    watched = nodes[k].tag if nodes[source].tag in nodes[k].watches else None
-    reader = nodes[k]
-    if watched is not None:
-        reader = reader._replace(watches=reader.watches - {nodes[source].tag} | {call.tag})
-    return [*nodes[:k], call, reader, *nodes[k + 1 :]], shifted
+    draft.nodes.insert(k, call)
+    draft.before = shifted
 
 
-def _new_sink(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _new_sink(draft: _Draft) -> None:
     """A sink of its own behind the old one, which reads some others too."""
-    nodes, before = wiring
-    count = int(rng.integers(0, min(len(nodes), 5)))
-    others = rng.choice(len(nodes), size=count, replace=False).tolist()
-    role = brief.roles[int(rng.integers(len(brief.roles)))]
-    sink = Slot(role, _model(rng, brief), _tag(nodes))
-    return [*nodes, sink], [*before, sorted({len(nodes) - 1, *others})]
+    last = len(draft.nodes) - 1
+    count = int(draft.rng.integers(0, min(last + 1, 5)))
+    others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
+    role = draft.role()
+    draft.nodes.append(_Slot(role, draft.model(), draft.tag()))
+    draft.before.append(sorted({last, *others}))
 
 
-def _other_stop(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _other_stop(draft: _Draft) -> None:
     """Another stop rule and other waves of a node that votes."""
-    nodes = list(wiring[0])
-    votes = [k for k, slot in enumerate(nodes) if get_role(slot.role).by_majority]
-    if not votes:
-        return wiring
-    k = votes[int(rng.integers(len(votes)))]
-    stop = STOPS[int(rng.integers(len(STOPS)))]
-    nodes[k] = nodes[k]._replace(stop=stop, waves=WAVES[int(rng.integers(len(WAVES)))])
-    return nodes, wiring[1]
+    votes = [k for k, slot in enumerate(draft.nodes) if get_role(slot.role).by_majority]
+    if votes:
+        k = votes[draft.place(len(votes))]
+        stop = STOPS[draft.place(len(STOPS))]
+        draft.change(k, stop=stop, waves=WAVES[draft.place(len(WAVES))])
 
 
-def _other_gate(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
+def _other_gate(draft: _Draft) -> None:
     """A gate before a node that reads several answers, of other strictness, or none where there is
     one. One that is new watches some of them, the first ones.
     """
-    nodes = list(wiring[0])
-    before = wiring[1]
-    readers = [k for k, sources in enumerate(before) if len(sources) > 1]
+    readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
     if not readers:
-        return wiring
-    k = readers[int(rng.integers(len(readers)))]
-    over = OVER[int(rng.integers(len(OVER)))]
-    if nodes[k].over is not None:
-        loosened = nodes[k]._replace(over=over)
-        nodes[k] = loosened if rng.random() < 0.7 else loosened._replace(over=None)
-        return nodes, before
-    count = int(rng.integers(2, len(before[k]) + 1))
-    watched = frozenset(nodes[p].tag for p in sorted(before[k])[:count])
-    nodes[k] = nodes[k]._replace(over=over, watches=watched)
-    return nodes, before
+        return
+    k = readers[draft.place(len(readers))]
+    over = OVER[draft.place(len(OVER))]
+    if draft.nodes[k].over is not None:
+        draft.change(k, over=over if draft.rng.random() < 0.7 else None)
+        return
+    before = draft.before[k]
+    count = int(draft.rng.integers(2, len(before) + 1))
+    watched = frozenset(draft.nodes[p].tag for p in sorted(before)[:count])
+    draft.change(k, over=over, watches=watched)
 
 
 _CHANGES = (_other_model, _other_role, _twin, _twin, _without, _edge, _refined, _new_sink)

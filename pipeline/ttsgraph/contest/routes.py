@@ -20,7 +20,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.evidence import UNKNOWN, Evidence
 from ttsgraph.response.model import Prediction
-from ttsgraph.routing.learning import CHANCE, LearntRoute, ScoreTable
+from ttsgraph.routing.learning import CHANCE, ScoreTable
 
 PRICE = 0.01
 """Accuracy that the dearest of the branches has to be worth more than one that costs nothing: what
@@ -40,11 +40,10 @@ SINGLE_CALLS = "router of single calls"
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A route with its graph, and what it is in words."""
+    """A graph with a route, and what it is in words."""
 
     graph: CollaborationGraph
     label: str
-    route: LearntRoute
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:
@@ -67,7 +66,7 @@ def of_single_calls(
     right = (answers[places] == 0).astype(float)
     kept = _best_sampled(brief, models, right.mean(axis=0)) if len(right) else []
     graphs = [topologies.single(models[k]) for k in kept]
-    return _learnt(evidence, brief, places, graphs, right[:, kept], SINGLE_CALLS, chance)
+    return _learnt(evidence, brief, places, graphs, right[:, kept], chance=chance)
 
 
 def _best_sampled(brief: Brief, models: Sequence[str], accuracy: FloatArray) -> list[int]:
@@ -110,11 +109,8 @@ def over_graphs(
             shares[seen.questions] = seen.right
         scores.append(shares[places])
     plain = [graph for graph, _, _ in graphs]
-    found = _learnt(evidence, brief, places, plain, np.stack(scores, axis=1), "")
-    if found is None:
-        return None
-    label = " | ".join(graphs[k][1] for k in found.route.branches)
-    return Routed(found.graph, f"route: {label}", found.route)
+    labels = [label for _, label, _ in graphs]
+    return _learnt(evidence, brief, places, plain, np.stack(scores, axis=1), labels)
 
 
 def _learnt(
@@ -123,9 +119,12 @@ def _learnt(
     places: IntArray,
     graphs: Sequence[CollaborationGraph],
     scores: FloatArray,
-    label: str,
+    labels: Sequence[str] = (),
     chance: float = CHANCE,
 ) -> Routed | None:
+    """The route over these graphs, by their scores (n, B) on questions; without `labels` it is
+    that of single calls.
+    """
     questions = [evidence.questions[k] for k in places.tolist()]
     costs = np.array([brief.cost.graph_cost(graph) for graph in graphs])
     dearest = float(costs.max(initial=0.0))
@@ -134,4 +133,7 @@ def _learnt(
     if route is None:
         return None
     graph = topologies.routed(route.router, [graphs[k] for k in route.branches])
-    return Routed(graph, label, route) if brief.budget.admits(graph) else None
+    if not brief.budget.admits(graph):
+        return None
+    label = "route: " + " | ".join(labels[k] for k in route.branches) if labels else SINGLE_CALLS
+    return Routed(graph, label)

@@ -29,6 +29,7 @@ from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.contest.contenders import Contender, Learnt, form_of
+from ttsgraph.contest.contest import HOPE, PRICE, RELIED_ON
 from ttsgraph.contest.mutations import changed
 from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Feedback
@@ -61,11 +62,6 @@ have, the edges that none has in a draw, and the probability that a role or mode
 
 NEAR = 0.02
 """Values by which leaders' weights fall to 1/e."""
-
-HOPE = 0.5
-PRICE = 0.002
-RELIED_ON = 0.05
-"""As in the contest (ttsgraph/contest/contest.py)."""
 
 LEAST = 5
 CHALLENGE_EVERY = 4

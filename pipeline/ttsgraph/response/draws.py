@@ -44,7 +44,7 @@ so many models.
 WEIGHTS = 0.2, 3.0
 """No question counts for less or more than this."""
 
-LEAST_SHARE = 0.01
+SHARES = 0.01, 0.99
 """No probability is taken to be nearer to 0 or 1."""
 
 
@@ -79,23 +79,22 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
     right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
     means = (right.sum(axis=1) + 1) / (counts.sum(axis=1) + 2)
-    covariance = _covariance(counts, right, means)
-    spread = means * (1 - means)
-    noise = np.maximum(spread - np.diag(covariance), 0.02)
     asked = counts > 0
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
+    covariance = _covariance(counts, right, means, residual)
+    noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
     # (Q, M, M) covariance of the models' mean draws; a model that was not asked says nothing.
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
-    expected = _share(means[:, None] + (weights @ covariance).T)
+    expected = np.clip(means[:, None] + (weights @ covariance).T, *SHARES)
     others = np.zeros_like(expected)
     novelty = np.zeros(len(models))
     for k in range(len(models)):
         rest = [j for j in range(len(models)) if j != k]
         among = observed[:, rest][:, :, rest]
         weights = np.linalg.solve(among, residual[rest].T[..., None])[..., 0]
-        others[k] = _share(means[k] + weights @ covariance[rest, k])
+        others[k] = np.clip(means[k] + weights @ covariance[rest, k], *SHARES)
         known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
         left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
         # A new draw is like an old one with this probability, beyond what other models' answers
@@ -159,13 +158,14 @@ def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
     return found
 
 
-def _covariance(counts: FloatArray, right: FloatArray, means: FloatArray) -> FloatArray:
+def _covariance(
+    counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
+) -> FloatArray:
     """(M, M) covariance over questions of the models' probabilities of being right, from pairs of
     different draws.
     """
     m = len(means)
     asked = counts > 0
-    residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     spread = means * (1 - means)
     found = np.zeros((m, m))
     for a in range(m):
@@ -192,10 +192,6 @@ def _covariance(counts: FloatArray, right: FloatArray, means: FloatArray) -> Flo
         )
     values, vectors = np.linalg.eigh(found)
     return np.asarray((vectors * np.maximum(values, 1e-4)) @ vectors.T)
-
-
-def _share(probability: FloatArray) -> FloatArray:
-    return np.clip(probability, LEAST_SHARE, 1 - LEAST_SHARE)
 
 
 def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:

@@ -8,7 +8,6 @@ import math
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -70,18 +69,6 @@ class Difference:
 
     mean: float
     spread: float
-
-
-class Predictor(Protocol):
-    """What predicts graphs that were never run."""
-
-    def predict(self, graph: CollaborationGraph) -> Prediction:
-        """What the graph is expected to score on the questions."""
-        ...
-
-    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
-        """How much more the one graph is expected to score than the other."""
-        ...
 
 
 class ResponseModel:
@@ -244,3 +231,7 @@ class ConstantModel:
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
         """None, and nothing is known of it."""
         return Difference(0.0, 0.0)
+
+
+Predictor = ResponseModel | ConstantModel
+"""What predicts graphs that were never run."""

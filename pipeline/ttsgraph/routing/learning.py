@@ -60,15 +60,13 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class LearntRoute:
-    """A router, the candidates that are its branches, and on the held-out questions what it scores
-    and gains above the best of its branches, with the standard error of that.
+    """A router, the candidates that are its branches, and what it scores on the held-out
+    questions.
     """
 
     router: Router
     branches: tuple[int, ...]
     value: float
-    gain: float
-    error: float
 
 
 class Texts:
@@ -144,10 +142,9 @@ class ScoreTable:
     expected to score on each by ridge regressions that were fitted to others.
     """
 
-    def __init__(self, questions: Sequence[Question], scores: FloatArray, seed: int = 0) -> None:
+    def __init__(self, questions: Sequence[Question], scores: FloatArray) -> None:
         self.questions = questions
         self.scores = np.asarray(scores, dtype=float)
-        self.seed = seed
 
     @cached_property
     def _texts(self) -> Texts:
@@ -157,7 +154,7 @@ class ScoreTable:
     def _folds(self) -> IntArray:
         # By key, so that the same question asked twice is held out whole.
         keys = {key_of(question): k for k, question in enumerate(self.questions)}
-        shuffled = np.random.default_rng(self.seed).permutation(len(keys))
+        shuffled = np.random.default_rng(0).permutation(len(keys))
         fold = {key: int(place) % FOLDS for key, place in zip(sorted(keys), shuffled, strict=True)}
         return np.array([fold[key_of(question)] for question in self.questions], dtype=np.intp)
 
@@ -173,11 +170,9 @@ class ScoreTable:
             found[:, there] = given[there] @ weights + offsets
         return found
 
-    def best(
-        self, prices: FloatArray, most: int = MOST_BRANCHES, chance: float = CHANCE
-    ) -> LearntRoute | None:
-        """The route over at most `most` of the candidates that is worth most on held-out questions;
-        None where none is shown to be worth more than the best candidate alone.
+    def best(self, prices: FloatArray, chance: float = CHANCE) -> LearntRoute | None:
+        """The route over at most MOST_BRANCHES of the candidates that is worth most on held-out
+        questions; None where none is shown to be worth more than the best candidate alone.
 
         `prices` (B,) are taken off the scores: what has to be gained for asking it. What the text
         seems to tell of a branch more has to be as unlikely as `chance` if it tells nothing.
@@ -186,7 +181,7 @@ class ScoreTable:
             return None
         worth = self.scores - prices
         chosen = [int(worth.mean(axis=0).argmax())]
-        while len(chosen) < most:
+        while len(chosen) < MOST_BRANCHES:
             rest = [b for b in range(self.scores.shape[1]) if b not in chosen]
             # Each has to show what is that unlikely for the best of so many.
             errors = NormalDist().inv_cdf(1 - chance / max(1, len(rest)))
@@ -243,30 +238,24 @@ class ScoreTable:
         together = float(apart @ scored) / size if size > 0 else 0.0
         return gain, together * math.sqrt(len(rows))
 
-    def _gain(self, sent: IntArray, alone: int, prices: FloatArray) -> tuple[float, float]:
-        """What a route gains above one candidate on held-out questions, and the standard error."""
-        rows = np.arange(len(self.questions))
-        worth = self.scores - prices
-        gains = worth[rows, sent] - worth[:, alone]
-        # One question that differs is added, so that few of them never look certain.
-        error = math.sqrt((float(gains @ gains) + 1) / (len(rows) + 1) / len(rows))
-        return float(gains.mean()), error
-
     def _learnt(self, chosen: list[int], prices: FloatArray) -> LearntRoute:
         """The router over these candidates, learnt on all questions."""
         place, slope, means = self._calibrated(chosen)
         sent = np.array(chosen)[self._worth(chosen, prices).argmax(axis=1)]
-        gain, error = self._gain(sent, chosen[0], prices)
+        rows = np.arange(len(sent))
+        net = self.scores - prices
+        gains = net[rows, sent] - net[:, chosen[0]]
+        # One question that differs is added, so that few of them never look certain.
+        error = math.sqrt((float(gains @ gains) + 1) / (len(rows) + 1) / len(rows))
         features = Features(self._texts, np.arange(len(self.questions)))
         weights, offsets = ridge(features.all, self.scores[:, chosen], PENALTIES[place : place + 1])
         offset = means + slope * (offsets[0, 0] - means) - prices[chosen]
         counts = [int((sent == branch).sum()) for branch in chosen]
-        rows = np.arange(len(sent))
         score = round(float(self.scores[rows, sent].mean()), 4)
         learnt = {
             "questions": len(sent),
             "score": score,
-            "gain": round(gain, 4),
+            "gain": round(float(gains.mean()), 4),
             "error": round(error, 4),
             "alone": [round(float(self.scores[:, b].mean()), 4) for b in chosen],
             "penalty": float(PENALTIES[place]),
@@ -290,7 +279,7 @@ class ScoreTable:
             if now.decide(question.text) != chosen.index(branch):
                 moved.setdefault(str(chosen.index(branch)), []).append(key_of(question))
         router = Router.new(data | {"held_out": moved})
-        return LearntRoute(router, tuple(chosen), score, gain, error)
+        return LearntRoute(router, tuple(chosen), score)
 
 
 def ridge(

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -198,8 +198,9 @@ class Router:
         if not seen:
             return np.asarray(scores)
         places = np.array([place for place, _ in seen])
-        values = weighed(np.array([count for _, count in seen], dtype=float), known["idf"][places])
-        return np.asarray(scores + values @ known["weights"][places])
+        counts = np.array([count for _, count in seen], dtype=float)
+        values = (1 + np.log(counts)) * known["idf"][places]
+        return np.asarray(scores + values / np.linalg.norm(values) @ known["weights"][places])
 
     def signs(self, branch: int, most: int = 5) -> list[str]:
         """The words or characters that speak most for a branch against the best of the others, by
@@ -214,27 +215,15 @@ class Router:
         others = np.delete(weights, branch, axis=1).max(axis=1)
         idf = self._arrays["idf"]
         ahead = (weights[:, branch] - others) * idf * np.exp(-idf)  # the last: how often, nearly
-        order = [k for k in np.argsort(-ahead, kind="stable").tolist() if ahead[k] > 0]
-        return _apart([self.data["tokens"][k].split(":", 1)[1] for k in order], most)
-
-
-def _apart(signs: Sequence[str], most: int) -> list[str]:
-    """The first of these that are not parts of one another."""
-    kept: list[str] = []
-    for sign in signs:
-        if sign.strip() and not any(sign in other or other in sign for other in kept):
-            kept.append(sign)
-        if len(kept) == most:
-            break
-    return kept
-
-
-def weighed(counts: FloatArray, idf: FloatArray) -> FloatArray:
-    """TF-IDF of the tokens that a text has, of norm 1: (1 + log count) idf."""
-    import numpy as np
-
-    values = (1 + np.log(counts)) * idf
-    return np.asarray(values / np.linalg.norm(values))
+        kept: list[str] = []
+        for k in np.argsort(-ahead, kind="stable").tolist():
+            sign = self.data["tokens"][k].split(":", 1)[1]
+            part = any(sign in other or other in sign for other in kept)
+            if ahead[k] > 0 and sign.strip() and not part:
+                kept.append(sign)
+            if len(kept) == most:
+                break
+        return kept
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
