@@ -21,7 +21,6 @@ from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.adaptive.settle import answered, needs
 from ttsgraph.agent.base import Brief
-from ttsgraph.base.errors import BudgetError
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers, run_graph
@@ -181,15 +180,6 @@ def test_seconds_of_waves_add_up_on_average(profile):
         (1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05
     )
     assert agreement.expected(graph, cost).worst == pytest.approx(2 * call)
-
-
-def test_draws_say_nothing_of_calls_that_read_others(profile):
-    draws = RecordedDraws({LARGE: np.zeros((3, 4), dtype=np.intp)}, np.random.default_rng(0))
-    for graph in (topologies.chain([LARGE] * 2), voters([LARGE] * 4, (1,))):
-        with pytest.raises(
-            BudgetError, match="a call that asks the question alone, with one of 3 draws"
-        ):
-            draws.classes(graph)
 
 
 def test_evidence_leaves_out_what_was_not_asked(profile):

@@ -17,7 +17,6 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.contenders import Contender, Contenders, Learnt, probes
 from ttsgraph.contest.contest import Contest
-from ttsgraph.contest.mutations import changed
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.objective import Objective
@@ -135,20 +134,9 @@ class TestContenders:
         graphs = Contenders(brief_of(profile, 80.0, greedy=frozenset({LARGE}))).graphs
         assert not any(set(g.model_counts()) == {LARGE} and g.width > 1 for g in graphs)
 
-    def test_probes_and_changes_fit(self, profile: Profile) -> None:
+    def test_probes_fit(self, profile: Profile) -> None:
         brief = brief_of(profile, 30.0)
-        rng = np.random.default_rng(0)
-        for graph in probes(Contenders(brief)):
-            assert brief.budget.fits(graph)
-        start = topologies.grid(3, 2, SMALL)
-        made = 0
-        for _ in range(300):
-            graph = changed(start, brief, rng)
-            if graph is not None:
-                check_roles(graph)
-                assert brief.budget.fits(graph)
-                made += 1
-        assert made > 100
+        assert all(brief.budget.fits(graph) for graph in probes(Contenders(brief)))
 
 
 class TestEvidence:
@@ -206,14 +194,6 @@ class TestResponseModel:
                 luck = 2.5 * np.sqrt(0.25 / len(seen.questions))
                 expected = model.predict(graph).shares[seen.questions].mean()
                 assert expected == pytest.approx(seen.right.mean(), abs=max(0.2, luck))
-
-    def test_without_evidence_of_roles_it_still_predicts(self, profile: Profile) -> None:
-        environment = world_of(profile)
-        evidence = Evidence(questions(TRAIN + VAL))
-        graph = topologies.single(SMALL)
-        evidence.add(graph, asyncio.run(environment.evaluate(graph, environment.questions)))
-        model = ResponseModel(evidence, (SMALL,), np.random.default_rng(0))
-        assert 0 <= model.predict(topologies.chain([SMALL] * 3)).accuracy <= 1
 
     def test_a_vote_of_draws_that_are_all_alike_gains_nothing(self, profile: Profile) -> None:
         environment = world_of(profile, alike=1.0)

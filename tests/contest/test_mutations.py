@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from lab.worlds.settings import load_worlds
 from tests.adaptive.test_adaptive import measured_on
 from ttsgraph.adaptive.cost import Agreement
 from ttsgraph.agent.base import Brief
@@ -102,13 +101,6 @@ def test_the_predicted_mean_cost_of_copies_is_near_what_test_questions_take(prof
     """
     errors = cost_errors(profile, brief, task, profile.simulation.tasks[task])
     assert abs(np.mean(errors)) < 0.1
-
-
-@pytest.mark.slow
-def test_where_draws_are_alike_the_mean_cost_is_predicted_too_high(profile, brief):
-    world = load_worlds(ROOT / "lab/worlds/named")["alike-draws"]
-    errors = cost_errors(profile, brief, world.task, world.of(profile, "alike-draws"))
-    assert 0 < np.mean(errors) < 0.6
 
 
 def cost_errors(profile, brief, task, traits):

@@ -2,9 +2,6 @@
 (tests/methods/test_search.py).
 """
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -12,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lab.rivals.gptswarm import GPTSwarm
-from lab.rivals.uniform import decoded, uniform_start
+from lab.rivals.uniform import decoded
 from tests.methods.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent.base import Brief, Scored, legal_counts
@@ -37,16 +33,6 @@ def big_sink(graph) -> float:
     return 0.9 if graph.node(graph.sink).model == "llama-3.2-3b" else 0.1
 
 
-class TestUniformStart:
-    @pytest.mark.parametrize("budget", [18.0, 42.0, 80.0])
-    def test_its_median_draw_costs_about_the_budget_at_most(self, budget):
-        brief = Brief("math", Budget(COST, budget, 80), {}, ("assistant", "fuser"))
-        d = uniform_start(brief, np.random.default_rng(0), 1.05, 0.5, fill=1.0)
-        costs = [COST.graph_cost(graph) for graph in d.sample_graphs(400, Budget(COST))]
-        assert np.median(costs) <= 1.3 * budget
-        assert np.ptp(d.psi) == np.ptp(d.pi) == np.ptp(d.theta) == 0.0
-
-
 class TestGPTSwarm:
     def test_adams_first_steps_are_the_learning_rate_in_the_gradients_direction(self):
         adam = Adam(0.1, (3,))
@@ -64,21 +50,6 @@ class TestGPTSwarm:
         assert after.argmax() == wanted
         assert after[wanted] > 0.5
 
-    def test_a_constant_utility_moves_nothing_under_the_baseline(self):
-        searcher = GPTSwarm(problem())
-        before = json.dumps(searcher.distribution.to_dict())
-        rounds(searcher, lambda graph: 0.5, 3)
-        assert json.dumps(searcher.distribution.to_dict()) == before
-
-    def test_its_result_fits_also_where_the_likeliest_sink_does_not(self):
-        brief = Brief("math", Budget(COST, 4.5, 80), {}, ("assistant", "fuser"))
-        searcher = make_searcher(
-            "gptswarm", Problem(brief, SearchSettings(), AgentSettings(), {}, 0)
-        )
-        rounds(searcher, lambda graph: 0.5, 2)
-        searcher.distribution.psi[-1, searcher.distribution.models.index("llama-3.1-8b")] = 5.0
-        assert COST.graph_cost(searcher.result()) <= 4.5
-
 
 class TestMaaO:
     def test_gradient_and_agent_take_turns(self):
@@ -95,31 +66,6 @@ class TestMaaO:
         assert isinstance(agent, HeuristicAgent)
         told = agent.settings
         assert (told.insight_1, told.insight_2, told.insight_3) == (False, False, False)
-
-    def test_its_language_model_is_told_the_models_drawn_and_changes_their_probabilities(self):
-        changes = [
-            {"node": i, "model": "llama-3.2-3b", "probability": 0.99, "reason": "r"}
-            for i in range(7)
-        ]
-        speak, sent = scripted(json.dumps({"model_changes": changes}))
-        searcher = make_searcher("maao", Problem(BRIEF, SearchSettings(), settings(), {}, 0, speak))
-        assert searcher.distribution.n == 7
-        rounds(searcher, big_sink, 1)
-        graphs = searcher.propose(4)
-        searcher.learn([(graph, feedback(0.5)) for graph in graphs])
-        prompt = sent[0][0][0].content
-        schema = sent[0][2]
-        lines = prompt.split("## Last round, best first\n\n")[1].split("\n\n")[0].splitlines()
-        for line, graph in zip(lines, graphs, strict=True):
-            for model in graph.model_counts():
-                ids = " ".join(str(node.id) for node in graph.nodes if node.model == model)
-                assert f"{model} {ids}" in line.split("; ")
-        assert "model_changes" in schema["properties"]
-        nodes = prompt.split("## Nodes and their model probabilities")[1].split("##")[0]
-        assert "llama-3.1-8b 0.1" in nodes
-        wanted = searcher.distribution.models.index("llama-3.2-3b")
-        assert searcher.distribution.model_probabilities()[:, wanted] == pytest.approx(0.99)
-        assert searcher.snapshot()["refused"] == []
 
     @pytest.mark.parametrize("method", ["maao", "textgrad"])
     def test_a_rivals_language_model_gets_no_knowledge_of_test_time_scaling(self, method):
@@ -182,10 +128,6 @@ class TestTextGrad:
             legal_counts({**counts, model: counts.get(model, 0) + 1}, brief) for model in COST.pool
         )
 
-    def test_with_room_for_all_every_model_is_in_it(self):
-        brief = Brief("math", Budget(COST, 80.0, 80), {}, ("assistant",))
-        assert set(maximal_counts(brief)) == set(COST.pool)
-
     def test_it_ignores_the_start_that_the_init_stages_chose(self):
         nodes = make_searcher("textgrad", problem()).distribution.n
         assert nodes == sum(maximal_counts(BRIEF).values())
@@ -206,17 +148,4 @@ class TestBayesian:
         assert shown["mean"] == pytest.approx(best)
         assert searcher.result() == decoded(
             GraphDistribution.from_dict(shown["distribution"], searcher.rng), searcher.problem
-        )
-
-    def test_without_its_library_there_is_one_line_that_says_what_to_install(self):
-        program = (
-            "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.methods.test_search import"
-            " problem\nfrom ttsgraph.base.errors import SettingsError\nfrom ttsgraph.methods import"
-            " make_searcher\ntry:\n    make_searcher('bayesian', problem())\nexcept SettingsError"
-            " as error:\n    print(error)"
-        )
-        command = [sys.executable, "-c", program]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert said == (
-            "method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'\n"
         )

@@ -4,7 +4,6 @@ the simulated pool.
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lab.benchmarks.warm import compare
@@ -13,7 +12,7 @@ from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import single
-from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.methods.agent_reinforce import AgentReinforce
 from ttsgraph.methods.base import Problem
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.models.client import Usage
@@ -52,17 +51,6 @@ def run_trials(search: WarmReinforce, score) -> list:
         tried += graphs
         search.learn([(graph, feedback(score(graph))) for graph in graphs])
     return tried
-
-
-def test_a_newcomer_is_one_more_column_of_model_logits():
-    start = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 4}, 0)).distribution
-    wider = start.with_models((*start.models, "newcomer"), FIXED)
-    assert wider.psi.shape == (4, len(start.models) + 1)
-    assert np.array_equal(wider.psi[:, :-1], start.psi)
-    assert wider.model_probabilities()[:, [start.models.index(OLD), -1]] == pytest.approx(
-        np.full((4, 2), 0.5)
-    )
-    assert np.array_equal(wider.theta, start.theta)
 
 
 def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure():
