@@ -19,6 +19,7 @@ from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environ
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.settings.profile import Profile, load_profile
 
 if TYPE_CHECKING:
     from tests.support.simulated_project import SimulatedProject
@@ -47,6 +48,12 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
     with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
         yield RealPool(launcher, folder)
+
+
+@pytest.fixture(scope="session")
+def profile() -> Profile:
+    """The simulated profile."""
+    return load_profile("simulated", Path(__file__).parents[1] / "profiles")
 
 
 @pytest.fixture(scope="session")

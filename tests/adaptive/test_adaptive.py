@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,11 +29,9 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.models.client import Sampling
 from ttsgraph.response.evidence import Evidence
-from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
-ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 LARGE = "llama-3.1-8b"
@@ -96,11 +93,6 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
             assert classes[i][column] == (-1 if form is None else int(form))
-
-
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
 
 
 def recorded(world: ArrayWorld, models: list[str], draws: int) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,14 +29,13 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question
 
-ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 LARGE = "llama-3.1-8b"
@@ -46,11 +44,6 @@ TRAIN = 160
 VAL = 32
 SETTINGS = ContestSettings(calls=900)
 JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
-
-
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
 
 
 def brief_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,18 +21,11 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.stopping import LOSSLESS
-from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
-ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
-
-
-@pytest.fixture(scope="module")
-def profile():
-    return load_profile("simulated", ROOT / "profiles")
 
 
 @pytest.fixture(scope="module")

@@ -30,15 +30,9 @@ from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.joint import laid_out, leaders_of
 from ttsgraph.methods.summary import Found, edge_table
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
 
-ROOT = Path(__file__).parents[2]
 SEARCH = SearchSettings(max_iterations=10, patience=4, candidates=4, batch=16)
-
-
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
 
 
 @pytest.fixture(scope="module")

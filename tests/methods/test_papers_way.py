@@ -57,11 +57,6 @@ class Traced(ArrayEnvironment):
 
 
 @pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
-
-
-@pytest.fixture(scope="module")
 def ran(profile: Profile) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], Found, Brief]:
     """A small run: its trace, the iterations of its journal, what it found, and the brief."""
     world = world_of(profile)

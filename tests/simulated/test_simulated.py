@@ -23,7 +23,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import Profile
 from ttsgraph.simulated.client import SimulatedClient, Simulation
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -34,11 +34,6 @@ from ttsgraph.tasks.synthetic import problem
 ROOT = Path(__file__).parents[2]
 KINDS = ("math", "mmlu", "humaneval")
 SMALL = "llama-3.2-1b"
-
-
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
 
 
 def questions_of(profile: Profile, task: str, count: int) -> list[Question]:

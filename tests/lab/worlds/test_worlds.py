@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,11 @@ from lab.worlds.arrays import ArrayWorld
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import Profile
 from ttsgraph.simulated.client import SimulatedClient, Simulation, TaskTraits
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 
-ROOT = Path(__file__).parents[3]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 LARGE = "llama-3.1-8b"
@@ -35,11 +33,6 @@ GRAPHS = {
     "grid": topologies.grid(4, 3, MIDDLE, "fuser"),
 }
 COUNT = 1200
-
-
-@pytest.fixture(scope="module")
-def profile() -> Profile:
-    return load_profile("simulated", ROOT / "profiles")
 
 
 def changed(profile: Profile, task: str) -> TaskTraits:
