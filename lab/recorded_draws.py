@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ttsgraph.adaptive.cost import Agreement
+from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.adaptive.settle import answered
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
@@ -53,9 +54,9 @@ class RecordedDraws:
             used[node.model] = number + 1
         return found
 
-    def agreement(self) -> Agreement:
-        """What questions need, by these draws."""
-        return Agreement(self.classes, self.questions)
+    def mean(self, cost: CostModel) -> MeanCost:
+        """What questions cost on average, by these draws."""
+        return MeanCost(cost, self.classes, self.questions)
 
 
 def _shuffled(draws: IntArray, rng: np.random.Generator) -> IntArray:

@@ -16,7 +16,7 @@ from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import load_worlds
 from ttsgraph.adaptive.settle import needs
-from ttsgraph.contest.adaptive import cascade
+from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.stopping import LOSSLESS, Stop
@@ -156,7 +156,7 @@ def fronts() -> None:
                 for stop in (BETA, Stop("beta", 0.8))
             ]
             moving += [
-                cascade(a, k, 0.0, b, m)
+                gated([a] * k, 0.0, [b] * m)
                 for a in MODELS[:3]
                 for b in MODELS[2:]
                 for k in (2, 3, 5)

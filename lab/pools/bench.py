@@ -14,7 +14,7 @@ import numpy as np
 from lab.baselines import baselines
 from lab.pools.tables import LENGTHS, Pool, TableWorld
 from lab.worlds.arrays import ArrayEnvironment
-from ttsgraph.adaptive.cost import Agreement
+from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.ballots import mixed
@@ -71,10 +71,10 @@ def brief_of(pool: Pool, limit: float, world: TableWorld, questions: int) -> Bri
 
 def measured(world: TableWorld, graph: CollaborationGraph, brief: Brief) -> tuple[float, float]:
     """Accuracy, and the mean cost of a question, on the world's questions."""
-    known = Agreement(
-        lambda g: {i: said.replies for i, said in world.nodes(g).items()}, world.count
+    cost = MeanCost(
+        brief.cost, lambda g: {i: said.replies for i, said in world.nodes(g).items()}, world.count
     )
-    return world.accuracy(graph), known.expected(graph, brief.cost).mean
+    return world.accuracy(graph), cost.expected(graph).mean
 
 
 def search(pool: Pool, limit: float, seed: int, sizes: Sizes) -> tuple[Contest, ArrayEnvironment]:

@@ -19,7 +19,7 @@ import pandas as pd
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.best import TRUTH_SEED
 from lab.worlds.settings import FrontSettings
-from ttsgraph.adaptive.cost import Agreement
+from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
@@ -98,7 +98,7 @@ class Front:
 
     def _judged(self, graph: CollaborationGraph) -> dict[str, Any]:
         said = {i: node.replies for i, node in self.judge.nodes(graph).items()}
-        expected = Agreement(self._classes, self.world.count).expected(graph, self.brief.cost)
+        expected = MeanCost(self.brief.cost, self._classes, self.world.count).expected(graph)
         return {
             "accuracy": self.judge.accuracy(graph),
             "units": mean_units(graph, said, self.brief.cost),

@@ -17,7 +17,6 @@ from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
-from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.adaptive.settle import answered, needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contest import Contest
@@ -131,11 +130,11 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
     cost = CostModel(profile.model_pool(), lengths)
     train = ArrayWorld(traits, pool, 750, seed=11)
     held_out = ArrayWorld(traits, pool, 3000, seed=12)
-    agreement = RecordedDraws(
+    mean = RecordedDraws(
         recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15), np.random.default_rng(0)
-    ).agreement()
+    ).mean(cost)
     for name, graph in ADAPTIVE.items():
-        expected = agreement.expected(graph, cost)
+        expected = mean.expected(graph)
         measured = measured_on(held_out, graph, cost)
         assert expected.mean == pytest.approx(measured, rel=0.05), name
         assert expected.mean < expected.worst
@@ -147,9 +146,7 @@ def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
     lengths = profile.task("math").lengths.value()
     world = ArrayWorld(profile.simulation.tasks["math"], pool, 300, seed=3)
     worst = CostModel(pool, lengths)
-    mean = MeanCost(
-        worst, RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).agreement()
-    )
+    mean = RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).mean(worst)
     graph = voters([LARGE] * 9, (3, 1), BETA)
     assert mean.graph_cost(graph) < worst.graph_cost(graph)
     assert mean.expected(graph).worst == worst.graph_cost(graph)
@@ -162,16 +159,16 @@ def test_seconds_of_waves_add_up_on_average(profile):
     pool = profile.model_pool()
     lengths = profile.task("math").lengths.value()
     draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
-    agreement = RecordedDraws(draws, np.random.default_rng(0), samples=400).agreement()
     cost = CostModel(pool, lengths, "runtime")
+    mean = RecordedDraws(draws, np.random.default_rng(0), samples=400).mean(cost)
     graph = voters([LARGE] * 3, (2, 1))
     call = cost.single(LARGE)
     # The first question is clear after one wave; the second where its first two draws agree, which
     # is so once in three.
-    assert agreement.expected(graph, cost).mean == pytest.approx(
+    assert mean.expected(graph).mean == pytest.approx(
         (1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05
     )
-    assert agreement.expected(graph, cost).worst == pytest.approx(2 * call)
+    assert mean.expected(graph).worst == pytest.approx(2 * call)
 
 
 def test_evidence_leaves_out_what_was_not_asked(profile):

@@ -11,9 +11,9 @@ import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.adaptive.test_adaptive import measured_on
-from ttsgraph.adaptive.cost import Agreement
+from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.agent.base import Brief
-from ttsgraph.contest.adaptive import STOPS, cascade, fused_where_contested, on_average, vote
+from ttsgraph.contest.adaptive import STOPS, fused_where_contested, gated, on_average, vote
 from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
@@ -49,7 +49,7 @@ def test_plain_graphs_under_a_worst_case_budget_change_as_they_did_before_there_
 
 ADAPTIVE = {
     "vote": vote([MIDDLE] * 7, STOPS[1]),
-    "cascade": cascade(SMALL, 3, 0.0, MIDDLE, 3),
+    "cascade": gated([SMALL] * 3, 0.0, [MIDDLE] * 3),
     "fusion": fused_where_contested(SMALL, 3, 0.0, MIDDLE),
 }
 
@@ -117,6 +117,6 @@ def cost_errors(profile, brief, task, traits):
         for _ in range(6):
             graph = changed(graph, wide, rng) or graph
             if graph.adaptive:
-                expected = Agreement(model.classes, model.total).expected(graph, cost).mean
+                expected = MeanCost(cost, model.classes, model.total).expected(graph).mean
                 errors.append(expected / measured_on(truth, graph, cost) - 1)
     return errors

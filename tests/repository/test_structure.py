@@ -95,7 +95,6 @@ def unsaid_in(body: list[ast.stmt], docstring_of_class: str = "") -> Iterator[tu
 
 
 SHARED = {
-    "Agreement",
     "Arm",
     "Code",
     "Comparison",

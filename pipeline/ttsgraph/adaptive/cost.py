@@ -31,30 +31,44 @@ class Expected:
     worst: float
 
 
-class Agreement:
-    """What questions need of a graph, as far as it is known how answers agree: on `questions`
-    questions, in as many samples of what is not known as columns of `classes` hold. `passing` says
-    which classes pass the check (`settle`).
+class MeanCost(CostModel):
+    """A CostModel whose graphs cost what a question costs on average, so that a budget of means
+    holds them; as far as it is known how answers agree: on `questions` questions, in as many
+    samples of what is not known as columns of `classes` hold. `passing` says which classes pass the
+    check (`settle`).
     """
 
-    def __init__(self, classes: Classes, questions: int, passing: BoolArray | None = None) -> None:
+    def __init__(
+        self,
+        cost: CostModel,
+        classes: Classes,
+        questions: int,
+        passing: BoolArray | None = None,
+    ) -> None:
+        super().__init__(cost.pool, cost.task, cost.metric)
         self._classes = classes
         self._questions = questions
         self._passing = passing
+        self._known: dict[CollaborationGraph, Expected] = {}
 
-    def expected(self, graph: CollaborationGraph, cost: CostModel) -> Expected:
+    def expected(self, graph: CollaborationGraph) -> Expected:
         """What a question costs. The error is that of the mean over other questions, and over
         samples of what is not known.
         """
-        worst = CostModel.branch_cost(cost, graph)
-        costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        if graph not in self._known:
+            self._known[graph] = self._expected(graph)
+        return self._known[graph]
+
+    def _expected(self, graph: CollaborationGraph) -> Expected:
+        worst = super().branch_cost(graph)
         if not graph.adaptive:
             return Expected(worst, 0.0, worst)
+        costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         wanted = needs(graph, self._classes(graph), self._passing)
         weights = wanted.weights(costs)
         each = (
             run_times(graph, wanted.stages, weights)
-            if cost.metric == "runtime"
+            if self.metric == "runtime"
             else np.sum(list(weights.values()), axis=0)
         )
         by_sample = each.reshape(-1, self._questions)
@@ -62,24 +76,6 @@ class Agreement:
         spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
         error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
         return Expected(float(each.mean()), math.hypot(error, spread), worst)
-
-
-class MeanCost(CostModel):
-    """A CostModel whose graphs cost what a question costs on average, so that a budget of means
-    holds them.
-    """
-
-    def __init__(self, cost: CostModel, agreement: Agreement) -> None:
-        super().__init__(cost.pool, cost.task, cost.metric)
-        self._agreement = agreement
-        self._known: dict[CollaborationGraph, Expected] = {}
-
-    def expected(self, graph: CollaborationGraph) -> Expected:
-        """The mean with its uncertainty, and the worst case."""
-        found = self._known.get(graph)
-        if found is None:
-            found = self._known[graph] = self._agreement.expected(graph, self)
-        return found
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of one question on average; of a graph that always asks all, the same as in

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, product
 
-from ttsgraph.adaptive.cost import Agreement, Classes, MeanCost
+from ttsgraph.adaptive.cost import Classes, MeanCost
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import BoolArray
 from ttsgraph.contest.contenders import MOST_VOTES, Contenders
@@ -53,7 +53,7 @@ def on_average(
     """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
     say how answers agree and `passing` which of them pass a check.
     """
-    cost = MeanCost(brief.cost, Agreement(classes, questions, passing))
+    cost = MeanCost(brief.cost, classes, questions, passing)
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
@@ -75,13 +75,6 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
     """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
     return _with_sink(topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop)
-
-
-def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:
-    """`count` cheap answers, and where they disagree by more than `over` a vote of up to `more` of
-    a dearer model alone.
-    """
-    return gated([cheap] * count, over, [dear] * more)
 
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
@@ -141,14 +134,16 @@ def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]
 def _gated(
     contenders: Contenders, cheap: str, count: int, over: float, dear: str
 ) -> Iterator[tuple[CollaborationGraph, str]]:
+    voters = [cheap] * count
     where = f"where {count} x {cheap} disagree by more than {over:g}"
     if FUSER in contenders.sinks and cheap != dear:
         yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
     if dear in contenders.brief.greedy:
-        yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"
+        yield gated(voters, over, [dear]), f"{dear} {where}"
         return
     for more in LATER:
-        yield cascade(cheap, count, over, dear, more), f"majority of up to {more} x {dear} {where}"
+        label = f"majority of up to {more} x {dear} {where}"
+        yield gated(voters, over, [dear] * more), label
 
 
 def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:

@@ -147,16 +147,16 @@ class Contenders:
         repeats = model not in self.brief.greedy
         if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
-            self._grow(partial(_fan, model, model, VOTER), vote, 2, MOST_VOTES)
+            self._grow(partial(_fan, [], model, model, VOTER), vote, 2, MOST_VOTES)
         for sink in self._helpers(model) if FUSER in self.sinks and repeats else []:
             fan = f"{{}} x {model}, fused by {sink}"
-            self._grow(partial(_fan, model, sink, FUSER), fan, 2, MOST_SOURCES)
+            self._grow(partial(_fan, [], model, sink, FUSER), fan, 2, MOST_SOURCES)
         others = [role for role in self.sinks if role not in (FUSER, VOTER)]
         for role in [*others, *self.selectors] if repeats else []:
             if not get_role(role).weighs:  # answers of one model weigh the same
                 for sink in self._helpers(model) if get_role(role).calls_model else [model]:
                     several = f"{{}} x {model}, {get_role(role).ending(sink)}"
-                    self._grow(partial(_fan, model, sink, role), several, 2, MOST_SOURCES)
+                    self._grow(partial(_fan, [], model, sink, role), several, 2, MOST_SOURCES)
         chain = f"chain of {{}} x {model}"
         self._grow(partial(_chain, model, []), chain, 2, LONGEST_CHAIN, (2, 3, 4))
         for end in self._helpers(model) if FUSER in self.sinks else []:
@@ -250,15 +250,15 @@ class Contenders:
         if price > 0:
             most = min(most, int(share * self.brief.budget.limit / price))
         for count in range(most, 0, -1):
-            make = partial(_pair, first, count, second, sink, role)
+            make = partial(_fan, [first] * count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):
                 ends = get_role(role).ending(sink)
                 self._add(make(n), f"{count} x {first} and {n} x {second}, {ends}")
                 return
 
 
-def _fan(model: str, sink: str, role: str, count: int) -> CollaborationGraph:
-    return topologies.parallel([model] * count, sink, role)
+def _fan(others: Sequence[str], model: str, sink: str, role: str, count: int) -> CollaborationGraph:
+    return topologies.parallel([*others, *[model] * count], sink, role)
 
 
 def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
@@ -273,12 +273,6 @@ def _read(
     model: str, reviewers: Sequence[str], sink: str, role: str, count: int
 ) -> CollaborationGraph:
     return topologies.panel([model] * count, reviewers, sink, role)
-
-
-def _pair(
-    first: str, count: int, second: str, sink: str, role: str, more: int
-) -> CollaborationGraph:
-    return topologies.parallel([first] * count + [second] * more, sink, role)
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:

@@ -10,7 +10,7 @@ import pytest
 from lab.pools.bench import TRUTH_SEED, Sizes, brief_of, budgets, measured, search
 from lab.pools.drawn import HELD_OUT, drawn
 from lab.pools.tables import POOLS, TableWorld
-from ttsgraph.contest.adaptive import cascade
+from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
 
 SIZES = replace(Sizes(), train=100, val=32, calls=700)
@@ -62,5 +62,5 @@ def test_of_equal_models_it_lets_many_vote() -> None:
 def test_the_mean_cost_counts_what_a_gate_saves() -> None:
     pool = POOLS["dear-sure"]
     world = TableWorld(pool, 500, 1)
-    _, units = measured(world, cascade("cheap", 2, 0.0, "dear", 1), brief_of(pool, 30, world, 500))
+    _, units = measured(world, gated(["cheap"] * 2, 0.0, ["dear"]), brief_of(pool, 30, world, 500))
     assert 2 < units < 12 * 0.6
