@@ -174,7 +174,7 @@ def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[s
         "true covered": float((np.abs(true - value) <= 1.645 * spread).mean()),
         "forecasts": [astuple(forecast) for forecast in contest.forecasts],
         "standings": [
-            (s.label, s.units, s.value, s.spread, s.own, s.predicted, s.observed, s.n_scored, right)
+            (s.label, s.units, s.value, s.spread, s.predicted, s.observed, s.n_scored, right)
             for s, right in zip(contest.standings, true.tolist(), strict=False)
         ],
         "units": units,

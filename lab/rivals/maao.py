@@ -37,7 +37,7 @@ class MaaO(GPTSwarm):
     def propose(self, count: int) -> list[CollaborationGraph]:
         """The agent's proposal, if any, and draws."""
         graphs = self.updates.proposals
-        self.updates.proposal = None
+        self.updates.proposals = []
         return graphs + super().propose(count - len(graphs))
 
     def learn(self, results: Results) -> None:

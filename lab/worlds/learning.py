@@ -21,7 +21,6 @@ from ttsgraph.settings.stages import ContestSettings
 
 AS_SET = "as set"
 HALF = "half of the calls"
-STOPS = "stops at a margin of a point"
 WITHOUT = "without response model"
 
 SAMPLED = 40
@@ -32,7 +31,6 @@ def variants(settings: ContestSettings) -> dict[str, ContestSettings]:
     """The contests that are compared."""
     return {
         AS_SET: settings,
-        STOPS: settings.model_copy(update={"margin": 0.01}),
         HALF: settings.model_copy(update={"calls": settings.calls // 2}),
         WITHOUT: settings.model_copy(update={"response_model": False}),
     }

@@ -156,7 +156,7 @@ def write_learning(folder: Path, rows: pd.DataFrame) -> Path:
     text = [
         "# What predictions are worth (simulated)\n",
         "No language model answered anything here. Of each world and budget the contest as it is"
-        " set, with a margin, with half of its calls, and without the response model: points below"
+        " set, with half of its calls, and without the response model: points below"
         f" the best graph known; means over {rows['world'].nunique()} worlds,"
         f" {rows['seed'].nunique()} seeds each, with the 95 % interval over worlds. Predictions are"
         " of structured graphs that the contest never ran, against their accuracy on thousands of"

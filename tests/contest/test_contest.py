@@ -81,11 +81,10 @@ def contest_of(
     budget: float = 18.0,
     seed: int = 0,
     calls: int = SETTINGS.calls,
-    margin: float = 0.0,
 ) -> Contest:
     every = environment.questions
     brief = scored(profile, environment, budget)
-    settings = SETTINGS.model_copy(update={"calls": calls, "margin": margin})
+    settings = SETTINGS.model_copy(update={"calls": calls})
     contest = Contest(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
     asyncio.run(contest.run(environment))
     return contest
@@ -210,33 +209,9 @@ class TestContest:
     def test_it_keeps_to_its_calls(self, profile: Profile) -> None:
         environment = world_of(profile)
         profiled = len(profile.model_pool()) * TRAIN
-        contest = contest_of(profile, environment, margin=0.02)
+        contest = contest_of(profile, environment)
         assert environment.calls == profiled + contest.calls
         assert contest.calls <= SETTINGS.calls
-
-    def test_it_stops_once_no_other_is_expected_to_add_more_than_the_margin(
-        self, profile: Profile
-    ) -> None:
-        margins = (0.0, 0.02, 1.0)
-        spent = {m: contest_of(profile, world_of(profile), margin=m) for m in margins}
-        assert spent[0.0].calls > spent[0.02].calls > spent[1.0].calls
-        validation = np.arange(TRAIN, TRAIN + VAL)
-        for margin in (0.02, 1.0):
-            leader = spent[margin].standings[0].graph
-            no_more = not len(spent[margin].evidence.missing(leader, validation))
-            assert spent[margin].opportunity_cost() <= margin or no_more
-        # Whatever the margin: each model alone, the probes, and a round are what it goes by.
-        assert len(spent[1.0].forecasts) > 0
-        assert set(spent[1.0].feedbacks) < set(spent[0.0].feedbacks)
-
-    def test_the_same_seed_gives_the_same_standings_with_a_margin_that_is_not_reached(
-        self, profile: Profile
-    ) -> None:
-        spent, stopped = (
-            contest_of(profile, world_of(profile), margin=margin) for margin in (0.0, 1e-9)
-        )
-        assert stopped.calls == spent.calls
-        assert stopped.standings == spent.standings
 
     def test_where_refinement_repairs_it_finds_more_than_one_call(self, profile: Profile) -> None:
         environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)

@@ -11,7 +11,6 @@ from ttsgraph.response.calibration import (
     Forecast,
     calibration,
     misfit,
-    opportunity_cost,
     own_shift,
 )
 
@@ -88,12 +87,3 @@ class TestOwnShift:
         )
         assert many < few
         assert loose < few
-
-
-class TestOpportunityCost:
-    """Of a rival that is ahead by a normal variable."""
-
-    @pytest.mark.parametrize(("ahead", "spread"), [(-0.02, 0.04), (0.0, 0.03), (0.05, 0.02)])
-    def test_it_is_the_mean_of_what_lies_above_0(self, ahead: float, spread: float) -> None:
-        drawn = np.maximum(RNG.normal(ahead, spread, 400_000), 0.0).mean()
-        assert opportunity_cost(ahead, spread) == pytest.approx(drawn, abs=2e-4)

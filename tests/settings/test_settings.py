@@ -175,7 +175,7 @@ class TestAgent:
 
 
 def test_a_bundle_of_an_earlier_version_is_read():
-    assert ContestSettings.model_validate({"variations": 0, "calls": 5}).calls == 5
+    assert ContestSettings.model_validate({"variations": 0, "margin": 0.0, "calls": 5}).calls == 5
     with pytest.raises(ValidationError):
         ContestSettings.model_validate({"variations": 2})
     assert SearchSettings(batch=5) == SearchSettings(racing={"enabled": False}, batch=5)

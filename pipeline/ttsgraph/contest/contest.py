@@ -49,13 +49,7 @@ from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response.calibration import (
-    Forecast,
-    latency_along,
-    misfit,
-    opportunity_cost,
-    valued,
-)
+from ttsgraph.response.calibration import Forecast, latency_along, misfit, valued
 from ttsgraph.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
@@ -65,9 +59,6 @@ RELIED_ON = 0.05
 """Votes are thinned while predictions of graphs are off by less than this standard deviation, in
 accuracy, beyond chance.
 """
-
-DECIDED = 40
-"""The best standings, among which a contest is decided."""
 
 WATCHED = 120
 """Contenders that are predicted anew in each round: the best of the first prediction."""
@@ -107,12 +98,11 @@ calls left that it may take.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing(Contender):
-    """What is known of one contender: its cost, how much of its standard deviation is of the graph
-    alone, prediction, and the questions that it was run on.
+    """What is known of one contender: its cost, prediction, and the questions that it was run
+    on.
     """
 
     units: float
-    own: float
     predicted: float
     observed: float
     n_scored: int
@@ -156,8 +146,6 @@ class Contest:
         for number in range(self.settings.rounds):
             if number:
                 self._rank()
-                if self._decided():
-                    break
                 self._route_again()
                 self._route()
                 if isinstance(self._predictor, ResponseModel) and self._mix(self._predictor):
@@ -365,8 +353,6 @@ class Contest:
         validation = self._order[len(self.train) :]
         while True:
             self._rank(FINAL_SAMPLES)
-            if self._decided():
-                return
             leader = self.standings[0].graph
             places = self.evidence.missing(leader, validation)[: self.settings.final_block]
             left = self.settings.calls - self.calls
@@ -375,26 +361,6 @@ class Contest:
             if not len(places):
                 return
             await self._evaluate([(leader, places)])
-
-    def _decided(self) -> bool:
-        """Whether no other contender is expected to be better than the leader by more than the
-        margin, if it were taken where it is better: the largest expected opportunity cost.
-        """
-        margin = self.settings.margin
-        return margin > 0 and self.opportunity_cost() <= margin
-
-    def opportunity_cost(self) -> float:
-        """What is expected to be lost by taking the leader instead of the rival for which that is
-        most. What their predictions share says nothing of which is better, so it is left out.
-        """
-        leader, *rivals = self.standings[:DECIDED]
-        assert self._predictor is not None, "expected a contest that has begun"
-        costs = [0.0]
-        for rival in rivals:
-            shared = self._predictor.difference(rival.graph, leader.graph).spread
-            spread = math.hypot(self._scale * shared, rival.own, leader.own)
-            costs.append(opportunity_cost(rival.value - leader.value, spread))
-        return max(costs)
 
     async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]]) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""
@@ -481,24 +447,20 @@ class Contest:
     def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         known = valued(graph, model, self.evidence, off)
         value = known.accuracy
+        spread = known.spread
         if self.brief.joint:
             value = self.brief.objective.of(value, self._latency(graph))
+            spread = (1 - self.brief.objective.weight) * spread
         return Standing(
             graph,
             self.labels[graph],
             value,
-            self._scale * known.spread,
+            spread,
             units=self.brief.cost.graph_cost(graph),
-            own=self._scale * known.own,
             predicted=known.predicted,
             observed=known.observed,
             n_scored=known.n_scored,
         )
-
-    @property
-    def _scale(self) -> float:
-        """By how much a graph's value grows with its accuracy."""
-        return 1 - self.brief.objective.weight if self.brief.joint else 1.0
 
     def _latency(self, graph: CollaborationGraph) -> float:
         """Seconds of a question: as measured, or along the critical path if each call takes what

@@ -35,8 +35,8 @@ def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
 
 
 class AgentUpdates:
-    """An agent, all the feedback that it got, and what it said last: a graph to evaluate
-    (`proposal`), the reason of its edits, and those that were refused.
+    """An agent, all the feedback that it got, and what it said last: the graph to evaluate, if any
+    (`proposals`), the reason of its edits, and those that were refused.
     """
 
     def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
@@ -44,14 +44,9 @@ class AgentUpdates:
         self.brief = brief
         self.history = History()
         self.iteration = 0
-        self.proposal: CollaborationGraph | None = None
+        self.proposals: list[CollaborationGraph] = []
         self.reason = reason
         self.refused: list[str] = []
-
-    @property
-    def proposals(self) -> list[CollaborationGraph]:
-        """The proposal, if any."""
-        return [] if self.proposal is None else [self.proposal]
 
     def report(self, results: Results) -> None:
         """Add the feedback of one more iteration."""
@@ -62,7 +57,8 @@ class AgentUpdates:
     def apply(self, distribution: GraphDistribution) -> None:
         """Ask for edits of a distribution, and make the legal part of them."""
         edits = self.agent.update(distribution, self.history, self.brief)
-        self.proposal, self.refused = apply_edits(distribution, edits, self.brief)
+        proposal, self.refused = apply_edits(distribution, edits, self.brief)
+        self.proposals = [] if proposal is None else [proposal]
         self.reason = edits.reason
 
     def snapshot(self) -> dict[str, Any]:

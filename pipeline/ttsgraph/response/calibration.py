@@ -102,16 +102,6 @@ def misfit(forecasts: Sequence[Forecast]) -> float:
     return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
 
 
-def opportunity_cost(ahead: float, spread: float) -> float:
-    """What is expected to be lost by not taking a rival that is ahead by a normal variable of this
-    mean and standard deviation: its mean where it is above 0.
-    """
-    if spread <= 0:
-        return max(ahead, 0.0)
-    normal = NormalDist(0.0, spread)
-    return ahead * normal.cdf(ahead) + spread**2 * normal.pdf(ahead)
-
-
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
     """How far one graph's accuracy is from what is predicted, given what it did itself: mean and
     standard deviation.
@@ -130,13 +120,12 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 @dataclass(frozen=True, slots=True)
 class Valued:
-    """A graph's expected accuracy with its standard deviation and how much of that is of the graph
-    alone; what was predicted, and what it had on the questions that it was run on.
+    """A graph's expected accuracy with its standard deviation; what was predicted, and what it had
+    on the questions that it was run on.
     """
 
     accuracy: float
     spread: float
-    own: float
     predicted: float
     observed: float
     n_scored: int
@@ -161,9 +150,7 @@ def valued(
         error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
         shift, own = own_shift(float(residual.mean()), error, own)
         accuracy += shift
-    return Valued(
-        accuracy, math.hypot(predicted.spread, own), own, predicted.accuracy, observed, count
-    )
+    return Valued(accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count)
 
 
 def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:

@@ -228,10 +228,6 @@ class ConstantModel:
         """That of one call."""
         return self._prediction
 
-    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
-        """None, and nothing is known of it."""
-        return Difference(0.0, 0.0)
-
 
 Predictor = ResponseModel | ConstantModel
 """What predicts graphs that were never run."""

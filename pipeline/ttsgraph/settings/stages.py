@@ -78,9 +78,6 @@ class ContestSettings(Closed):
     """validation questions of the leader at a time, in the finals"""
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """of the calls, before the finals"""
-    margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """accuracy that the best of the others may still be expected to add when the contest stops
-    before its calls are spent; 0 spends them"""
     kept: PositiveInt = 3
     """contenders that stand in every search next to its own results"""
     samples: Annotated[int, Field(ge=2)] = 4
@@ -96,10 +93,11 @@ class ContestSettings(Closed):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Without a key that bundles of earlier versions hold, never at another value than 0."""
-        if isinstance(given, dict) and given.get("variations") == 0:
-            return {key: value for key, value in given.items() if key != "variations"}
-        return given
+        """Without keys that bundles of earlier versions hold, where they are 0 as by default."""
+        if not isinstance(given, dict):
+            return given
+        gone = ("variations", "margin")
+        return {key: value for key, value in given.items() if key not in gone or value != 0}
 
 
 class InitSettings(Closed):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lab.worlds.best import truth
-from lab.worlds.learning import AS_SET, HALF, STOPS, WITHOUT, learning
+from lab.worlds.learning import AS_SET, HALF, WITHOUT, learning
 from lab.worlds.report import write_learning
 from lab.worlds.run import WorldCell, WorldRun
 from lab.worlds.settings import WorldsSettings, load_worlds
@@ -48,7 +48,7 @@ def test_predictions_are_looked_at_where_there_are_any(rows):
 
 
 def test_the_page_pairs_variants_by_world_and_says_they_are_simulated(rows, tmp_path):
-    lost = {AS_SET: 0.0, STOPS: 0.0, HALF: 1.0, WITHOUT: 3.0}
+    lost = {AS_SET: 0.0, HALF: 1.0, WITHOUT: 3.0}
     other = rows.assign(world="other")
     other["shortfall"] += other["variant"].map(lost)
     page = write_learning(tmp_path, pd.concat([rows, other])).read_text()
@@ -57,4 +57,4 @@ def test_the_page_pairs_variants_by_world_and_says_they_are_simulated(rows, tmp_
     found = rows.set_index("variant")["shortfall"]
     assert f"{found[HALF] - found[AS_SET] + 0.5:+.1f} (" in page
     assert f"{found[WITHOUT] - found[AS_SET] + 1.5:+.1f} (" in page
-    assert len(pd.read_csv(tmp_path / "learning.csv")) == 8
+    assert len(pd.read_csv(tmp_path / "learning.csv")) == 6
