@@ -261,6 +261,7 @@ class Driver:
         )
 
 
+@dataclass(slots=True)
 class BestSoFar:
     """What a search comes to: the validations so far (`seen`, by graph), the best of the method's
     results, and the trajectory that leads there.
@@ -269,27 +270,19 @@ class BestSoFar:
     hash where graphs are from.
     """
 
-    def __init__(
-        self,
-        searcher: Searcher,
-        environment: Evaluator,
-        cost: CostModel,
-        patience: int,
-        publish: Publish,
-    ) -> None:
-        self.searcher = searcher
-        self.environment = environment
-        self.cost = cost
-        self.patience = patience
-        self.publish = publish
-        self.seen: dict[str, Feedback] = {}
-        self.origins: dict[str, str] = {}
-        self.rows: list[dict[str, object]] = []
-        self.best: tuple[int, CollaborationGraph] | None = None
-        self.last: tuple[int, CollaborationGraph] | None = None
-        self.last_improvement = 0
-        self.stopped_by = ""
-        self.error = ""
+    searcher: Searcher
+    environment: Evaluator
+    cost: CostModel
+    patience: int
+    publish: Publish
+    seen: dict[str, Feedback] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    rows: list[dict[str, object]] = field(default_factory=list)
+    best: tuple[int, CollaborationGraph] | None = None
+    last: tuple[int, CollaborationGraph] | None = None
+    last_improvement: int = 0
+    stopped_by: str = ""
+    error: str = ""
 
     def found_by(self, graph: CollaborationGraph, origin: str) -> None:
         """Note where a graph is from: where it was first, also if it comes back with its nodes
