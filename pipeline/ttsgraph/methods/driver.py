@@ -41,7 +41,7 @@ from ttsgraph.tasks.base import Question
 
 
 @dataclass(slots=True)
-class Work:
+class BatchWork:
     """Graphs to evaluate on questions of a split; `recalled` is what an earlier start left of the
     first ones, `fresh` what came of the rest.
     """
@@ -71,7 +71,7 @@ class Turn:
 
     scores: list[float]
     results: list[tuple[int, CollaborationGraph]]
-    work: Work
+    work: BatchWork
     snapshot: dict[str, Any]
     finished: bool
 
@@ -153,7 +153,7 @@ class Driver:
 
     def _candidates(
         self, choice: BestSoFar, terms: Terms, batch: Sequence[Question], iteration: int
-    ) -> Work:
+    ) -> BatchWork:
         """What the searcher wants to be evaluated next. Raises TTSGraphError where it breaks the
         terms.
         """
@@ -186,11 +186,11 @@ class Driver:
         split: Split,
         questions: Sequence[Question],
         iteration: int,
-    ) -> Work:
+    ) -> BatchWork:
         """The work of evaluating these graphs, with what an earlier start of this search left of it
         recalled.
         """
-        work = Work(graphs, split, questions, iteration)
+        work = BatchWork(graphs, split, questions, iteration)
         for graph in graphs:
             recalled = self.archive.recall(iteration, split, graph)
             if recalled is None:
@@ -202,7 +202,7 @@ class Driver:
                 self.publish(Answered(recalled=True))
         return work
 
-    async def _evaluate(self, environment: Evaluator, *works: Work) -> None:
+    async def _evaluate(self, environment: Evaluator, *works: BatchWork) -> None:
         """Evaluate all together what is left of some work."""
         rest = [(work, graph) for work in works if not work.fresh for graph in work.rest]
         jobs = [(graph, work.questions) for work, graph in rest]
@@ -210,7 +210,7 @@ class Driver:
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
-    def _record(self, choice: BestSoFar, work: Work) -> None:
+    def _record(self, choice: BestSoFar, work: BatchWork) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
             record = record_of(
@@ -227,7 +227,7 @@ class Driver:
             self.archive.append(record, feedback)
             self.on_record(record)
 
-    async def _learn(self, choice: BestSoFar, work: Work) -> list[float]:
+    async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
         """Record the candidates of an iteration and report them to the searcher; returns the
         accuracies of those that did not fail.
         """
@@ -294,7 +294,7 @@ class BestSoFar:
         """Whether the search ends with this turn unless its results are better than all before."""
         return turn.finished or turn.work.iteration - self.last_improvement >= self.patience
 
-    def take_contenders(self, work: Work) -> None:
+    def take_contenders(self, work: BatchWork) -> None:
         """Take in the contenders' validation. The best one opens the trajectory."""
         best = self.searcher.problem.contenders[0]
         results = work.results()
