@@ -107,7 +107,7 @@ def best_known(pool: Pool, limit: float, sizes: Sizes) -> tuple[float, Collabora
         for model in pool.members
         for graph in [topologies.parallel([model] * DRAWS, model, "voter")]
     }
-    graphs |= mixed(brief, lambda model, count: draws[model][:count], rng)
+    graphs |= mixed(brief, draws.__getitem__, rng)
     known = {graph: world.accuracy(graph) for graph in graphs}
     leading = sorted(known, key=lambda graph: -known[graph])[:CLIMBERS]
     for _ in range(sizes.steps):
@@ -152,10 +152,11 @@ def row(pool: Pool, budget: str, seed: int, best: float, sizes: Sizes) -> dict[s
     accuracy, units = measured(judge, top.graph, contest.brief)
     true = np.array([judge.accuracy(s.graph) for s in contest.standings[:SHOWN]])
     value = np.array([s.value for s in contest.standings[:SHOWN]])
+    shares = [contest.predicted(s.graph).shares for s in contest.standings[:SHOWN]]
     spread = np.array(
         [
-            math.hypot(s.spread, contest.predicted(s.graph).sampling)
-            for s in contest.standings[:SHOWN]
+            math.hypot(s.spread, float(each.std()) / math.sqrt(len(each)))
+            for s, each in zip(contest.standings, shares, strict=False)
         ]
     )
     listed = float(true.max())

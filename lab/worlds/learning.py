@@ -77,7 +77,10 @@ def predictions(run: WorldRun, contest: Contest) -> dict[str, float]:
     predicted = [contest.predicted(never[k]) for k in chosen]
     true = np.array([run.judge.accuracy(never[k]) for k in chosen])
     off = np.array([prediction.accuracy for prediction in predicted]) - true
-    allowed = np.array([math.hypot(p.spread, p.own, p.sampling) for p in predicted])
+    few = [float(p.shares.std()) / math.sqrt(len(p.shares)) for p in predicted]
+    allowed = np.array(
+        [math.hypot(p.spread, p.own, luck) for p, luck in zip(predicted, few, strict=True)]
+    )
     within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
     return {
         "bias": 100 * float(off.mean()),

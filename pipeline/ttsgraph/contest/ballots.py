@@ -229,13 +229,12 @@ def _right(tallies: Tallies) -> FloatArray:
 
 def mixed(
     brief: Brief,
-    drawn: Callable[[str, int], IntArray],
+    drawn: Callable[[str], IntArray],
     rng: np.random.Generator,
     weights: FloatArray | None = None,
 ) -> dict[CollaborationGraph, str]:
     """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
-    to questions alone, as many as it is asked for at most; `weights` (Q,) say how much a question
-    counts.
+    to questions alone; `weights` (Q,) say how much a question counts.
     """
     if VOTER not in brief.roles:
         return {}
@@ -250,7 +249,7 @@ def mixed(
         model: min(most, int(limit / price) + 1) if price > 0 else most
         for model, price in prices.items()
     }
-    draws = {model: drawn(model, count) for model, count in counts.items()}
+    draws = {model: drawn(model)[:count] for model, count in counts.items()}
     ballots = Ballots(draws, prices, brief.greedy, weights)
     found: dict[CollaborationGraph, str] = {}
 

@@ -212,7 +212,10 @@ class Evidence:
             return
         places = self.scored(feedback)
         right = np.array([result.correct for result in results], dtype=float)
-        self._add_graph(graph, places, right)
+        seen = self.graphs.setdefault(graph, Seen(places[:0], right[:0]))
+        fresh = ~np.isin(places, seen.questions)
+        seen.questions = np.concatenate([seen.questions, places[fresh]])
+        seen.right = np.concatenate([seen.right, right[fresh]])
         sent = self.sent(graph)[places]
         for k, branch in enumerate(graph.branches):
             there = np.flatnonzero(sent == k)
@@ -256,15 +259,6 @@ class Evidence:
         known = {p: answers[p][asked] for p in graph.predecessors[node]}
         closed[asked] = settle(graph, node, known).taken != RUNS
         return asked & ~closed
-
-    def _add_graph(self, graph: CollaborationGraph, places: IntArray, right: FloatArray) -> None:
-        seen = self.graphs.get(graph)
-        if seen is None:
-            self.graphs[graph] = Seen(places, right)
-        else:
-            fresh = ~np.isin(places, seen.questions)
-            seen.questions = np.concatenate([seen.questions, places[fresh]])
-            seen.right = np.concatenate([seen.right, right[fresh]])
 
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]

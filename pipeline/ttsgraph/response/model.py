@@ -4,7 +4,6 @@ learnt of their nodes.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from functools import partial
@@ -53,11 +52,6 @@ class Prediction:
     shares: FloatArray
     own: float = 0.0
 
-    @property
-    def sampling(self) -> float:
-        """The standard deviation that so few questions leave of the accuracy on all others."""
-        return float(self.shares.std() / math.sqrt(len(self.shares)))
-
     def varied(self, places: IntArray) -> float:
         """The variance of outcomes around these questions' own probabilities."""
         return float((self.shares[places] * (1 - self.shares[places])).mean())
@@ -102,19 +96,16 @@ class ResponseModel:
         self._drawn: dict[str, IntArray] = {}
         self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
         self._habits = rng.random((len(models), len(self._questions)))
-        roles = {row.role for row in evidence.rows}
-        self._reactions: dict[str, Reactions] = {
-            role: self._fit(evidence, role) for role in sorted(roles | {ASSISTANT, FUSER})
-        }
+        known = [row for row in evidence.rows if row.model in self._place]
+        self._reactions: dict[str, Reactions] = {}
+        for role in sorted({ASSISTANT, FUSER, *(row.role for row in evidence.rows)}):
+            rows = [row for row in known if row.role == role]
+            self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
         self._said: OrderedDict[int, IntArray] = OrderedDict()
         self.passing: BoolArray | None = None
         """(FORMS, C) which simulated answers pass the check; None where none was checked."""
         if evidence.passed.any():
             self.passing = sample_passing(evidence.passed, self._questions, rng)
-
-    def _fit(self, evidence: Evidence, role: str) -> Reactions:
-        rows = [row for row in evidence.rows if row.role == role and row.model in self._place]
-        return fit_reactions(rows, self.draws, self.samples, self._rng)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """What the graph is expected to score on the questions."""
@@ -147,7 +138,8 @@ class ResponseModel:
             node = graph.node(i)
             before = graph.reads[i]
             if not before:
-                found[i] = self._draw(node.model, used[node.model])
+                drawn = self.drawn(node.model)
+                found[i] = drawn[used[node.model] % len(drawn)]
                 used[node.model] += 1
                 continue
             known = self._said.get(signature)
@@ -161,12 +153,10 @@ class ResponseModel:
             found[i] = known
         return found
 
-    def drawn(self, model: str, count: int) -> IntArray:
-        """(k, C) simulated classes of at most `count` draws of a model alone, as in `classes`."""
-        self._draw(model, 0)
-        return self._drawn[model][:count]
-
-    def _draw(self, model: str, number: int) -> IntArray:
+    def drawn(self, model: str) -> IntArray:
+        """(k, C) simulated classes of draws of a model alone, as in `classes`; of a greedy one of
+        one.
+        """
         if model not in self._drawn:
             greedy = model in self.greedy
             self._drawn[model] = sample_draws(
@@ -177,8 +167,7 @@ class ResponseModel:
                 greedy,
                 self._rng,
             )
-        drawn = self._drawn[model]
-        return drawn[number % len(drawn)]
+        return self._drawn[model]
 
     def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
         reactions = self._reactions.get(node.role) or self._reactions[ASSISTANT]
