@@ -175,7 +175,7 @@ class Ballots:
         """
         left = limit - self._price(voices)
         tally = self._tally(voices)
-        tallies = {}
+        tallies: dict[Voices, Tallies] = {}
         for added in options:
             both = Counter((*voices, *added))
             once = all(both[model] == 1 for model in added if model in self.greedy)
