@@ -129,13 +129,6 @@ class Chances:
     corrupt: float
 
 
-def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
-    """Probabilities of a model of this skill on a question of difficulty z."""
-    alone = _logistic(skill - traits.spread * z)
-    repair = traits.repair * _logistic(skill + traits.insight - traits.spread * z)
-    return Chances(alone, repair, traits.corrupt * (1 - alone))
-
-
 def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
     """What a load does to a model of this capacity: the probability of losing the thread, and a
     fuser's odds factor for the right answer.
@@ -178,8 +171,10 @@ class _Asked:
     """its difficulty, standard normal over a task's questions"""
     favourite: float
     """share of the most frequent wrong answer among the wrong ones"""
-    swapped: bool
-    """whether its key is wrong, so that the favourite counts as right"""
+    replies: Sequence[str]
+    """in the models' eyes, the right one first; where the key is wrong, the favourite is graded as
+    right
+    """
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -219,7 +214,11 @@ class SimulatedClient(Client):
         draw = uniforms(request.key(), 5)
         drafts = [self._read(asked, block) for block in blocks[2:-1]]
         reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
+        text = asked.written.get((reply, revision))
+        if text is None:
+            text = f"{asked.replies[reply]}\n(revision {revision})"
+            asked.written[reply, revision] = text
+            asked.read[text] = reply, revision
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
         length = asked.lengths.generated_tokens
@@ -259,9 +258,11 @@ class SimulatedClient(Client):
         hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
-        swapped = bool(traits.noise) and uniforms(f"{problem.name} key", 1)[0] < traits.noise
+        replies = problem.replies
+        if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
+            replies = (replies[1], replies[0], *replies[2:])
         z = _NORMAL.inv_cdf(hard)
-        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
+        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, replies)
         self._asked[text] = asked
         return asked
 
@@ -273,7 +274,7 @@ class SimulatedClient(Client):
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (k for k, reply in enumerate(_replies(asked)) if text.startswith(reply))
+            known = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
             found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
         return found
 
@@ -288,14 +289,7 @@ class SimulatedClient(Client):
         """Which reply is given, and its revision, from the drafts that were read and four draws."""
         name = model.spec.name
         traits = asked.traits
-        odds = asked.chances.get(name)
-        if odds is None:
-            z = asked.z
-            if traits.own:
-                draws = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
-                own = _NORMAL.inv_cdf(draws[0])
-                z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
-            odds = asked.chances[name] = chances(traits, model.skill, z)
+        odds = asked.chances.get(name) or _chances(asked, model)
         if not drafts:
             if traits.alike and draw[1] < traits.alike:
                 draw = uniforms(f"{asked.problem.name} {name}", 4)  # what it always says
@@ -316,19 +310,25 @@ class SimulatedClient(Client):
         return (_RIGHT if draw[2] < odds.repair else taken), revision
 
 
-def _replies(asked: _Asked) -> tuple[str, ...]:
-    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the
-    one graded as right.
-    """
-    right, favourite, *others = asked.problem.replies
-    return (favourite, right, *others) if asked.swapped else asked.problem.replies
+def _chances(asked: _Asked, model: _Model) -> Chances:
+    traits = asked.traits
+    z = asked.z
+    if traits.own:
+        draws = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
+        own = _NORMAL.inv_cdf(draws[0])
+        z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
+    alone = _logistic(model.skill - traits.spread * z)
+    repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * z)
+    found = Chances(alone, repair, traits.corrupt * (1 - alone))
+    asked.chances[model.spec.name] = found
+    return found
 
 
 def _wrong(asked: _Asked, draw: float) -> int:
     """One of the wrong replies: the favourite with its share, the others evenly."""
     if draw < asked.favourite:
         return 1
-    others = len(asked.problem.replies) - 2
+    others = len(asked.replies) - 2
     return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
 
 
@@ -349,13 +349,6 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
         if left < 0:
             return reply
     return different[-1]
-
-
-def _write(asked: _Asked, reply: int, revision: int) -> str:
-    text = f"{_replies(asked)[reply]}\n(revision {revision})"
-    asked.written[reply, revision] = text
-    asked.read[text] = reply, revision
-    return text
 
 
 def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
