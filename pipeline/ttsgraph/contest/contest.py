@@ -172,7 +172,9 @@ class Contest:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
         self._environment = environment
         self._publish = publish
-        await self._alone()
+        places = np.arange(len(self.train))
+        await self._evaluate([(topologies.single(model), places) for model in self.brief.cost.pool])
+        self.calls = 0  # they are those of the profile stage
         contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
         if self.settings.routes:
@@ -196,11 +198,6 @@ class Contest:
             for graph, label in mixed(self.brief, learnt.drawn, self.rng, learnt.weights).items():
                 self.labels.setdefault(graph, label)
         return len(self.labels) > before
-
-    async def _alone(self) -> None:
-        places = np.arange(len(self.train))
-        await self._evaluate([(topologies.single(model), places) for model in self.brief.cost.pool])
-        self.calls = 0
 
     async def _route_calls(self, models: Sequence[str]) -> None:
         """Learn the router of single calls; where training questions are promising, on validation
@@ -292,13 +289,10 @@ class Contest:
             mode="wrap",
         )
         left = settings.search_share * settings.calls - self.calls
-        prices = {
-            s.graph: self.evidence.new_calls(self._tried(s.graph), places) / len(places)
-            for s in self.standings
-        }
-        hopes = {
-            s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings
-        }
+        hopes = {}
+        for known in self.standings:
+            price = self.evidence.new_calls(self._tried(known.graph), places) / len(places)
+            hopes[known.graph] = known.value + HOPE * known.spread - PRICE * price
         promising = sorted(hopes, key=lambda g: -hopes[g])
         graphs = promising
         picks = settings.picks
