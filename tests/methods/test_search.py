@@ -234,11 +234,6 @@ class TestHeuristicAgent:
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(insight_2=False))
         assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
 
-    def test_width_and_depth_are_balanced_first(self):
-        searcher = make_searcher("agent_reinforce", problem())
-        loop(searcher, rounds=1)
-        assert "balanced first: 3 x 3" in searcher.snapshot()["reason"]
-
 
 class TestSurface:
     def surface(self, trade: bool = True, n: int = 200) -> Surface:

@@ -215,12 +215,6 @@ def test_the_same_table_gives_the_same_router():
     assert first == ScoreTable(questions, scores.copy()).best(np.zeros(4))
 
 
-def test_too_few_questions_teach_nothing():
-    rng = np.random.default_rng(3)
-    questions = asked(rng, 30)
-    assert ScoreTable(questions, outcomes(rng, by_topic(questions))).best(np.zeros(4)) is None
-
-
 def test_signs_are_words_of_what_the_branch_is_best_at(router):
     said = " ".join(sign for branch in range(router.branches) for sign in router.signs(branch))
     assert any(topic[:3] in said for topic in TOPICS)
