@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
+from lab.worlds.settings import load_worlds
 from tests.adaptive.test_adaptive import measured_on
 from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.agent.base import Brief
@@ -24,6 +26,7 @@ from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
+ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 
@@ -93,6 +96,13 @@ def test_the_predicted_mean_cost_of_copies_is_near_what_test_questions_take(prof
     """
     errors = cost_errors(profile, brief, task, profile.simulation.tasks[task])
     assert abs(np.mean(errors)) < 0.1
+
+
+@pytest.mark.slow
+def test_where_draws_are_alike_the_mean_cost_is_predicted_too_high(profile, brief):
+    world = load_worlds(ROOT / "lab/worlds/named")["alike-draws"]
+    errors = cost_errors(profile, brief, world.task, world.of(profile, "alike-draws"))
+    assert 0 < np.mean(errors) < 0.6
 
 
 def cost_errors(profile, brief, task, traits):
