@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from ttsgraph.deployment.duel import BETS, Duel
+from ttsgraph.deployment.promotion import BETS, Duel
 
 CONFIDENCE = 0.95
 NEVER = 10**9

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -21,7 +21,6 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.graphs.graph import CollaborationGraph
 
 Effort = Literal["low", "medium", "high"]
-EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,18 @@ Both graphs answered the same questions, so only those that one answered right a
 tell them apart. If neither is better, each of these goes either way with probability 1/2 (McNemar's
 test in its exact form, one-sided). Where answers have scores, it is the same test for differences
 of any size (`paired_flips_p`): McNemar's p is what it gives where all differences are -1, 0 or 1.
+
+A `Duel` is for a challenger that serves next to the champion: a test that may be looked at after
+every outcome, as often as one likes, without deciding wrongly more often than it says. A pair is
+one mean of the challenger's scores since the last pair and one of the champion's; where neither is
+better, the difference d of a pair, in [-1, 1], is 0 on average whatever came before. So is what a
+bet on it wins: capital that starts at 1 and is multiplied by 1 + b d for a fixed share b in (0, 1)
+is a nonnegative martingale, and so is the mean of several such capitals, one for each share of
+BETS. By Ville's inequality it ever reaches 1 / alpha with a probability of at most alpha
+(Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS-B 86(1),
+2024, section 4: the capital process; a mixture over bets is the mixture sequential test of Robbins,
+1970, and of Johari, Pekelis and Walsh, 2017, for scores of any distribution). The same with -d for
+the champion, so that a challenger that is worse ends the test too.
 """
 
 from __future__ import annotations
@@ -32,6 +44,12 @@ FLIPS = 9999
 
 EXACT = 13
 """Up to so many questions that differ, all sign flips are counted instead (2**13 = 8192)."""
+
+BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Shares of a duel's capital: small ones find small differences, large ones large differences soon.
+"""
+
+Side = Literal["champion", "challenger"]
 
 Outcomes = Mapping[str, bool | float | None]
 """Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where
@@ -278,3 +296,62 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
         else np.abs(sums) >= abs(observed) - close
     )
     return float((int(beyond.sum()) + extra) / (len(sums) + extra))
+
+
+class Duel:
+    """What the test has seen: how many scores of each side, their sums, and of those since the last
+    pair; how many pairs.
+
+    `ahead` and `behind` are the logarithms of the capitals that bet on the challenger and against
+    it, one for each of BETS.
+    """
+
+    def __init__(self) -> None:
+        self.counts = {"champion": 0, "challenger": 0}
+        self.totals = {"champion": 0.0, "challenger": 0.0}
+        self._waiting: dict[Side, list[float]] = {"champion": [], "challenger": []}
+        self.pairs = 0
+        self.ahead = np.zeros(len(BETS))
+        self.behind = np.zeros(len(BETS))
+
+    def see(self, side: Side, score: float) -> None:
+        """One more score in [0, 1]. Raises ValueError for another."""
+        if not 0 <= score <= 1:
+            raise ValueError(f"expected a score from 0 to 1, found {score}")
+        self.counts[side] += 1
+        self.totals[side] += score
+        self._waiting[side].append(score)
+        its, mine = self._waiting.values()
+        if its and mine:
+            bets = np.array(BETS) * (sum(mine) / len(mine) - sum(its) / len(its))
+            self.pairs += 1
+            self.ahead += np.log1p(bets)
+            self.behind += np.log1p(-bets)
+            its.clear()
+            mine.clear()
+
+    def decision(self, confidence: float, most: int) -> Decision | None:
+        """Whether to promote the challenger, and why; None where that is open yet, at most until
+        `most` of its answers have a score.
+        """
+        # The p that holds at any time is 1 over the mean capital, at most 1.
+        better, worse = (
+            min(1.0, float(len(BETS) * np.exp(-np.logaddexp.reduce(logs))))
+            for logs in (self.ahead, self.behind)
+        )
+        if better <= 1 - confidence:
+            verdict = "better"
+        elif worse <= 1 - confidence:
+            verdict = "worse"
+        elif self.counts["challenger"] >= most:
+            verdict = "not shown to be better"
+        else:
+            return None
+        mine, its = (
+            f"{100 * self.totals[side] / self.counts[side] if self.counts[side] else np.nan:.1f} %"
+            f" of {self.counts[side]}"
+            for side in ("challenger", "champion")
+        )
+        p = worse if verdict == "worse" else better
+        told = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
+        return Decision(verdict == "better", f"{verdict}: {told}", better)

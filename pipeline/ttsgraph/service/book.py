@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
-from ttsgraph.deployment.duel import Arm, Duel
-from ttsgraph.deployment.promotion import Decision
+from ttsgraph.deployment.promotion import Decision, Duel, Side
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
@@ -62,7 +61,7 @@ class Entry:
     degraded: bool = False
     question: str | None = None
     answer: str | None = None
-    arm: Arm | None = None
+    arm: Side | None = None
     champion: str | None = None
 
 

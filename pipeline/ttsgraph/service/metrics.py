@@ -49,9 +49,6 @@ class Metrics:
             (*call, "outcome"),
         )
         self.call_seconds = time("pool_call_seconds", "Time of calls that were answered.", call)
-        self.gates = count(
-            "gates", "Gates that questions came to, closed or open.", ("model", "gate")
-        )
         self.routed = count(
             "routed", "Questions by the branch that a router sent them to.", ("model", "branch")
         )
@@ -95,10 +92,6 @@ class Metrics:
         self.degraded.labels(live.name).inc(answer.degraded)
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
-        for node in live.deployed.graph.nodes:
-            if node.gate is not None and node.id in answer.stages:
-                gate = "closed" if node.id in answer.closed else "open"
-                self.gates.labels(live.name, gate).inc()
 
     def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
         """A name stands for another version now."""

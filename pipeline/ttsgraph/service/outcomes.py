@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
-from ttsgraph.deployment.duel import Arm
+from ttsgraph.deployment.promotion import Side
 from ttsgraph.service.book import Book, Entry, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
@@ -70,7 +70,7 @@ class Outcomes:
         if self._book is not None:
             self._book.close()
 
-    def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Arm | None]:
+    def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Side | None]:
         """Who answers a request, and as which side of a trial that is open. Chance decides, by the
         request's trace id, which is random.
         """
@@ -84,7 +84,7 @@ class Outcomes:
         trace: str,
         live: Live,
         champion: Live,
-        arm: Arm | None,
+        arm: Side | None,
         asked: ChatRequest,
         answer: Served,
     ) -> None:

@@ -180,7 +180,8 @@ class ServedRun(Run):
         try:
             self._begin(self.advance(self.runner.sources))
             while self._under_way and not self.failures and self.runner.sink not in self.texts:
-                hurry = self._next_hurry(loop.time())
+                hurries = self._hurries(loop.time())
+                hurry = min(hurries.values(), default=math.inf)
                 share = min((self._share_ends[i] for i in self._under_way), default=math.inf)
                 until = min(self._end, hurry, share)
                 left = None if until == math.inf else max(0.0, until - loop.time())
@@ -190,7 +191,8 @@ class ServedRun(Run):
                 if done:
                     self._take([i for i, task in self._under_way.items() if task in done])
                 elif until == hurry:
-                    self._hurry(hurry)
+                    i = min(hurries, key=hurries.__getitem__)
+                    self._begin(self.advance(self.demand.go_on(i, hurry=True)))
                 elif until == self._end:
                     self._give_up()
                     break
@@ -239,11 +241,9 @@ class ServedRun(Run):
             self._begin(self.advance(self._missing(i, late)))
         self._drop()
 
-    def _next_hurry(self, now: float) -> float:
-        """When the next wave begins that does not wait for the one before; infinity where none
-        does.
-        """
-        found = math.inf
+    def _hurries(self, now: float) -> dict[int, float]:
+        """The votes whose next wave does not wait for the one before, and when it begins."""
+        found: dict[int, float] = {}
         for i in self.runner.adaptive:
             node = self.runner.nodes[i]
             place = self.demand.stage.get(i)
@@ -255,15 +255,8 @@ class ServedRun(Run):
             members = self.demand.graph.stages[i][place]
             if 2 * sum(map(self._ended, members)) >= len(members):
                 at = began + PATIENCE * (now - began)
-                found = min(found, self._hurry_at.setdefault((i, place), at))
+                found[i] = self._hurry_at.setdefault((i, place), at)
         return found
-
-    def _hurry(self, until: float) -> None:
-        """Begin the next wave of the votes whose patience has ended."""
-        for (i, place), at in list(self._hurry_at.items()):
-            waits = self.demand.stage[i] == place and not self._ended(i)
-            if at <= until and waits and self.demand.goes_on(i):
-                self._begin(self.advance(self.demand.go_on(i, hurry=True)))
 
     def _begin(self, calls: Iterable[PendingCall]) -> None:
         now = asyncio.get_running_loop().time()
@@ -357,15 +350,18 @@ class ServedRun(Run):
         return [self.texts[p] for p in nodes if p in self.texts]
 
     def _reached(self, i: int) -> list[int]:
+        graph = self.runner.graph
         ready = super()._reached(i)
-        for after in self.runner.graph.successors[i]:
-            reads = self.runner.graph.reads[after]
-            if after in self.demand.stage and after not in self.texts and self._is_decided(after):
-                self.texts[after] = majority(self.runner.task, self._heard(reads))
+        for after in graph.successors[i]:
+            if after not in self.demand.stage or self._ended(after):
+                continue
+            if self._is_decided(after):
+                self.texts[after] = majority(self.runner.task, self._heard(graph.reads[after]))
                 ready += self._reached(after)
-            elif after in ready and after not in self.lost and not self._can_go_on(after):
-                error = next(self.lost[p] for p in reads if p in self.lost)
-                ready += self._lose(after, error)
+                continue
+            lost = [self.lost[p] for p in graph.predecessors[after] if p in self.lost]
+            if lost and not self._can_go_on(after, complete=after in ready):
+                ready += self._lose(after, lost[0])
         return [j for j in ready if not self._ended(j)]
 
     def _is_decided(self, i: int) -> bool:
@@ -396,24 +392,19 @@ class ServedRun(Run):
             1.0, self.settings.quorum * sum(map(self._ended, asked))
         )
 
-    def _tolerates(self, i: int) -> bool:
-        """Whether a node goes on with what there is: any, as the settings say or for want of time,
-        else one that calls no model.
+    def _can_go_on(self, i: int, complete: bool) -> bool:
+        """Whether a node goes on without what it lost: any that heard something, as the settings
+        say or for want of time, else a vote that has its quorum.
         """
-        return self.settings.fallback or bool(self.cut) or not self.runner.roles[i].calls_model
-
-    def _can_go_on(self, i: int) -> bool:
-        """Whether a node whose stage is complete has enough to go on with, of what did not fail."""
-        if not any(p in self.lost for p in self.runner.graph.predecessors[i]):
-            return True
-        if not self._tolerates(i):
+        role = self.runner.roles[i]
+        any_may = self.settings.fallback or bool(self.cut)
+        if role.calls_model and not any_may:
             return False
-        if self.demand.goes_on(i):
-            return True  # the next stage may have more
-        needed = max(1, self.runner.roles[i].min_in_degree)
+        if not complete or self.demand.goes_on(i):
+            return True  # there may be more to hear
         heard = self._heard(self.runner.graph.reads[i])
-        enough = len(heard) >= needed or bool(self._heard(self.demand.awaited(i)))
-        return enough and (self.settings.fallback or bool(self.cut) or self._has_quorum(i))
+        enough = len(heard) >= max(1, role.min_in_degree) or self._heard(self.demand.awaited(i))
+        return bool(enough) and (any_may or self._has_quorum(i))
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         if isinstance(error, ContextOverflow):
@@ -427,19 +418,15 @@ class ServedRun(Run):
         return self._lose(i, error)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """A node without an answer: those that can't do without it are lost with it, and the run
-        where that is the sink.
+        """A node without an answer: what can't do without it is lost too, and so is the run with
+        its sink.
         """
         self.lost[i] = error
         if i == self.runner.sink:
             self.failures[i] = error
             self.late = self.late or bool(self.cut)
             return []
-        ready = self._reached(i)
-        for after in self.runner.graph.successors[i]:
-            if after in self.demand.stage and not self._ended(after) and not self._tolerates(after):
-                ready += self._lose(after, error)
-        return [j for j in ready if not self._ended(j)]
+        return self._reached(i)
 
     def _give_up(self) -> None:
         """The deadline has come: every node that is asked passes on what there is of what it was to

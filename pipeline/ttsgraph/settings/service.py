@@ -60,7 +60,7 @@ class DriftSettings(Closed):
 
 class TrialSettings(Closed):
     """`<task>@challenger` beside the champion: it answers a share of the requests until a test that
-    holds at any time decides (ttsgraph/deployment/duel.py).
+    holds at any time decides (ttsgraph/deployment/promotion.py).
     """
 
     share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
