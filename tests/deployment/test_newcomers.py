@@ -44,19 +44,6 @@ def test_a_newcomer_whose_endpoint_is_away_or_lists_nothing_waits(monkeypatch):
         assert set(with_newcomers(everywhere).newcomers) == {"late"}
 
 
-def test_a_pool_is_another_when_a_model_leaves_or_has_another_revision():
-    url = "http://127.0.0.1:9/v1"
-    pools = [{"small": MODEL | {"base_url": url, "revision": r}} for r in ("a", "b")]
-    pools.append({"other": pools[0]["small"]})
-    prints = {
-        pool_fingerprint(
-            parse(Profile, LAPTOP | {"engine": {"kind": "external"}, "pool": pool}, "p")
-        )
-        for pool in pools
-    }
-    assert len(prints) == 3
-
-
 @pytest.mark.parametrize(
     "newcomer", [{"small": MODEL | {"base_url": "http://x/v1"}}, {"late": MODEL}]
 )

@@ -121,9 +121,6 @@ CHOICES = {
     # One call within the margin (of 2 of 200) is as good, and cheaper.
     "3 behind": ([FOUND, arm("one call", 1, 97)], 0.01, ("found", "found")),
     "2 behind": ([FOUND, arm("one call", 1, 98)], 0.01, ("one call", "as good")),
-    "at a wider margin": ([FOUND, arm("one call", 1, 94, first=50)], 0.03, ("one call", "as good")),
-    "beyond a wider margin": ([FOUND, arm("one call", 1, 93, first=50)], 0.03, ("found", "found")),
-    "no margin": ([FOUND, arm("one call", 1, 99)], 0.0, ("found", "found")),
     # Within the margin but shown worse (6 behind and none ahead: p = 2^-6) is not as good.
     "shown worse": ([THOUSAND, arm("one call", 1, 494, 1000)], 0.01, ("found", "found")),
     "not shown worse": (
@@ -145,12 +142,6 @@ CHOICES = {
         ("a grid", "better"),
     ),
     # On a tie the found graph stays, among baselines the cheaper counts.
-    "alone": ([FOUND], 0.01, ("found", "found")),
-    "ties": (
-        [FOUND, arm("the same", 6, 100), arm("luckier", 6, 102)],
-        0.01,
-        ("found", "found"),
-    ),
     "the cheaper": (
         [FOUND, arm("a vote", 3, 101), ONE, arm("another", 1, 101)],
         0.01,
@@ -163,7 +154,6 @@ CHOICES = {
     ),
     # An arm without any score is left out.
     "a rival without scores": ([FOUND, NOTHING], 0.01, ("found", "found")),
-    "another has some": ([FOUND, NOTHING, arm("a vote", 6, 120)], 0.01, ("a vote", "better")),
     "found without scores": ([NOTHING, arm("one call", 1, 3)], 0.01, ("one call", "better")),
     "no scores at all": ([NOTHING], 0.01, ("nothing", "found")),
 }

@@ -15,6 +15,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[PoolStub]:
-    with pooled(PoolStub()) as stub:
-        yield stub
+def stub() -> Iterator[PoolStub]:
+    with pooled(PoolStub()) as running:
+        yield running
+
+
+@pytest.fixture
+def pool(stub: PoolStub) -> Iterator[PoolStub]:
+    """The pool, as new."""
+    stub.reset()
+    yield stub
+    stub.release()

@@ -32,20 +32,12 @@ from tests.support.service import (
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
-from ttsgraph.service import server
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
 
 OLD = graph_of("assistant")
 NEW = topologies.chain(["small", "small"])  # two calls of the one model that OLD does not ask
-
-
-@pytest.fixture
-def pool(pool):
-    pool.reset()
-    yield pool
-    pool.release()
 
 
 @pytest.fixture
@@ -177,12 +169,6 @@ def test_a_port_that_is_taken_is_named(shelf):
             serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
-def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning():
-    """With its protocol named, asyncio sets TCP_NODELAY on what it accepts at the socket."""
-    with server._listen("127.0.0.1", 0) as listening:
-        assert listening.proto == socket.IPPROTO_TCP
-
-
 @pytest.fixture
 def command(tmp_path, pool):
     """`ttsgraph serve` in a folder with a bundle for the stub pool."""
@@ -223,16 +209,6 @@ def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(
             assert process.wait(HANGS_S) == 0
         finally:
             process.kill()
-
-
-@pytest.mark.slow
-def test_what_keeps_the_server_from_starting_is_said(command, tmp_path):
-    Deployed("math", OLD, profile_of("http://127.0.0.1:9/v1")).write(tmp_path / "blue")
-    with command() as process:
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == 2
-    assert "expected an OpenAI-compatible server" in said.strip().splitlines()[-1]
-    assert "Traceback" not in said
 
 
 @pytest.mark.slow

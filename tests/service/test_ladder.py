@@ -76,7 +76,6 @@ def test_rungs_are_the_cheapest_the_best_and_what_is_between():
 
 
 def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
-    pool.reset()
     front = (rung(1, -0.3), rung(2, -0.1), rung(4, 0.1))
     version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
     with serving(Shelf(math_champion=version)) as service:
@@ -100,7 +99,6 @@ def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
 
 
 def test_without_a_ladder_the_effort_is_named_as_ignored(pool):
-    pool.reset()
     version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3")
     with serving(Shelf(math_champion=version)) as service:
         origin = ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]

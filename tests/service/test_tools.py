@@ -125,15 +125,6 @@ def test_calls_and_results_are_handed_on_as_they_are_and_advice_follows_them(poo
     assert "Solution 1" in pool.bodies[-1]["messages"][-1]["content"]
 
 
-def test_the_model_alone_gets_the_conversation_and_nothing_else(pool):
-    with deployed(pool, ALONE) as (through, direct):
-        loop(through, NAME)
-        asked = [body["messages"][1:] for body in pool.bodies]
-        pool.reset()
-        loop(direct, "large")
-    assert asked == [body["messages"] for body in pool.bodies]
-
-
 def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
     said = [
         *[calling(("get_stock", {"of": "A"}))] * 2,
@@ -156,7 +147,7 @@ def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
 @pytest.mark.parametrize(
     ("tool", "broken"),
     [
-        *(("get_weather", text) for text in ('{"city": "Oslo"', "[]", '{"city": 7}', "{}")),
+        *(("get_weather", text) for text in ('{"city": "Oslo"', '{"city": 7}')),
         ("drop_tables", {}),
     ],
 )
@@ -288,8 +279,6 @@ def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, grap
         ({"tool_choice": "required"}, "tool_choice: expected tools"),
         ({"response_format": {"type": "json_schema"}}, "expected a json_schema"),
         ({"n": 1000}, "n: Input should be less than or equal to 128"),
-        ({"stop": ["x"] * 17}, "stop: List should have at most 16 items"),
-        ({"top_logprobs": 50}, "top_logprobs: Input should be less than or equal to 20"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "expected the tool_call_id"),
         ({"messages": [RESULT]}, "expected the last message to be the user's question"),
     ],

@@ -295,7 +295,6 @@ def all_traces(tracked, experiment, include_spans=False):
 def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens(
     pool, tmp_path, monkeypatch
 ):
-    pool.reset()
     version = Deployed("math", FUSED, profile_of(pool.url), (), "3")
     with mlflow_server(tmp_path) as url:
         tracked = MlflowClient(url)
