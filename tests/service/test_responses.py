@@ -6,21 +6,15 @@ from contextlib import contextmanager
 import httpx
 import openai
 import pytest
-from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from tests.support import service
-from tests.support.acting import WEATHER, ActingPool, saying
+from tests.support.acting import WEATHER, ActingPool, Weather, saying
 from tests.support.service import ALONE, FUSED, NAME, VOTED, client_of, pooled
 
 TOOL = {"type": "function", **WEATHER["function"]}
 PICTURE = {"role": "user", "content": [{"type": "input_image"}]}
 BOTH = "How warm is it in Paris, and in Oslo?"
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 
 import openai
 import pytest
-from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from tests.support import service
-from tests.support.acting import STOCK, WEATHER, ActingPool, calling, saying
+from tests.support.acting import STOCK, WEATHER, ActingPool, Weather, calling, saying
 from tests.support.service import ALONE, FUSED, NAME, client_of, graph_of, pooled
 
 VOTED = graph_of("voter", "small", "small", "large", "small", "small")
@@ -20,11 +19,6 @@ BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
 
 
 RESULT = {"role": "tool", "content": "x", "tool_call_id": "1"}
-
-
-class Weather(BaseModel):
-    city: str
-    degrees: int
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -29,6 +30,15 @@ WEATHER = {
         },
     },
 }
+
+
+class Weather(BaseModel):
+    """What `acts` says in JSON."""
+
+    city: str
+    degrees: int
+
+
 STOCK = {"type": "function", "function": {"name": "get_stock", "parameters": {"type": "object"}}}
 
 

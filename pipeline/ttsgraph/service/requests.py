@@ -50,6 +50,10 @@ one.
 """
 
 
+_TEXTS = ("text", "input_text", "output_text")
+"""Types of a text part, in chat and in /v1/responses."""
+
+
 def _text_of(content: Any) -> str | None:
     """A message's content, given as text or as text parts."""
     if content is None or isinstance(content, str):
@@ -57,7 +61,7 @@ def _text_of(content: Any) -> str | None:
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise ValueError("expected text, or a list of text parts")
     for part in content:
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+        if part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
             raise ValueError(f"expected parts of type text, found {str(part.get('type'))[:40]!r}")
     return "".join(part["text"] for part in content)
 
@@ -77,10 +81,11 @@ class _ChatMessage(BaseModel):
         return self
 
     def plain(self, raw: dict[str, Any]) -> Message:
-        """The message, whole as it came where it is about tools."""
+        """The message, whole as it came where it is about tools, but for its parts of text."""
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
-        return Message(role, self.content or "", dumped(raw) if about_tools else None)
+        whole = dumped(raw | {"content": self.content}) if about_tools else None
+        return Message(role, self.content or "", whole)
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -232,7 +237,11 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
     if not asked or not ends or not messages[asked[-1]].content.strip():
         said = "expected the last message to be the user's question, with text in it, or a tool's"
         raise ApiError(400, f"{said} result", "messages")
-    _check_length(messages, form, max_input_tokens)
+    parts = [message.whole or message.content for message in messages]
+    found = estimate_tokens("\n".join([*parts, (form and form.parameters) or ""]))
+    if found > max_input_tokens:
+        said = f"expected messages of at most {max_input_tokens} tokens together, found about"
+        raise ApiError(400, f"{said} {found}", "messages", "context_length_exceeded")
     last = asked[-1]
     limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
     return ChatRequest(
@@ -257,14 +266,6 @@ def refuse(data: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]], why:
     for name, nothing in refused.items():
         if (value := data.get(name)) is not None and value not in nothing:
             raise ApiError(400, f"{name} {why}", name, "unsupported_parameter")
-
-
-def _check_length(messages: list[Message], form: Form | None, most: int) -> None:
-    parts = [message.whole or message.content for message in messages]
-    text = "\n".join([*parts, (form and form.parameters) or ""])
-    if (found := estimate_tokens(text)) > most:
-        said = f"expected messages of at most {most} tokens together, found about {found}"
-        raise ApiError(400, said, "messages", "context_length_exceeded")
 
 
 _STATEFUL: dict[str, tuple[Any, ...]] = {
@@ -383,7 +384,7 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
     for item in items:
         kind = item.get("type") or "message"
         if kind == "message":
-            found.append({"role": item.get("role"), "content": _text(item.get("content"))})
+            found.append({"role": item.get("role"), "content": item.get("content")})
         elif kind == "function_call":
             call = {"id": item.get("call_id"), "type": "function"}
             call["function"] = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -392,19 +393,7 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
             found[-1].setdefault(CALLS, []).append(call)
         elif kind == "function_call_output":
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
-            found.append(result | {"content": _text(item.get("output"))})
+            found.append(result | {"content": item.get("output")})
         elif kind != "reasoning":
             raise ApiError(400, f"input: items of type {str(kind)[:40]!r} are not taken", "input")
     return found
-
-
-def _text(content: Any) -> Any:
-    """A content as a chat request has it, which also names what is none."""
-    if not isinstance(content, list):
-        return content
-    return [
-        part | {"type": "text"}
-        if isinstance(part, dict) and part.get("type") in ("input_text", "output_text")
-        else part
-        for part in content
-    ]

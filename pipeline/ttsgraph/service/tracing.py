@@ -57,7 +57,7 @@ class Tracing:
     """Makes the traces of one server; what ended is sent in batches by a thread of the SDK's."""
 
     def __init__(self, settings: TraceSettings) -> None:
-        self.texts = settings.texts
+        self._texts = settings.texts
         self.ids = _Ids()
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         resource = Resource(named).merge(OTELResourceDetector().detect())
@@ -74,13 +74,23 @@ class Tracing:
         """The trace of a request that begins now."""
         return RequestTrace(self, request_id, path, headers)
 
-    def messages(self, said: Iterable[tuple[str, str]]) -> str:
-        """(whose, which) words as the conventions write them."""
-        shown = [
-            {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
-            for role, text in said
-        ]
-        return json.dumps(shown, ensure_ascii=False)
+    def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
+        """(Whose, which) words a model or graph was asked, and what it said, as the conventions
+        write them; nothing where texts are not shown.
+        """
+        if not self._texts:
+            return {}
+        words = {"input": asked, "output": (("assistant", text) for text in said)}
+        return {
+            f"gen_ai.{way}.messages": json.dumps(
+                [
+                    {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
+                    for role, text in messages
+                ],
+                ensure_ascii=False,
+            )
+            for way, messages in words.items()
+        }
 
     def shown(self, text: str) -> str:
         """A text as a trace may hold it: without secrets and what the settings say to hide."""
@@ -152,7 +162,8 @@ class RequestTrace:
         task = answering.task
         done = task.done() and not task.cancelled() and task.exception() is None
         usage = task.result().usage if done else run.used()
-        found = {
+        said = run.texts.get(run.runner.sink, "")
+        return {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": deployed.version,
             "gen_ai.usage.input_tokens": usage.prompt_tokens,
@@ -161,14 +172,8 @@ class RequestTrace:
             "ttsgraph.calls": usage.calls,
             "ttsgraph.dollars": usage.dollars,
             "ttsgraph.deadline_passed": run.late,
+            **self._tracing.messages([("user", answering.asked.question)], [said]),
         }
-        if self._tracing.texts:
-            said = run.texts.get(run.runner.sink, "")
-            found["gen_ai.input.messages"] = self._tracing.messages(
-                [("user", answering.asked.question)]
-            )
-            found["gen_ai.output.messages"] = self._tracing.messages([("assistant", said)])
-        return found
 
     def _add_node(self, run: ServedRun, i: int, now: int) -> None:
         """The span of a node; one that was not asked says why."""
@@ -226,12 +231,9 @@ class RequestTrace:
                 found["gen_ai.usage.cache_read.input_tokens"] = completion.known_tokens
             if completion.reasoning_tokens:
                 found["ttsgraph.reasoning_tokens"] = completion.reasoning_tokens
-        if self._tracing.texts:
-            asked = ((m.role, m.whole or m.content) for m in request.messages)
-            said = [("assistant", completion.text)] if completion else []
-            found["gen_ai.input.messages"] = self._tracing.messages(asked)
-            found["gen_ai.output.messages"] = self._tracing.messages(said)
-        return found
+        asked = ((m.role, m.whole or m.content) for m in request.messages)
+        said = [completion.text] if completion else []
+        return found | self._tracing.messages(asked, said)
 
 
 def _fail(span: Span, why: str) -> None:
