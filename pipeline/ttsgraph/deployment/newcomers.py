@@ -4,12 +4,10 @@ lists them.
 
 from __future__ import annotations
 
-import openai
-
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.deployment.provenance import canonical, sha256
 from ttsgraph.endpoints.openai_client import Endpoint
-from ttsgraph.endpoints.transport import ask_once
+from ttsgraph.endpoints.transport import ask_once, listed_by
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.profile import Profile
 
@@ -37,14 +35,12 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     endpoint = Endpoint(model.base_urls, model.served_as or name, model.api_key_env)
     for url in model.base_urls:
         try:
-            if endpoint.served_as not in ask_once(url, endpoint.api_key(), TIMEOUT_S, _listed):
+            key = endpoint.api_key()
+            listed = ask_once(url, key, TIMEOUT_S, lambda client: listed_by(client, {}, {}))
+            if endpoint.served_as not in listed:
                 return False
         except EndpointError:  # its key is not set, which is the user's to mend
             raise
         except Exception:  # whatever a server that is none of models makes of it
             return False
     return True
-
-
-async def _listed(client: openai.AsyncOpenAI) -> set[str]:
-    return {model.id async for model in client.models.list()}

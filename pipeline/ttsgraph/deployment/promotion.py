@@ -335,10 +335,8 @@ class Duel:
         `most` of its answers have a score.
         """
         # The p that holds at any time is 1 over the mean capital, at most 1.
-        better, worse = (
-            min(1.0, float(len(BETS) * np.exp(-np.logaddexp.reduce(logs))))
-            for logs in (self.ahead, self.behind)
-        )
+        capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
+        better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
         if better <= 1 - confidence:
             verdict = "better"
         elif worse <= 1 - confidence:
