@@ -15,7 +15,7 @@ from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.forms import Form, FormedTask, actors
+from ttsgraph.service.forms import FormedTask, actors
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, ServedRun
 from ttsgraph.settings.service import ServiceSettings
@@ -55,7 +55,7 @@ class Answering:
     ) -> None:
         self.live = live
         self.asked = asked
-        self.formed = asked.form is not None and asked.form.parameters is not None
+        self.formed = asked.form.parameters is not None
         self._limit_s = min(settings.timeout_s, asked.timeout_s or settings.timeout_s)
         self.choices: Sequence[dict[str, Any]] = ()  # once it has ended
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
@@ -153,7 +153,7 @@ class Answering:
         run = self.run
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
-        if form is None or form.parameters is None:
+        if not self.formed:
             return [plain]
         sink = run.runner.sink
         said = [i for i in run.runner.graph.order if answer.node_texts.get(i) == answer.text]
@@ -238,7 +238,7 @@ def _runner_for(live: Live, asked: ChatRequest) -> GraphRunner:
     counts answers of the request's form, where there are any. Raises ApiError 400 where the graph
     has no place for them.
     """
-    form = asked.form or Form()
+    form = asked.form
     alone = not (asked.system or asked.history or asked.turns)
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"

@@ -140,9 +140,9 @@ class _Body(BaseModel):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    def form(self, raw: Mapping[str, Any]) -> Form | None:
-        """The form that the body, `raw` as it came, asks for; None where it asks for nothing.
-        Raises ApiError for one that can't be used.
+    def form(self, raw: Mapping[str, Any]) -> Form:
+        """The form that the body, `raw` as it came, asks for. Raises ApiError for one that can't be
+        used.
         """
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
@@ -154,9 +154,6 @@ class _Body(BaseModel):
         if not tools and self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
         wanted = {name: raw[name] for name in names if raw.get(name) is not None}
-        stop = tuple(self.stop or ())
-        if not wanted and not stop:
-            return None
         advice = ""
         if tools:
             advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
@@ -166,6 +163,7 @@ class _Body(BaseModel):
             advice = JSON_ADVICE.format(schema=shape)
         schemas = tuple((t.function.name, dumped(t.function.parameters or {})) for t in tools)
         parameters = dumped(wanted) if wanted else None
+        stop = tuple(self.stop or ())
         return Form(parameters, stop, bool(tools), as_json, choices, advice, schemas)
 
 
@@ -194,7 +192,7 @@ class ChatRequest:
     trace: bool
     ignored: tuple[str, ...]
     timeout_s: float | None
-    form: Form | None
+    form: Form
     effort: Effort | None
     echo: Mapping[str, Any] | None = None
 
@@ -238,7 +236,7 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         said = "expected the last message to be the user's question, with text in it, or a tool's"
         raise ApiError(400, f"{said} result", "messages")
     parts = [message.whole or message.content for message in messages]
-    found = estimate_tokens("\n".join([*parts, (form and form.parameters) or ""]))
+    found = estimate_tokens("\n".join([*parts, form.parameters or ""]))
     if found > max_input_tokens:
         said = f"expected messages of at most {max_input_tokens} tokens together, found about"
         raise ApiError(400, f"{said} {found}", "messages", "context_length_exceeded")

@@ -150,7 +150,7 @@ class ServedRun(Run):
         context: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(runner, question, finish)
-        self.form = form
+        self.form = form or Form()
         self.turns = turns
         self.trace = trace
         self._context = context or {}
@@ -291,14 +291,14 @@ class ServedRun(Run):
         if self.turns:
             messages = with_turns(messages, self.runner.task.render(self.question), self.turns)
         form = self.form
-        if form is not None and i in self.acting:
+        if i in self.acting:
             # The version's stop sequences end its kind's texts, and could cut a call or JSON in
             # two.
             own = () if form.structured else request.sampling.stop
             stop = tuple(dict.fromkeys((*own, *form.stop)))
             sampling = replace(request.sampling, stop=stop)
             request = replace(request, sampling=sampling, form=form.parameters)
-        elif form is not None and i not in self._choosing:
+        elif i not in self._choosing:
             messages = with_advice(messages, form.advice)
         self.requests[i] = replace(request, messages=messages)
         return self.requests[i]
