@@ -80,17 +80,17 @@ class Tracing:
         """
         if not self._texts:
             return {}
-        words = {"input": asked, "output": (("assistant", text) for text in said)}
         return {
-            f"gen_ai.{way}.messages": json.dumps(
-                [
-                    {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
-                    for role, text in messages
-                ],
-                ensure_ascii=False,
-            )
-            for way, messages in words.items()
+            "gen_ai.input.messages": self._written(asked),
+            "gen_ai.output.messages": self._written(("assistant", text) for text in said),
         }
+
+    def _written(self, said: Iterable[tuple[str, str]]) -> str:
+        shown = [
+            {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
+            for role, text in said
+        ]
+        return json.dumps(shown, ensure_ascii=False)
 
     def shown(self, text: str) -> str:
         """A text as a trace may hold it: without secrets and what the settings say to hide."""
