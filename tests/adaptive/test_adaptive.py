@@ -115,7 +115,7 @@ ADAPTIVE = {
     "lossless vote of 9": voters([MIDDLE] * 9, (5, 2)),
     "lossless vote of two models": voters([LARGE, OTHER] * 4, (5, 1)),
     "Beta vote of 15": voters([LARGE] * 15, (4, 2), BETA),
-    "Dirichlet vote of 9": voters([LARGE] * 9, (3, 1), Stop("dirichlet", 0.9)),
+    "sure vote of 9": voters([LARGE] * 9, (3, 1), Stop("beta", 0.9)),
     "cascade": cascade(MIDDLE, 3, LARGE, 5, 0.0, (3, 1)),
     "lenient cascade": cascade(SMALL, 5, LARGE, 1, 0.5),
 }

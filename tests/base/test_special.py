@@ -9,8 +9,6 @@ from scipy import special, stats
 from ttsgraph.base.special import (
     expit,
     fair_coin_p,
-    gamma_below,
-    gamma_quantile,
     log_softmax,
     logit,
     normal_quantile,
@@ -52,11 +50,3 @@ def test_student_quantile(freedom: int, p: float) -> None:
 def test_fair_coin(heads: int, tosses: int, alternative) -> None:
     expected = stats.binomtest(heads, tosses, 0.5, alternative=alternative).pvalue
     assert fair_coin_p(heads, tosses, alternative) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("shape", [1, 2, 9, 60])
-def test_gamma(shape: int) -> None:
-    p = np.linspace(0.001, 0.999, 50)
-    found = gamma_quantile(shape, p)
-    assert found == pytest.approx(special.gammaincinv(shape, p), rel=1e-9)
-    assert gamma_below(shape, found) == pytest.approx(p, abs=1e-12)

@@ -151,23 +151,16 @@ class Votes:
 
 
 def _sure(stop: Stop, votes: IntArray) -> BoolArray:
-    """(C,) whether a confidence rule is sure of the leader, by votes (F, C)."""
-    if stop.rule == "beta":  # which looks at the leader and the runner-up alone
-        two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
-        top = np.partition(two, -2, axis=0)[-2:]
-        base = int(votes.max()) + 1
-        codes = top[1] * base + top[0]
-        found = np.zeros(base * base, dtype=bool)
-        for code in np.flatnonzero(np.bincount(codes)).tolist():
-            most, rival = divmod(code, base)
-            found[code] = most > 0 and confidence(stop.rule, (most, rival)) >= stop.level
-        return np.asarray(found[codes])
-    patterns, which = np.unique(-np.sort(-votes, axis=0), axis=1, return_inverse=True)
-    known = [tuple(int(n) for n in pattern if n) for pattern in patterns.T]
-    sure = np.array(
-        [bool(pattern) and confidence(stop.rule, pattern) >= stop.level for pattern in known]
-    )
-    return np.asarray(sure[which.reshape(-1)])
+    """(C,) whether the rule of confidence is sure of the leader, by votes (F, C)."""
+    two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
+    top = np.partition(two, -2, axis=0)[-2:]
+    base = int(votes.max()) + 1
+    codes = top[1] * base + top[0]
+    found = np.zeros(base * base, dtype=bool)
+    for code in np.flatnonzero(np.bincount(codes)).tolist():
+        most, rival = divmod(code, base)
+        found[code] = most > 0 and confidence((most, rival)) >= stop.level
+    return np.asarray(found[codes])
 
 
 def answered(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from math import comb, factorial
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     used += [majority] if adaptive else []
     used += [disagreement] if facts["gates"] else []
     used += [decided] if facts["waves"] else []
-    used += [ahead_of_one, ahead_of_all] if facts["confident"] else []
+    used += [ahead_of_one] if facts["confident"] else []
     written.take(used)
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
     reads = ""
@@ -348,10 +348,7 @@ def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> Non
         )
 
 
-# Stop rules of confidence without NumPy and SciPy: what `ttsgraph.graphs.stopping.confidence` works
-# out by quadrature is exact here.
-
-
+# `ttsgraph.graphs.stopping.confidence` without NumPy, and exactly.
 def ahead_of_one(votes: Sequence[int]) -> Fraction:
     """The probability that the leader is ahead of the runner-up, after these votes: of a coin that
     shows the one or the other, uniform before. `votes` are counts, the largest first.
@@ -360,32 +357,3 @@ def ahead_of_one(votes: Sequence[int]) -> Fraction:
     rival = votes[1] if len(votes) > 1 else 0
     throws = leader + rival + 1
     return Fraction(sum(comb(throws, k) for k in range(rival + 1, throws + 1)), 2**throws)
-
-
-@cache
-def ahead_of_all(votes: tuple[int, ...]) -> Fraction:
-    """The probability that the leader is ahead of all others and of an answer that nobody gave yet:
-    of a Dirichlet distribution, uniform before. `votes` are counts, the largest first.
-    """
-    # Independent gamma draws stand for its shares. A rival with c votes is below x with probability
-    # 1 - exp(-x) * (1 + x + ... + x**c / c!); `terms` has what x**p * exp(-e * x) is multiplied by
-    # in the product of these.
-    terms = {(0, 0): Fraction(1)}
-    for count in (*votes[1:], 0):
-        product = dict(terms)
-        for (power, rate), factor in terms.items():
-            for k in range(count + 1):
-                key = (power + k, rate + 1)
-                product[key] = product.get(key, Fraction(0)) - factor / factorial(k)
-        terms = product
-    leader = votes[0]
-    return sum(
-        (
-            factor
-            * factorial(power + leader)
-            / factorial(leader)
-            / (rate + 1) ** (power + leader + 1)
-            for (power, rate), factor in terms.items()
-        ),
-        Fraction(0),
-    )

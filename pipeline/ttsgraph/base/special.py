@@ -91,25 +91,3 @@ def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided")
         return min(1.0, 2 * fair_coin_p(min(heads, tosses - heads), tosses, "less"))
     fewest = tosses - heads if alternative == "greater" else heads
     return sum(math.comb(tosses, k) for k in range(fewest + 1)) / 2**tosses
-
-
-def gamma_below(shape: int, x: FloatArray) -> FloatArray:
-    """P(X <= x) of a gamma variable of whole shape: the regularised incomplete gamma function."""
-    term = np.exp(-x)
-    above = term.copy()
-    for k in range(1, shape):
-        term = term * x / k
-        above += term
-    return np.asarray(1.0 - above)
-
-
-def gamma_quantile(shape: int, p: FloatArray) -> FloatArray:
-    """Its inverse for p in (0, 1), by halving."""
-    low = np.zeros_like(p)
-    high = np.full_like(p, shape + 40.0 * math.sqrt(shape) + 40.0)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        below = gamma_below(shape, middle) < p
-        low = np.where(below, middle, low)
-        high = np.where(below, high, middle)
-    return low

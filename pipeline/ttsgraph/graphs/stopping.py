@@ -7,8 +7,6 @@ none       every predecessor answers, whatever the others said
 lossless   stops once no answer that is still to come can change what the vote takes (the default)
 beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
            of a coin that shows the one or the other, uniform before
-dirichlet  the same against all other answers at once, with one that nobody has given yet among
-           them
 passed     stops once an answer passes the check: of nodes that check answers, the only one
 
 A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
@@ -34,15 +32,12 @@ if TYPE_CHECKING:  # a graph is made of what stands here; arrays are slow to imp
     from ttsgraph.base.arrays import FloatArray, IntArray
     from ttsgraph.graphs.graph import CollaborationGraph
 
-Rule = Literal["none", "lossless", "beta", "dirichlet", "passed"]
-CONFIDENCE_RULES = ("beta", "dirichlet")
-QUADRATURE = 64
-"""Points at which the Dirichlet rule's integral is evaluated: exact to 1e-6 for votes of 40."""
+Rule = Literal["none", "lossless", "beta", "passed"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` is that of a confidence rule, and 0 for others. Raises
+    """A voter's stop rule; `level` is that of beta, and 0 for others. Raises
     GraphError for another level.
     """
 
@@ -61,8 +56,8 @@ class Stop:
 
     @property
     def confident(self) -> bool:
-        """Whether it is a rule of confidence, which can change what the vote takes."""
-        return self.rule in CONFIDENCE_RULES
+        """Whether it is the rule of confidence, which can change what the vote takes."""
+        return self.rule == "beta"
 
     def to_json(self) -> str | dict[str, Any]:
         """As it stands in a graph's JSON."""
@@ -75,9 +70,6 @@ class Stop:
             "none": "once all have answered",
             "lossless": "once no further answer can change it",
             "beta": f"once the leader stays ahead of the runner-up with probability {self.level:g}",
-            "dirichlet": (
-                f"once the leader stays ahead of all others with probability {self.level:g}"
-            ),
             "passed": "once an answer passes the check",
         }[self.rule]
 
@@ -190,7 +182,7 @@ def stops(
         return True
     votes = Counter(form for form in known.values() if form is not None)
     counts = tuple(sorted(votes.values(), reverse=True))
-    return stop.confident and bool(counts) and confidence(stop.rule, counts) >= stop.level
+    return stop.confident and bool(counts) and confidence(counts) >= stop.level
 
 
 def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
@@ -235,23 +227,14 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
 
 
 @lru_cache(maxsize=4096)
-def confidence(rule: Rule, votes: tuple[int, ...]) -> float:
-    """The probability that the leader stays ahead; `votes` are counts, the largest first."""
-    import numpy as np  # slow to import
+def confidence(votes: tuple[int, ...]) -> float:
+    """The probability that the leader stays ahead of the runner-up; `votes` are counts, the largest
+    first.
+    """
+    from ttsgraph.base.special import fair_coin_p  # with numpy, which is slow to import
 
-    from ttsgraph.base.special import fair_coin_p, gamma_below, gamma_quantile
-
-    if rule == "beta":
-        rival = votes[1] if len(votes) > 1 else 0
-        return fair_coin_p(rival + 1, rival + votes[0] + 1, "greater")
-    # A Dirichlet draw is independent gamma draws over their sum, so the leader's has to be the
-    # largest of those.
-    points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
-    values = gamma_quantile(votes[0] + 1, (points + 1) / 2)
-    below = np.ones_like(values)
-    for count in (*votes[1:], 0):
-        below *= gamma_below(count + 1, values)
-    return float(weights @ below / 2)
+    rival = votes[1] if len(votes) > 1 else 0
+    return fair_coin_p(rival + 1, rival + votes[0] + 1, "greater")
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
