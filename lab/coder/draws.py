@@ -15,10 +15,10 @@ from pydantic import PositiveInt
 
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.executor import manner_of
-from ttsgraph.graphs.roles import assistant_messages
 from ttsgraph.models.client import Request
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import compose
 from ttsgraph.tasks.sources import load_questions
 
 PLAN = Path("lab/coder/draws.yaml")
@@ -71,7 +71,7 @@ def draws_of(profile: Profile, line: Draws, questions: Sequence[Question]) -> It
     manner = manner_of(spec, sampling, settings.prompt.prompt(task, ()))
     ask = partial(Request, manner.model, manner.revision)
     for question in questions:
-        messages = assistant_messages(task, manner.prompt, question, [])
+        messages = compose(task, manner.prompt, question, [], "refine")
         for replica in range(line.replicas):
             request = ask(messages, manner.sampling, replica)
             yield Draw(question, line.member, replica, request)

@@ -196,10 +196,10 @@ def draw(
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from ttsgraph.graphs import files
-    from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
+    from ttsgraph.graphs.graph import FORMATS, written
+    from ttsgraph.reporting import pictures
 
-    forms = (*FORMATS, *files.FORMATS)
+    forms = (*pictures.FORMATS, *FORMATS)
     if out.suffix not in forms:
         raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
     if _is_graph_file(graph):
@@ -209,10 +209,11 @@ def draw(
         version = _deployed(graph)
         found = version.graph
         pool = version.profile.model_pool()
-    if out.suffix in files.FORMATS:
-        write_text(out, files.written(found, out.suffix))
+    if out.suffix in FORMATS:
+        write_text(out, written(found, out.suffix))
     else:
-        write_picture(graph_svg(found, pool, simulated=of_simulation(out)), out)
+        drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
+        pictures.write_picture(drawn, out)
     typer.echo(out)
 
 

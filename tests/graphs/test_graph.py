@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttsgraph.base.errors import GraphError
-from ttsgraph.graphs import files
-from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.graph import FORMATS, CollaborationGraph, Node, written
 from ttsgraph.graphs.stopping import Gate, Stop
 
 RECORDED = ["743c2a2c04f460ef", "aac88f843a5b7555"]
@@ -156,11 +155,11 @@ ADAPTIVE = CollaborationGraph(
 )
 
 
-@pytest.mark.parametrize("suffix", files.FORMATS)
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_files_of_other_tools_give_the_same_graph_back(tmp_path, suffix):
     path = tmp_path / f"graph{suffix}"
     for each in (*random_graphs(30), ADAPTIVE):
-        path.write_text(files.written(each, suffix))
+        path.write_text(written(each, suffix))
         assert CollaborationGraph.read(path) == each
 
 
@@ -169,7 +168,7 @@ def test_files_of_other_tools_give_the_same_graph_back(tmp_path, suffix):
     [
         ("graph.graphml", "<graphml"),
         ("graph.graphml", "<html/>"),
-        ("graph.graphml", files.written(ADAPTIVE, ".graphml").replace('"0"', '"zero"')),
+        ("graph.graphml", written(ADAPTIVE, ".graphml").replace('"0"', '"zero"')),
         ("graph.json", '{"directed": true, "nodes": [{"role": "assistant"}], "edges": []}'),
         ("graph.json", '{"directed": true, "nodes": 7}'),
     ],

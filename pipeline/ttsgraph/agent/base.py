@@ -402,9 +402,7 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     total = sum(counts.values())
     if total > brief.budget.max_nodes:
         return f"{total} instances are over the limit of {brief.budget.max_nodes}"
-    least = brief.cost.floor(counts)
-    if least <= brief.budget.limit:  # costs more to find, so only where it matters
-        least = least_cost(counts, brief.cost)
+    least = least_cost(counts, brief.cost)
     return (
         ""
         if least <= brief.budget.limit

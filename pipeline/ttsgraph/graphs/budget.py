@@ -170,16 +170,6 @@ class CostModel:
         """Budget units of one call of this model with nothing but the query."""
         return self._single[self.pool[model].name]
 
-    def floor(self, counts: Mapping[str, int]) -> float:
-        """Budget units that no graph over these calls (model -> calls) is below: what they cost if
-        none reads another's answer.
-        """
-        if self.metric == "runtime":
-            return max(map(self.single, counts))
-        # A little less than the sum, which is not exact: a graph that just fits must not be above
-        # it.
-        return sum(self.single(model) * count for model, count in counts.items()) * (1 - 1e-9)
-
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
         n = len(nodes)
@@ -282,7 +272,8 @@ class Budget:
 
     def admits(self, graph: CollaborationGraph) -> bool:
         """Whether the graph fits and has no more nodes than there may be."""
-        return graph.most_nodes <= self.max_nodes and self.fits(graph)
+        most = max(len(branch.nodes) for branch in graph.branches)
+        return most <= self.max_nodes and self.fits(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
         """Remove the smallest nodes until the graph fits, as `pruned` does; a graph that fits comes

@@ -303,7 +303,7 @@ class GraphDistribution:
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: ids, roles, models, alpha three tables of logits to KEPT_DECIMALS."""
+        """Plain data: ids, roles, models, alpha, and three tables of logits to KEPT_DECIMALS."""
         return {
             "ids": list(self.ids),
             "roles": list(self.roles),

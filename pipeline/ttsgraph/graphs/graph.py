@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
-from ttsgraph.graphs.routes import Route, parse_route
 from ttsgraph.graphs.stopping import (
     LOSSLESS,
     NEVER,
     Gate,
     Stop,
+    are_ids,
     in_waves,
     parse_gate,
     parse_stop,
     parse_waves,
 )
+from ttsgraph.routing.router import Router
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -40,6 +42,44 @@ T = TypeVar("T")
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
 
+FORMATS = (".graphml", ".json")
+"""Endings of the files in which networkx knows graphs."""
+
+NESTED = ("stop", "wave", "gate", "route")
+"""Attributes that GraphML, whose values are plain, holds as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A router and the nodes in which its branches end, in the order of its choices."""
+
+    router: Router
+    ends: tuple[int, ...]
+
+    def __lt__(self, other: Route) -> bool:
+        return (self.router.text, self.ends) < (other.router.text, other.ends)
+
+    def taken(self, asked: Container[int]) -> int:
+        """The place of the branch that answered, by the nodes that a question asked; the default
+        where none is known.
+        """
+        known = (k for k, end in enumerate(self.ends) if end in asked)
+        return next(known, int(self.router.data["default"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a graph's JSON."""
+        return {"to": list(self.ends), "router": self.router.to_json()}
+
+
+def parse_route(value: Any) -> Route:
+    """A route as it stands in JSON. Raises GraphError."""
+    ends = value.get("to") if isinstance(value, Mapping) else None
+    if not are_ids(ends) or set(value) != {"to", "router"}:
+        raise GraphError(
+            'expected route as {"to": [node ids], "router": {...}}, found another thing'
+        )
+    return Route(Router.of(value["router"]), tuple(ends))
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
@@ -49,7 +89,7 @@ class Node:
     together, in their order: the next wave begins once the one before has answered and the vote is
     still open; without sizes all begin at once. With a `gate` the node runs only where the answers
     that it watches disagree (ttsgraph/graphs/stopping.py). With a `route` it is a router, whose
-    predecessors end the branches that it chooses from (ttsgraph/graphs/routes.py).
+    predecessors end the branches that it chooses from.
     """
 
     id: int
@@ -104,7 +144,9 @@ class CollaborationGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(sorted(self.nodes, key=lambda node: node.id)))
         object.__setattr__(self, "edges", tuple(sorted((int(a), int(b)) for a, b in self.edges)))
-        self._check_nodes_and_edges()
+        self._check_edges()
+        for node in self.nodes:
+            self._check_stages(node)
         _ = self.order  # a cycle shows here
         if len(self._sinks) != 1:
             raise GraphError(
@@ -112,28 +154,24 @@ class CollaborationGraph:
                 f" nodes {self._sinks}"
             )
 
-    def _check_nodes_and_edges(self) -> None:
+    def _check_edges(self) -> None:
         if not self.nodes:
             raise GraphError("expected at least one node, found none")
-        ids = [node.id for node in self.nodes]
-        repeated = sorted({i for i in ids if ids.count(i) > 1}) if len(set(ids)) < len(ids) else []
-        if repeated:
-            raise GraphError(f"expected each node id once, found {repeated[0]} more than once")
-        known = set(ids)
-        seen: set[tuple[int, int]] = set()
-        for edge in self.edges:
-            for end in edge:
-                if end not in known:
-                    raise GraphError(
-                        f"edge {list(edge)} names node {end}, which is not among the nodes"
-                    )
-            if edge[0] == edge[1]:
-                raise GraphError(f"edge {list(edge)} is a loop; a node can't feed itself")
-            if edge in seen:
+        for one, next_one in pairwise(self.nodes):
+            if one.id == next_one.id:
+                raise GraphError(f"expected each node id once, found {one.id} more than once")
+        known = {node.id for node in self.nodes}
+        for a, b in self.edges:
+            if a not in known or b not in known:
+                raise GraphError(
+                    f"edge {[a, b]} names node {b if a in known else a}, which is not among the"
+                    " nodes"
+                )
+            if a == b:
+                raise GraphError(f"edge {[a, b]} is a loop; a node can't feed itself")
+        for edge, next_edge in pairwise(self.edges):
+            if edge == next_edge:
                 raise GraphError(f"edge {list(edge)} stands twice")
-            seen.add(edge)
-        for node in self.nodes:
-            self._check_stages(node)
 
     def _check_stages(self, node: Node) -> None:
         before = self.predecessors[node.id]
@@ -149,8 +187,19 @@ class CollaborationGraph:
                 f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked"
                 " before it looks"
             )
-        if node.route:
-            node.route.check(node.id, before, bool(self.successors[node.id]))
+        if node.route is None:
+            return
+        if self.successors[node.id]:
+            raise GraphError(
+                f"node {node.id}: a router is the last node, found one that others read"
+            )
+        ends = node.route.ends
+        branches = node.route.router.branches
+        if sorted(ends) != list(before) or len(ends) != branches:
+            raise GraphError(
+                f"node {node.id}: expected a route to its predecessors {list(before)}, each once,"
+                f" by a router of as many branches; found {list(ends)} and {branches}"
+            )
 
     @cached_property
     def predecessors(self) -> Mapping[int, tuple[int, ...]]:
@@ -198,11 +247,6 @@ class CollaborationGraph:
             for node in branch.nodes:
                 found[node.id] = min(1.0, found.get(node.id, 0.0) + share) if self.route else 1.0
         return found
-
-    @property
-    def most_nodes(self) -> int:
-        """Nodes that a question needs at most: those of the largest branch."""
-        return max(len(branch.nodes) for branch in self.branches)
 
     def up_to(self, node_id: int) -> CollaborationGraph:
         """The graph that ends in one of its nodes."""
@@ -381,19 +425,10 @@ class CollaborationGraph:
         """
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise GraphError(
-                f"{where}: expected JSON, but {error.msg} at line {error.lineno}"
-            ) from None
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # numbers of thousands of digits, brackets thousands deep
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
         if isinstance(data, Mapping) and "directed" in data:
-            from ttsgraph.graphs.files import read_links  # which needs what stands here
-
-            return read_links(data, where)
+            return _read_links(data, where)
         return cls.from_dict(data, where)
 
     @classmethod
@@ -409,18 +444,52 @@ class CollaborationGraph:
         try:
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".graphml":
-                from ttsgraph.graphs.files import read_graphml  # which needs what stands here
-
-                return read_graphml(text, str(path))
+                return _read_graphml(text, str(path))
             return cls.from_json(text, str(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-            advice = made or "; correct the path"
             raise GraphError(
-                f"{path}: expected a graph file (JSON), but {reason}{advice}"
+                f"{path}: expected a graph file (JSON), but {reason}{made or '; correct the path'}"
             ) from None
         except GraphError as error:
             raise GraphError(f"{error}{made}") from None
+
+
+def written(graph: CollaborationGraph, suffix: str) -> str:
+    """The graph as text of one of FORMATS, for other tools."""
+    import networkx as nx
+
+    if suffix == ".json":
+        return json.dumps(nx.node_link_data(graph.digraph), indent=1)
+    plain = nx.DiGraph(graph.digraph)
+    for attributes in plain.nodes.values():
+        attributes |= {key: json.dumps(attributes[key]) for key in NESTED if key in attributes}
+    return "\n".join(nx.generate_graphml(plain))
+
+
+def _read_graphml(text: str, where: str) -> CollaborationGraph:
+    import networkx as nx
+
+    try:
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.parse_graphml(text, node_type=int))
+        for attributes in digraph.nodes.values():
+            attributes |= {key: json.loads(attributes[key]) for key in NESTED if key in attributes}
+    except (nx.NetworkXException, SyntaxError, ValueError, LookupError) as error:
+        raise GraphError(
+            f"{where}: expected GraphML with numbers as node ids, but {error or 'found none'}"
+        ) from None
+    return CollaborationGraph.from_digraph(digraph, where)
+
+
+def _read_links(data: Any, where: str) -> CollaborationGraph:
+    """A graph of networkx's nodes and links."""
+    import networkx as nx
+
+    try:
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.node_link_graph(data))
+    except (nx.NetworkXException, KeyError, TypeError) as error:
+        raise GraphError(f"{where}: expected nodes and links, but lacks {error}") from None
+    return CollaborationGraph.from_digraph(digraph, where)
 
 
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
@@ -435,45 +504,47 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(edges, list):
         raise GraphError(f"expected edges as a list of [from, to], found {type(edges).__name__}")
     for edge in edges:
-        if not (
-            isinstance(edge, list | tuple)
-            and len(edge) == 2
-            and all(type(end) is int for end in edge)
-        ):
+        if not are_ids(edge) or len(edge) != 2:
             raise GraphError(f"expected an edge as [from, to] with node ids, found {edge!r}")
     return cls(tuple(_parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 
 
-_NODE_KEYS = ("id", "role", "model", "top_k", "stop", "wave", "gate", "route")
+def _parse_top_k(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise GraphError(f"expected top_k as an integer of at least 1, found {value!r}")
+    return value
+
+
+_KINDS = {"id": int, "role": str, "model": str}
+_PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "top_k": ("top_k", _parse_top_k),
+    "stop": ("stop", parse_stop),
+    "wave": ("waves", parse_waves),
+    "gate": ("gate", parse_gate),
+    "route": ("route", parse_route),
+}
+"""Key of a node in JSON -> the node's field, and what reads it."""
 
 
 def _parse_node(node: Any) -> Node:
     if not isinstance(node, Mapping):
         raise GraphError(f"expected a node as an object, found {node!r}")
-    unknown = sorted(set(node) - set(_NODE_KEYS))
+    keys = (*_KINDS, *_PARSERS)
+    where = f"node {node.get('id')!r}"
+    unknown = sorted(set(node) - set(keys))
     if unknown:
-        raise GraphError(
-            f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected {', '.join(_NODE_KEYS)}"
-        )
-    for key, kind in (("id", int), ("role", str), ("model", str)):
+        raise GraphError(f"{where}: unknown key {unknown[0]!r}; expected {', '.join(keys)}")
+    for key, kind in _KINDS.items():
         if type(node.get(key)) is not kind:
             raise GraphError(
-                f"node {node.get('id')!r}: expected {key} of type {kind.__name__}, found"
-                f" {node.get(key)!r}"
+                f"{where}: expected {key} of type {kind.__name__}, found {node.get(key)!r}"
             )
-    top_k = node.get("top_k")
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise GraphError(
-            f"node {node['id']}: expected top_k as an integer of at least 1, found {top_k!r}"
-        )
+    given = {key: node[key] for key in _PARSERS if node.get(key) is not None}
     try:
-        stop = LOSSLESS if node.get("stop") is None else parse_stop(node["stop"])
-        waves = () if node.get("wave") is None else parse_waves(node["wave"])
-        gate = None if node.get("gate") is None else parse_gate(node["gate"])
-        route = None if node.get("route") is None else parse_route(node["route"])
+        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in given.items()}
     except GraphError as error:
-        raise GraphError(f"node {node['id']}: {error}") from None
-    return Node(node["id"], node["role"], node["model"], top_k, stop, waves, gate, route)
+        raise GraphError(f"{where}: {error}") from None
+    return Node(node["id"], node["role"], node["model"], **more)
 
 
 def _neighbours(
@@ -492,36 +563,25 @@ def _canonical_text(graph: CollaborationGraph) -> str:
     labels = sorted({node.label for node in graph.nodes})
     depth_of = {i: d for d, level in enumerate(graph.levels) for i in level}
     start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in graph.nodes}
-    budget = [HASH_BRANCHES]
-    return min(_descriptions(graph, _refine(graph, start), budget))
+    return min(_descriptions(graph, _refine(graph, start), [HASH_BRANCHES]))
 
 
 def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
-    """Split colour classes by the colours of predecessors and successors until nothing changes
-    (1-WL on the directed graph).
+    """Split colour classes by the colours of predecessors and successors, each with the stage in
+    which the one asks for the other, until nothing changes (1-WL on the directed graph).
     """
+    late = graph.late_edges
     current = _ranked(colours)
     while True:
-        signatures = {
-            i: (
-                colour,
-                _sorted_colours(current, graph, i, graph.predecessors[i]),
-                _sorted_colours(current, graph, i, graph.successors[i]),
-            )
-            for i, colour in current.items()
-        }
+        signatures = {}
+        for i, colour in current.items():
+            before = sorted((current[p], late.get((p, i), 0)) for p in graph.predecessors[i])
+            after = sorted((current[s], late.get((i, s), 0)) for s in graph.successors[i])
+            signatures[i] = colour, tuple(before), tuple(after)
         refined = _ranked(signatures)
         if max(refined.values()) == max(current.values()):
             return refined
         current = refined
-
-
-def _sorted_colours(
-    colours: Mapping[int, int], graph: CollaborationGraph, node: int, ids: Iterable[int]
-) -> tuple[tuple[int, int], ...]:
-    """Colours of a node's neighbours, each with the stage in which the one asks for the other."""
-    late = graph.late_edges
-    return tuple(sorted((colours[i], late.get((i, node), late.get((node, i), 0))) for i in ids))
 
 
 def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
@@ -535,35 +595,26 @@ def _descriptions(
     classes: dict[int, list[int]] = {}
     for i, colour in colours.items():
         classes.setdefault(colour, []).append(i)
-    tied = next(
-        (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1), None
-    )
+    ties = (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1)
+    tied = next(ties, None)
     if tied is None:
         yield _describe(graph, colours)
         return
-    for member in _without_twins(graph, tied):
-        # Marking one member of a tie and refining again is complete if every member is tried; twins
-        # give the same text.
-        yield from _descriptions(
-            graph, _refine(graph, {i: (c, i != member) for i, c in colours.items()}), budget
-        )
+    # One of each set of twins is enough: they have the same predecessors and the same successors,
+    # so swapping them changes nothing.
+    late = graph.late_edges
+    twins: dict[tuple[tuple[int, ...], ...], int] = {}
+    for i in tied:
+        after = graph.successors[i]
+        stages = tuple(late.get((i, s), 0) for s in after) if late else ()
+        twins.setdefault((graph.predecessors[i], after, stages), i)
+    for member in twins.values():
+        # Marking one member of a tie and refining again is complete if every member is tried.
+        marked = {i: (colour, i != member) for i, colour in colours.items()}
+        yield from _descriptions(graph, _refine(graph, marked), budget)
         budget[0] -= 1
         if budget[0] <= 0:
             return
-
-
-def _without_twins(graph: CollaborationGraph, tied: list[int]) -> list[int]:
-    """One node of each set of twins: same predecessors and same successors, so swapping them
-    changes nothing.
-    """
-    late = graph.late_edges
-    seen: dict[tuple[tuple[int, ...], ...], int] = {}
-    for i in tied:
-        before = graph.predecessors[i]
-        after = graph.successors[i]
-        stages = tuple(late.get((i, b), 0) for b in after) if late else ()
-        seen.setdefault((before, after, stages), i)
-    return list(seen.values())
 
 
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:

@@ -26,6 +26,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from finalanswer.formulas import NUMERALS
@@ -152,20 +153,6 @@ GIVEN = ("task", "prompt", "question", "answers")
 """What `speak` is given."""
 
 
-def assistant_messages(
-    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
-) -> tuple[Message, ...]:
-    """Answer, or improve on the predecessors' answers."""
-    return compose(task, prompt, question, answers, "refine")
-
-
-def fuser_messages(
-    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
-) -> tuple[Message, ...]:
-    """Compare the predecessors' answers and give one final answer."""
-    return compose(task, prompt, question, answers, "fuse")
-
-
 def majority(task: Task, answers: Sequence[str]) -> str:
     """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
     don't count if others have one.
@@ -238,18 +225,7 @@ CHOOSE = (
 )
 """What a judge is asked once it has been shown the answers."""
 
-ORDINALS = (
-    "zeroth",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-)
+_ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
 # What is said to be the best, a numbered solution, one by its place, a number that goes with one,
@@ -260,7 +236,7 @@ _NAMINGS = [
         rf"\b(?P<best>(?:best|winner|preferred|choice|decision|verdict|selected|boxed)(?:[^\w\n]{{0,8}}(?:(?:is|overall|would\sbe)\b|{_NOUN}\b"
         rf"|(?P<no>not)\b)){{0,4}})\W{{0,8}}{_NUMBER}",
         rf"\b{_NOUN}s?[^\w\n]{{0,6}}(?:(?:no|number)\b\W{{0,3}})?{_NUMBER}",
-        rf"\b(?P<place>{'|'.join(ORDINALS)})\s{_NOUN}\b",
+        rf"\b(?P<place>{_ORDINALS})\s{_NOUN}\b",
         rf"(?:\b(?P<verb>go\swith|pick|choose|chose|select|prefer|not)\W{{1,4}}|(?:\A|\n)[^\w\n]{{0,9}}(?=\w+\W{{0,20}}\Z)|\A\W{{0,9}}(?=\w+[^\w\n]{{0,9}}\n)){_NUMBER}",
         rf"(?<=\boption\s[A-J])\W{{0,4}}(?P<join>\b(?:or|and|nor|but)\b|[,/&])\W{{0,4}}{_NUMBER}",
         rf"{_NUMBER}(?=\sis\s(?:the\s)?best\b)",
@@ -288,7 +264,7 @@ def _lettered(found: re.Match[str]) -> str:
     """A naming of a solution by its number as one by a letter; what has no letter as it is."""
     groups = found.groupdict()
     word = (groups.get("number") or groups["place"]).lower()
-    spelled = next((each for each in (NUMERALS, ORDINALS) if word in each), None)
+    spelled = next((each for each in (NUMERALS, _ORDINALS.split("|")) if word in each), None)
     number = spelled.index(word) if spelled else int(word)
     if not 1 <= number <= len(LETTERS):
         return found[0]
@@ -326,26 +302,27 @@ def check_roles(graph: CollaborationGraph) -> None:
     for node in graph.nodes:
         role = get_role(node.role)
         found = len(graph.reads[node.id])
+        problem = ""
         if found < role.min_in_degree:
-            raise GraphError(
-                f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree}"
-                f" predecessor, found {found}"
+            problem = (
+                f"role {node.role!r} needs at least {role.min_in_degree} predecessor, found {found}"
             )
-        if (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
-            raise GraphError(
-                f"node {node.id}: expected stop passed and wave at a node that checks answers,"
-                f" any other stop at a vote, found {node.stop.rule} at role {node.role!r}"
+        elif (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
+            problem = (
+                "expected stop passed and wave at a node that checks answers, any other stop at a"
+                f" vote, found {node.stop.rule} at role {node.role!r}"
             )
-        if role.routes != (node.route is not None):
-            raise GraphError(
-                f"node {node.id}: role {ROUTER!r} and route go together, found role {node.role!r}"
+        elif role.routes != (node.route is not None):
+            problem = (
+                f"role {ROUTER!r} and route go together, found role {node.role!r}"
                 f" {'without' if role.routes else 'with'} one"
             )
-        if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
-            raise GraphError(
-                f"node {node.id}: a vote over what its gate watches is the same either way; let it"
-                " read others too"
+        elif role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
+            problem = (
+                "a vote over what its gate watches is the same either way; let it read others too"
             )
+        if problem:
+            raise GraphError(f"node {node.id}: {problem}")
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
@@ -368,15 +345,12 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
     """The graph whose votes ask in these waves where they set none themselves and may stop; answers
     are the same.
     """
-    if not waves:
-        return graph
-    silent = {
-        n.id
-        for n in graph.nodes
-        if get_role(n.role).by_majority and not n.waves and n.stop == LOSSLESS
-    }
-    nodes = tuple(replace(node, waves=waves) if node.id in silent else node for node in graph.nodes)
-    return CollaborationGraph(nodes, graph.edges)
+    nodes = []
+    for node in graph.nodes:
+        plain = not node.waves and node.stop == LOSSLESS
+        takes_them = plain and get_role(node.role).by_majority
+        nodes.append(replace(node, waves=waves) if takes_them else node)
+    return CollaborationGraph(tuple(nodes), graph.edges)
 
 
 def checking(roles: Collection[str], task: Task) -> str | None:
@@ -397,11 +371,8 @@ def joining(roles: Collection[str]) -> list[str]:
 
 def selecting(roles: Collection[str]) -> list[str]:
     """Those of some roles that need answers to read and don't end every graph."""
-    return [
-        name
-        for name, role in _ROLES.items()
-        if name in roles and role.min_in_degree > 0 and not role.joins
-    ]
+    known = ((name, role) for name, role in _ROLES.items() if name in roles)
+    return [name for name, role in known if role.min_in_degree > 0 and not role.joins]
 
 
 def role_names() -> tuple[str, ...]:
@@ -412,14 +383,14 @@ def role_names() -> tuple[str, ...]:
 for _role in (
     Role(
         ASSISTANT,
-        speak=assistant_messages,
+        speak=partial(compose, purpose="refine"),
         does="checks them and writes an improved answer",
         asks=REQUESTS["refine"],
         outline="rounded",
     ),
     Role(
         FUSER,
-        speak=fuser_messages,
+        speak=partial(compose, purpose="fuse"),
         does="weighs them and writes one final answer",
         joins=True,
         narrows=True,

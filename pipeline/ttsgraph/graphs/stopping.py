@@ -131,20 +131,20 @@ def parse_waves(value: Any) -> tuple[int, ...]:
 def parse_gate(value: Any) -> Gate:
     """A gate as it stands in JSON. Raises GraphError."""
     known = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
-    watches = value.get("watches", []) if known else []
-    if not known or not _is_number(value["over"]) or not _all_ids(watches):
+    if not known or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
             'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
             f" found {value!r}"
         )
-    return Gate(float(value["over"]), tuple(watches))
+    return Gate(float(value["over"]), tuple(value.get("watches", [])))
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _all_ids(value: Any) -> bool:
+def are_ids(value: Any) -> bool:
+    """Whether a value from JSON is a list of node ids."""
     return isinstance(value, list | tuple) and all(type(i) is int for i in value)
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.graph import CollaborationGraph, Node, Route
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, ROUTER, get_role
-from ttsgraph.graphs.routes import Route
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.routing.router import Router
 
@@ -105,16 +104,13 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
     ends: list[int] = []
     for branch in branches:
         place = {i: len(nodes) + k for k, i in enumerate(branch.order)}
-        nodes += [_moved(branch.node(i), place) for i in branch.order]
+        for node in map(branch.node, branch.order):
+            gate = node.gate and Gate(node.gate.over, tuple(place[i] for i in node.gate.watches))
+            nodes.append(replace(node, id=place[node.id], gate=gate))
         edges += [(place[a], place[b]) for a, b in branch.edges]
         ends.append(place[branch.sink])
     sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(router, tuple(ends)))
     return CollaborationGraph((*nodes, sink), (*edges, *((end, sink.id) for end in ends)))
-
-
-def _moved(node: Node, place: Mapping[int, int]) -> Node:
-    gate = node.gate and Gate(node.gate.over, tuple(place[i] for i in node.gate.watches))
-    return replace(node, id=place[node.id], gate=gate)
 
 
 def random_graph(
@@ -128,10 +124,14 @@ def random_graph(
 
     Every node gets one random forward edge, so all count; further edges come in random order while
     the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
-    the model with the dearest call.
+    the model with the dearest call, and roles are drawn evenly among those that in-degrees allow.
     """
-    models = _shuffled_with_dearest_last(counts, budget.cost, rng)
+    models = [model for model, count in counts.items() for _ in range(count)]
+    if not models:
+        raise BudgetError("expected at least one model instance, found none")
+    rng.shuffle(models)
     n = len(models)
+    models.append(models.pop(max(range(n), key=lambda i: budget.cost.single(models[i]))))
     edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
     present = set(edges)
     extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
@@ -139,7 +139,12 @@ def random_graph(
     rng.shuffle(shuffled)
     wanted = int(rng.integers(0, n)) if n > 1 else 0
     more = [extra[k] for k in shuffled[:wanted].tolist()]
-    graph = _denser(_with_roles(models, edges, roles, rng), edges, more, budget)
+    in_degrees = Counter(b for _, b in edges)
+    nodes = []
+    for i, model in enumerate(models):
+        allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
+        nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
+    graph = _denser(tuple(nodes), edges, more, budget)
     return graph if budget.fits(graph) else budget.trim(graph)
 
 
@@ -171,33 +176,6 @@ def _denser(
     return CollaborationGraph(nodes, (*edges, *added))
 
 
-def _shuffled_with_dearest_last(
-    counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator
-) -> list[str]:
-    models = [model for model, count in counts.items() for _ in range(count)]
-    if not models:
-        raise BudgetError("expected at least one model instance, found none")
-    rng.shuffle(models)
-    last = max(range(len(models)), key=lambda i: cost.single(models[i]))
-    models.append(models.pop(last))
-    return models
-
-
-def _with_roles(
-    models: Sequence[str],
-    edges: Sequence[tuple[int, int]],
-    roles: Sequence[str],
-    rng: np.random.Generator,
-) -> tuple[Node, ...]:
-    """Roles drawn evenly among those that a node's in-degree allows."""
-    in_degrees = Counter(b for _, b in edges)
-    nodes = []
-    for i, model in enumerate(models):
-        allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
-        nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
-    return tuple(nodes)
-
-
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with
     the cheapest or dearest last.
@@ -207,9 +185,10 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     models = sorted(counts, key=cost.single)
     if sum(counts.values()) == 1:
         return cost.single(models[0])
-    alone = _repeated(counts, models, cost, 0)
-    after_one = _repeated(counts, models, cost, 1)
-    critical = cost.metric == "runtime"
+    alone, after_one = (
+        [each for model in models for each in repeat(cost.call_cost(model, d), counts[model])]
+        for d in (0, 1)
+    )
     totals: list[float] = []
     for chained, spread, last in (
         (after_one, alone, models[-1]),
@@ -218,18 +197,8 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
         chained[0] = spread[0]
         fused = cost.call_cost(last, len(alone) - 1, "fuser")
         # As in `CostModel.graph_cost`: added along the path, or exactly.
-        totals += (
-            [sum(chained), max(spread[:-1]) + fused]
-            if critical
-            else [math.fsum(chained), math.fsum([*spread[:-1], fused])]
-        )
+        if cost.metric == "runtime":
+            totals += [sum(chained), max(spread[:-1]) + fused]
+        else:
+            totals += [math.fsum(chained), math.fsum([*spread[:-1], fused])]
     return min(totals)
-
-
-def _repeated(
-    counts: Mapping[str, int], models: Sequence[str], cost: CostModel, in_degree: int
-) -> list[float]:
-    """The cost of a call at this in-degree for each instance, model by model."""
-    return [
-        each for model in models for each in repeat(cost.call_cost(model, in_degree), counts[model])
-    ]
