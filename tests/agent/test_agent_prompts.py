@@ -15,7 +15,7 @@ from tests.support.agent_server import NOTHING, scripted, settings
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.answers import Combinations, Edits, Ranking, read_answer
-from ttsgraph.agent.base import Preference, Scored, Trial, legal_counts
+from ttsgraph.agent.base import History, Preference, Scored, Trial, legal_counts
 from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.objective import Objective
@@ -196,7 +196,7 @@ class TestUpdatePrompt:
         slow = replace(slow, n_correct=24, latency_s=60.0)
         fast = replace(fast, n_correct=20, latency_s=1.0)
         agent, sent = agent_that_says(NOTHING)
-        agent.update(distribution, [slow, fast], brief)
+        agent.update(distribution, History([slow, fast]), brief)
         prompt = sent[0][0][0].content
         assert "value 0.646 (20 of 32 right, 1 s a question)" in prompt
         assert prompt.index("20 of 32 right") < prompt.index("24 of 32 right")
@@ -259,7 +259,7 @@ class TestWhatEveryStageIsTold:
 
 
 @cache
-def crowd(n: int, candidates: int) -> tuple[GraphDistribution, list[Scored]]:
+def crowd(n: int, candidates: int) -> tuple[GraphDistribution, History]:
     """A distribution over n nodes, and a history of candidates drawn from it, four a round."""
     rng = np.random.default_rng(0)
     models = tuple(PAPER_POOL)
@@ -269,7 +269,7 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, list[Scored]]:
     scored = [
         Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
     ]
-    return distribution, scored
+    return distribution, History(scored)
 
 
 class TestContextIsBounded:
@@ -294,7 +294,7 @@ class TestContextIsBounded:
         agent, sent = agent_that_says(NOTHING, context_tokens=8000)
         agent.update(
             distribution,
-            [*history, replace(history[0], graph=tiny(distribution), iteration=999)],
+            History([*history, replace(history[0], graph=tiny(distribution), iteration=999)]),
             PAPER_BRIEF,
         )
         prompt = sent[0][0][0].content

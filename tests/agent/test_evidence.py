@@ -67,7 +67,7 @@ def test_without_node_grades_there_is_no_evidence_and_the_prompt_is_as_before():
     ungraded = Feedback((QuestionResult("q", True),), Usage(), 0.0)
     candidate = scored(graph_of("fuser"), ungraded, 1, ACCURACY)
     assert candidate.tallies is NO_TALLIES
-    assert evidence_table([candidate], PAPER_BRIEF, 999) == ""
+    assert evidence_table(History([candidate]), PAPER_BRIEF, 999) == ""
 
 
 def test_a_history_adds_up_what_its_candidates_repaired_and_spoilt():
@@ -89,7 +89,7 @@ def distribution() -> GraphDistribution:
 def prompt_of(history, brief=PAPER_BRIEF, **changes) -> str:
     speak, sent = scripted(NOTHING)
     agent = make_agent(settings(**changes), np.random.default_rng(0), speak)
-    agent.update(distribution(), history, brief)
+    agent.update(distribution(), History(history), brief)
     return sent[0][0][0].content
 
 
@@ -138,13 +138,13 @@ def test_a_quoted_text_is_one_short_line_of_ascii(text):
 def test_the_table_keeps_to_its_room():
     wide = [told("fuser", REPAIRED, SPOILT) for _ in range(3)]
     for room in (60, 150, 400):
-        text = evidence_table(wide, PAPER_BRIEF, room)
+        text = evidence_table(History(wide), PAPER_BRIEF, room)
         assert estimate_tokens(text) <= max(room, 200)
 
 
 def updated(history, evidence):
     agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(evidence=evidence))
-    return agent.update(distribution(), history, PAPER_BRIEF)
+    return agent.update(distribution(), History(history), PAPER_BRIEF)
 
 
 def test_the_rules_take_the_sink_role_that_gains_more_and_say_so():

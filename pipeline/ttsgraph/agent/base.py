@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, TypeVar, overload
+from textwrap import indent
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -71,19 +72,17 @@ NO_TALLY = Tally()
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
     """One answer."""
     before = sum(float(each.correct) for each in read) / len(read)
-    right = [each.correct > PASSING for each in read]
-    all_wrong = not any(right)
-    all_right = all(right)
     good = said.correct > PASSING
+    right = {each.correct > PASSING for each in read}
     return Tally(
-        1,
-        before,
-        float(said.correct),
-        (float(said.correct) - before) ** 2,
-        int(all_wrong),
-        int(all_wrong and good),
-        int(all_right),
-        int(all_right and not good),
+        answers=1,
+        before=before,
+        after=float(said.correct),
+        squares=(float(said.correct) - before) ** 2,
+        repairable=int(right == {False}),
+        repaired=int(right == {False} and good),
+        spoilable=int(right == {True}),
+        spoilt=int(right == {True} and not good),
     )
 
 
@@ -208,7 +207,7 @@ def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
         sums[key] = sums.get(key, NO_TALLY) + tally
 
 
-class History(Sequence[Scored]):
+class History(list[Scored]):
     """Candidates in the order in which they were reported.
 
     Sums over all of them are taken from whole columns, not carried on from one update to the next:
@@ -218,7 +217,7 @@ class History(Sequence[Scored]):
     """
 
     def __init__(self, candidates: Iterable[Scored] = ()) -> None:
-        self._candidates: list[Scored] = []
+        super().__init__()
         self._rows: list[tuple[int, int, float, int]] = []
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
         self.of_several: list[tuple[str, float]] = []
@@ -229,36 +228,19 @@ class History(Sequence[Scored]):
         for candidate in candidates:
             self.append(candidate)
 
-    @classmethod
-    def of(cls, candidates: Sequence[Scored]) -> History:
-        """The same candidates as a history."""
-        return candidates if isinstance(candidates, History) else cls(candidates)
-
     def append(self, candidate: Scored) -> None:
         """Add a candidate."""
         graph = candidate.graph
         value = candidate.value
-        self._of_iteration[candidate.iteration].append(len(self._candidates))
-        self._candidates.append(candidate)
+        self._of_iteration[candidate.iteration].append(len(self))
+        super().append(candidate)
         self._rows.append((graph.width, graph.depth, value, candidate.n_scored))
         self.tried.add((graph.width, graph.depth))
-        if graph.in_degree(graph.sink) > 1:
+        if len(graph.predecessors[graph.sink]) > 1:
             self.of_several.append((graph.node(graph.sink).role, value))
         _add(self.edges, candidate.tallies.edges)
         _add(self.nodes, candidate.tallies.nodes)
         _add(self.roles, candidate.tallies.roles)
-
-    def __len__(self) -> int:
-        return len(self._candidates)
-
-    @overload
-    def __getitem__(self, place: int) -> Scored: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Scored]: ...
-
-    def __getitem__(self, place: int | slice) -> Scored | list[Scored]:
-        return self._candidates[place]
 
     def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of each candidate width and depth (n, 2), what the objective makes of it (n,), and how
@@ -403,11 +385,9 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     if total > brief.budget.max_nodes:
         return f"{total} instances are over the limit of {brief.budget.max_nodes}"
     least = least_cost(counts, brief.cost)
-    return (
-        ""
-        if least <= brief.budget.limit
-        else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget.limit:g}"
-    )
+    if least <= brief.budget.limit:
+        return ""
+    return f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget.limit:g}"
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:
@@ -428,34 +408,23 @@ def in_words(counts: Counts) -> str:
     return " + ".join(f"{count} x {model}" for model, count in counts.items())
 
 
-def same_counts(a: Counts, b: Counts) -> bool:
-    """Whether two multisets are equal, absent models counting as 0."""
-    return Counter(a) == Counter(b)
-
-
 def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: each exchange with what was asked, answered, applied and refused. Takes `asdict` of
     exchanges.
     """
     parts = ["# What the agent was asked, and answered"]
-    for number, exchange in enumerate(exchanges, 1):
-        parts.append(f"## {number}. {exchange['stage']}, attempt {exchange['attempt']}")
+    for number, each in enumerate(exchanges, 1):
         used = (
-            f"{exchange['prompt_tokens']} + {exchange['completion_tokens']} tokens,"
-            f" ${exchange['dollars']:.6f}"
+            f"{each['prompt_tokens']} + {each['completion_tokens']} tokens, ${each['dollars']:.6f}"
         )
-        if "seconds" in exchange:  # which the files of earlier stages don't say
-            source = "from the call cache" if exchange["cached"] else "asked now"
-            used += f", {exchange['seconds']:.1f} s, {source}"
-        parts.append(used)
-        parts += [_block(message["role"], message["content"]) for message in exchange["messages"]]
-        parts.append(_block("answer", exchange["answer"]))
-        parts.append(_block("applied", json.dumps(exchange["applied"])))
-        refused = "\n".join(f"- {problem}" for problem in exchange["refused"])
-        parts.append(_block("refused", refused or "nothing"))
+        if "seconds" in each:  # which the files of earlier stages don't say
+            source = "from the call cache" if each["cached"] else "asked now"
+            used += f", {each['seconds']:.1f} s, {source}"
+        parts += [f"## {number}. {each['stage']}, attempt {each['attempt']}", used]
+        blocks = [(message["role"], message["content"]) for message in each["messages"]]
+        refused = "\n".join(f"- {problem}" for problem in each["refused"])
+        blocks += [("answer", each["answer"]), ("applied", json.dumps(each["applied"]))]
+        blocks += [("refused", refused or "nothing")]
+        # Indented, so that nothing in a text can end its block.
+        parts += [f"### {title}\n\n{indent(text, '    ')}" for title, text in blocks]
     return "\n\n".join(parts) + "\n"
-
-
-def _block(title: str, text: str) -> str:
-    """A titled block of literal text, indented so that no text in it can end it."""
-    return f"### {title}\n\n" + "\n".join(f"    {line}" for line in text.splitlines() or [""])

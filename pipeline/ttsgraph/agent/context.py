@@ -46,25 +46,24 @@ def estimate_tokens(text: str) -> int:
 
 
 def fit(
-    entries: Sequence[str], room: int, rest: Callable[[int], str], separator: str = "\n"
+    entries: Sequence[str], room: int, rest: str | Callable[[int], str] = "", separator: str = "\n"
 ) -> str:
-    """As many of the entries, from the first on, as `room` tokens hold, and `rest(kept)` in place
-    of the others.
+    """As many of the entries, from the first on, as `room` tokens hold, and how many more there are
+    in place of the others: with `rest` after it, or as `rest(kept)` says.
     """
+
+    def left_out(kept: int) -> str:
+        return f"({len(entries) - kept} more{rest})" if isinstance(rest, str) else rest(kept)
+
     sizes = [estimate_tokens(entry + separator) for entry in entries]
     if sum(sizes) <= room:
         return separator.join(entries)
-    left = room - estimate_tokens(rest(len(entries)) + separator)
+    left = room - estimate_tokens(left_out(len(entries)) + separator)
     kept = 0
     while kept < len(entries) and sizes[kept] <= left:
         left -= sizes[kept]
         kept += 1
-    return separator.join([*entries[:kept], rest(kept)])
-
-
-def more_of(entries: Sequence[str], what: str = "") -> Callable[[int], str]:
-    """What `fit` has in place of the entries that it leaves out."""
-    return lambda kept: f"({len(entries) - kept} more{what})"
+    return separator.join([*entries[:kept], left_out(kept)])
 
 
 def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
@@ -80,7 +79,7 @@ def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
             f"{model}: {', '.join(facts)}, accuracy alone {alone}, {brief.cost.single(model):.4g} a"
             " call"
         )
-    return fit(lines, room, more_of(lines, " models"))
+    return fit(lines, room, " models")
 
 
 def trial_table(trials: Sequence[Trial], room: int) -> str:
@@ -90,7 +89,7 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
     for trial in ranked:
         score = "not scored" if math.isnan(trial.score) else f"{trial.score:.3f}"
         lines.append(f"{in_words(trial.counts)}: {score} ({trial.n_scored} answers)")
-    return fit(lines, room, more_of(lines, ", none better")) if lines else "(none)"
+    return fit(lines, room, ", none better") if lines else "(none)"
 
 
 def pilot_table(brief: Brief, room: int) -> str:
@@ -109,12 +108,12 @@ def pilot_table(brief: Brief, room: int) -> str:
         beyond = ", over the budget" if cost > brief.budget.limit else ""
         shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
         lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
-    return fit(lines, room, more_of(lines, ", worse or over the budget"))
+    return fit(lines, room, ", worse or over the budget")
 
 
 def update_tables(
     distribution: GraphDistribution,
-    history: Sequence[Scored],
+    history: History,
     brief: Brief,
     room: int,
     evidence: bool = True,
@@ -124,19 +123,15 @@ def update_tables(
     """
     open_models = bool(distribution.open_models().any())
     roles = distribution.role_preferences()
-    latest = [history[k] for k in History.of(history).latest]
-    last = [_candidate(scored, brief, open_models) for scored in sorted(latest, key=_rank)]
+    latest = sorted((history[k] for k in history.latest), key=_rank)
+    last = [_candidate(scored, brief, open_models) for scored in latest]
     evidence_text = evidence_table(history, brief, room // 6) if evidence else ""
     room -= estimate_tokens(evidence_text)
     parts: list[tuple[str, float, Callable[[int], str]]] = [
         ("nodes", 0.15, lambda r: _nodes(distribution, brief, r, open_models)),
-        ("last_round", 0.3, lambda r: fit(last, r, more_of(last, ", none better"))),
+        ("last_round", 0.3, lambda r: fit(last, r, ", none better")),
         ("edges", 0.3, lambda r: _edges(distribution, history, r)),
-        (
-            "role_table",
-            0.1,
-            lambda r: _probabilities(distribution, distribution.roles, roles, r),
-        ),
+        ("role_table", 0.1, lambda r: _probabilities(distribution, distribution.roles, roles, r)),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
     found = {"evidence": evidence_text}
@@ -148,28 +143,27 @@ def update_tables(
     return found
 
 
-def evidence_table(history: Sequence[Scored], brief: Brief, room: int) -> str:
+def evidence_table(history: History, brief: Brief, room: int) -> str:
     """What roles and edges repaired and spoilt, with two examples; nothing without such counts."""
-    known = History.of(history)
-    if not known.roles:
+    if not history.roles:
         return ""
-    rank = sorted(known.roles.items(), key=lambda item: -item[1].answers)
+    rank = sorted(history.roles.items(), key=lambda item: -item[1].answers)
     lines = [
         f"{' of '.join(filter(None, key))}: {_tally(tally)},"
         f" right {tally.after / tally.answers:.2f}"
         f" where an answer that it reads is {tally.before / tally.answers:.2f}"
         for key, tally in rank
     ]
-    latest = [example for k in known.latest for example in known[k].tallies.examples]
+    latest = [example for k in history.latest for example in history[k].tallies.examples]
     first = (next((e for e in latest if e.repaired == wanted), None) for wanted in (True, False))
     examples = [_example(example, brief) for example in first if example]
     room -= sum(estimate_tokens(entry + "\n") for entry in examples)
     # What tells one way or the other comes first.
     telling = sorted(
-        known.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
+        history.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
     )
     lines += [f"edge {a}->{b}: {_tally(tally)}" for (a, b), tally in telling]
-    shown = fit(lines, room, more_of(lines))
+    shown = fit(lines, room)
     return "\n".join([shown, *examples])
 
 
@@ -215,7 +209,7 @@ def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models
         for model, run in groupby(nodes, key=lambda node: node[1])
     ]
     entries.reverse()
-    return fit(entries, room, more_of(entries, " groups of nodes"))
+    return fit(entries, room, " groups of nodes")
 
 
 def _ranges(ids: Sequence[int]) -> str:
@@ -229,9 +223,9 @@ def _ranges(ids: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int) -> str:
+def _edges(distribution: GraphDistribution, history: History, room: int) -> str:
     table = distribution.edge_probabilities()
-    sampled = {edge for k in History.of(history).latest for edge in history[k].graph.edges}
+    sampled = {edge for k in history.latest for edge in history[k].graph.edges}
     ids = distribution.ids
     rows, columns = np.nonzero(distribution.forward)
     known = [
@@ -267,7 +261,7 @@ def _probabilities(
         )
         groups[text].append(distribution.ids[row])
     lines = [f"{_ranges(sorted(ids))}: {text}" for text, ids in groups.items()]
-    return fit(lines, room, more_of(lines, " groups of nodes"))
+    return fit(lines, room, " groups of nodes")
 
 
 def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
@@ -281,7 +275,7 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     by_mean = sorted(shapes.items(), key=lambda item: -_mean(item[1]))
     lines += [f"width {w}, depth {d}: {_summary(group)}" for (w, d), group in by_mean]
     lines += [f"round {k}: {_summary(rounds[k])}" for k in sorted(rounds, reverse=True)]
-    return fit(lines, room, more_of(lines, f" lines; {len(history)} candidates in all"))
+    return fit(lines, room, f" lines; {len(history)} candidates in all")
 
 
 def _rank(scored: Scored) -> float:

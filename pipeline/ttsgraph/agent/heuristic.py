@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -31,13 +31,11 @@ from ttsgraph.agent.base import (
     Exchange,
     History,
     Preference,
-    Scored,
     Shape,
     Trial,
     affordable,
     legal_counts,
     most_that_fit,
-    same_counts,
 )
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
@@ -159,20 +157,17 @@ class HeuristicAgent:
                 found.append(counts)
         return found
 
-    def update(
-        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
-    ) -> Edits:
+    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
         """The loop: how to change the distribution after the latest feedback. It is drawn towards
         the best shape's graph, and the shape to look at next is proposed.
 
         Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
         in, and no graph is proposed.
         """
-        history = History.of(history)
         if not self.settings.insight_2:
             return self._credit(distribution, history)
         best, wanted, why = self._shapes(distribution, history, brief)
-        sink_role = best_sink_role(history, distribution.roles, PRIOR_GRAPHS)
+        sink_role = best_sink_role(history, distribution.roles)
         if self.settings.evidence:
             sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
@@ -371,11 +366,9 @@ class Surface:
         return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
 
 
-def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
-    """The role of sinks that read several answers with the best mean value, each mixed with the
-    overall one as `prior` graphs.
-
-    Before any feedback the first role made for several answers, a fuser, is as good as any.
+def best_sink_role(history: History, roles: Sequence[str]) -> str:
+    """The role of sinks that read several answers with the best mean value. Before any feedback the
+    first role made for several answers, a fuser, is as good as any.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not history.of_several:
@@ -384,7 +377,7 @@ def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
 
     def mixed(role: str) -> float:
         values = [value for known, value in history.of_several if known == role]
-        return (sum(values) + prior * overall) / (len(values) + prior)
+        return (sum(values) + PRIOR_GRAPHS * overall) / (len(values) + PRIOR_GRAPHS)
 
     return max(order, key=mixed)
 
@@ -447,7 +440,7 @@ def _promise(
     model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
 ) -> float:
     once = alone.get(model, 0.0)
-    tried = (t.score for t in trials if same_counts(t.counts, {model: 2}))
+    tried = (t.score for t in trials if Counter(t.counts) == Counter({model: 2}))
     twice = next((score for score in tried if not math.isnan(score)), None)
     if twice is None:
         return once

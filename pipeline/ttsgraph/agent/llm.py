@@ -9,6 +9,7 @@ model is reached is not known here: the agent is given `speak`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -39,12 +40,11 @@ from ttsgraph.agent.base import (
     Chat,
     Counts,
     Exchange,
+    History,
     Preference,
-    Scored,
     Trial,
     affordable,
     counts_problem,
-    same_counts,
 )
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.base.arrays import FloatArray
@@ -137,7 +137,7 @@ class LLMAgent(HeuristicAgent):
                 counts = combination.counts
                 if problem := counts_problem(counts, brief):
                     refused.append(f"combination: {problem}")
-                elif any(same_counts(counts, other) for other in legal):
+                elif Counter(counts) in map(Counter, legal):
                     refused.append(f"combination {dict(counts)} stands twice")
                 elif len(legal) == limit:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
@@ -152,7 +152,7 @@ class LLMAgent(HeuristicAgent):
             tables = {
                 "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
                 "pilot": context.pilot_table(brief, room * 2 // 10),
-                "preference": context.fit(models, room * 4 // 10, context.more_of(models), ", "),
+                "preference": context.fit(models, room * 4 // 10, separator=", "),
                 "example": _quoted(models[:1]),
             }
             most = brief.budget.max_nodes
@@ -161,9 +161,7 @@ class LLMAgent(HeuristicAgent):
         _, applied = self._converse("instances", prompt, Combinations, check)
         return list(applied["combinations"]) or super().select_instances(brief, preference, limit)
 
-    def update(
-        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
-    ) -> Edits:
+    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
         """Ask for changes to the distribution and a graph to try; what is illegal in the last
         answer is left for `apply_edits`.
 
@@ -183,7 +181,6 @@ class LLMAgent(HeuristicAgent):
             tables = context.update_tables(distribution, history, brief, left, evidence)
             # Where models are fixed, those that the nodes have, each once.
             models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
-            notes = brief.notes
             return self._render(
                 "update",
                 brief,
@@ -192,7 +189,7 @@ class LLMAgent(HeuristicAgent):
                 pool=context.pool_table(brief, list(models), room // 10),
                 open_models=open_models,
                 pilot=pilot,
-                notes=context.fit(notes, room // 10, context.more_of(notes)),
+                notes=context.fit(brief.notes, room // 10),
                 example=_example(distribution, open_models),
                 **tables,
             )
