@@ -10,8 +10,7 @@ from tests.support.arithmetic import BRIEF
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.routes import of_single_calls
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
-from ttsgraph.pool.spec import ModelPool
-from ttsgraph.pool.variants import VariantSettings
+from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.tasks.base import Question
 

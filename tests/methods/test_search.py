@@ -217,7 +217,7 @@ class TestHeuristicAgent:
     def test_a_shape_is_aimed_at_once_and_can_exist(self):
         searcher = make_searcher("agent_reinforce", problem())
         lone = CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),))
-        history = [Scored(lone, 15, 20, 1)]
+        history = History([Scored(lone, 15, 20, 1)])
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings())
         reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(8)]
         aimed = re.findall(r"looking at (\d+ x \d+)", " ".join(reasons))
@@ -232,7 +232,8 @@ class TestHeuristicAgent:
         old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
         newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(insight_2=False))
-        assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
+        edits = agent.update(searcher.distribution, History([*old, newest]), BRIEF)
+        assert edits.edge_changes == ()
 
 
 class TestSurface:

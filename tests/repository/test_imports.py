@@ -119,7 +119,7 @@ def test_a_table_is_checked_without_what_is_installed_for_others():
 def test_what_was_as_if_missing_can_be_imported_afterwards_and_what_is_loaded_stays():
     imported(
         "import sys, decimal\n"
-        "from ttsgraph.base.unneeded import as_if_missing\n"
+        "from ttsgraph.base.extras import as_if_missing\n"
         "with as_if_missing('fractions', 'decimal'):\n"
         "    import decimal as loaded\n"
         "    assert loaded is decimal\n"

@@ -1,6 +1,10 @@
-"""Which extra of the package a module that is not installed comes with."""
+"""Packages that are not there: the extra that each comes with, and imports as if some were not."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 EXTRAS = {
     "bayes_opt": "bayesian",
@@ -45,3 +49,17 @@ def missing(error: ImportError) -> str:
         raise error
     extra = EXTRAS[module]
     return f"expected the package {module}, found none: pip install 'ttsgraph[{extra}]'"
+
+
+@contextmanager
+def as_if_missing(*packages: str) -> Iterator[None]:
+    """What is imported meanwhile finds these packages missing, but for those that are loaded
+    already. For imports at a module's top, where no other thread imports.
+    """
+    hidden = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not to be imported
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

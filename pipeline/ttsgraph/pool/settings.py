@@ -16,8 +16,7 @@ from ttsgraph.base.parsing import Closed
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
 from ttsgraph.pool.judge import JUDGE  # and registers the kind
-from ttsgraph.pool.spec import ModelSpec, Price
-from ttsgraph.pool.variants import Variants, variant_name
+from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 from ttsgraph.tasks.base import AskingTask, Task
 
 Dollars = Annotated[float, Field(ge=0)]

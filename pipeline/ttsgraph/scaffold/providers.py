@@ -28,8 +28,7 @@ from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
-from ttsgraph.pool.spec import Price
-from ttsgraph.pool.variants import variant_name
+from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.scaffold.task import has_key
 
 SHOWN = 12

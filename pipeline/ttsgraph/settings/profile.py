@@ -24,8 +24,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
-from ttsgraph.pool.spec import FACTS, ModelPool, Price
-from ttsgraph.pool.variants import Temperature, variant_name
+from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
 from ttsgraph.settings.plugins import load_for
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.settings.stages import (

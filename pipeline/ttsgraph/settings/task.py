@@ -12,8 +12,7 @@ from ttsgraph.base.parsing import Closed
 from ttsgraph.graphs.budget import Lengths
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import Probability
-from ttsgraph.pool.spec import ModelPool
-from ttsgraph.pool.variants import Temperature, TopP
+from ttsgraph.pool.spec import ModelPool, Temperature, TopP
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Layout, Prompt, Style

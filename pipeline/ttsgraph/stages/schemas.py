@@ -20,8 +20,8 @@ import pandas as pd
 
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
+from ttsgraph.base.extras import as_if_missing
 from ttsgraph.base.files import CHECKSUM, makes
-from ttsgraph.base.unneeded import as_if_missing
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
