@@ -183,12 +183,6 @@ class TestUpdatePrompt:
         assert len({tuple(sorted(counts)) for counts in starts}) > 1
         assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
 
-    def test_latency_is_spoken_of_under_a_joint_objective_only(self):
-        joint = self.prompt(replace(PAPER_BRIEF, objective=Objective(kind="joint")))
-        assert "Latency responds more to the number of nodes and to the width" in joint
-        assert " s a question" in joint
-        assert "atency" not in self.prompt()
-
     def test_the_best_come_first_by_what_the_objective_makes_of_them(self):
         brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.5, half_s=2.0))
         distribution, history = crowd(6, 8)

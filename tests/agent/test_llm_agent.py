@@ -190,7 +190,6 @@ class TestFaultyEndpoints:
         [
             (401, r"agent guide at http.*refuses the key in AGENT_KEY \(HTTP 401\)"),
             (404, r"no such model or no /chat/completions \(HTTP 404\)"),
-            (400, r"refuses the request \(HTTP 400\)"),
         ],
     )
     def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(
@@ -211,20 +210,10 @@ class TestFaultyEndpoints:
             self.led(tmp_path, agent_server(lambda body: NOTHING), key_env="NO_SUCH_KEY")
         assert not (tmp_path / "journal.jsonl").exists()
 
-    def test_a_rate_limit_and_a_broken_server_are_waited_out(self, tmp_path):
-        stub = agent_server(lambda body: NOTHING)
-        well = stub.misbehave
-        trouble = {1: (429, {"retry-after": "0"}, "{}"), 2: (503, {"retry-after": "0"}, "{}")}
-        stub.misbehave = lambda count, body: trouble.get(count) or well(count, body)
-        led = self.led(tmp_path, stub, settings(max_retries=3))
-        assert len(stub.requests) == 4
-        assert [exchange.refused for exchange in led.exchanges] == [[], []]
-
     @pytest.mark.parametrize(
         ("reply", "reason"),
         [
             ((429, {"retry-after": "0"}, "{}"), "HTTP 429"),
-            ((200, {}, "garbage"), "expected JSON"),
             ((200, {}, '{"choices": []}'), "expected an answer with choices"),
         ],
     )
@@ -237,12 +226,6 @@ class TestFaultyEndpoints:
         stub.misbehave = well
         led = self.led(tmp_path, stub)
         assert [exchange.cached for exchange in led.exchanges] == [True, False]
-
-    def test_a_timeout_stops_the_run(self, tmp_path):
-        stub = agent_server(lambda body: NOTHING)
-        stub.delay_s = 0.5
-        with pytest.raises(RunStopped, match=r"agent guide at .*timed out"):
-            self.led(tmp_path, stub, settings(timeout_s=0.05))
 
     def test_an_answer_already_paid_for_is_journalled_when_the_next_attempt_fails(self, tmp_path):
         stub = agent_server(lambda body: "no")

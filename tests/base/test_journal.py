@@ -92,13 +92,6 @@ def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int,
     assert found == entries[: len(found)]
 
 
-def test_damage_that_no_crash_can_do_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    path.write_bytes(written(path, [{"n": 1}, {"n": 2}]).replace(b'{"n":1}', b'{"n":3}'))
-    with pytest.raises(DataError, match="line 2 is damaged; move the file away to start anew"):
-        Journal(path, HEADER)
-
-
 def test_a_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     said = []

@@ -9,7 +9,7 @@ from tests.support.oracles import (
     CHAIN_OF_4_LLAMA_8B_DOLLARS,
     PAPER_POOL,
 )
-from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
+from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
@@ -78,15 +78,6 @@ def test_top_k_bounds_what_a_fuser_reads():
     assert FLOPS.graph_cost(bounded) == pytest.approx(5 + BUDGET_MATH["gemma-3-1b"][2], abs=1e-3)
 
 
-def test_unknown_names_are_explained():
-    with pytest.raises(SettingsError, match=r"unknown model 'gpt'; the pool has llama-3\.2-1b"):
-        FLOPS.graph_cost(single("gpt"))
-    with pytest.raises(
-        GraphError, match="unknown role 'critic'; known roles: assistant, fuser, voter"
-    ):
-        FLOPS.graph_cost(CollaborationGraph((Node(0, "critic", "gemma-3-1b"),)))
-
-
 ONE = "gemma-3-1b"
 THREE = "llama-3.2-3b"
 EIGHT = "llama-3.1-8b"
@@ -101,7 +92,6 @@ def wired(nodes: list[tuple[str, str]], *edges: tuple[int, int]) -> Collaboratio
     ("graph", "limit", "left"),
     [
         (MIXED, FLOPS.graph_cost(MIXED) - 0.1, {ONE: 1, EIGHT: 1, THREE: 2}),  # smallest first
-        (MIXED, 25, {EIGHT: 1, THREE: 2}),
         (MIXED, 1000, MIXED.model_counts()),
         (chain([ONE, EIGHT]), 10, {EIGHT: 1}),  # the sink stays
         # Without the small node in the middle, the large one no longer reaches the sink.

@@ -31,11 +31,9 @@ from ttsgraph.graphs.stopping import (
     most_frequent,
 )
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.reporting.explain import explain, steps
 from ttsgraph.reporting.pictures import draw
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import BudgetSettings
-from ttsgraph.stages.estimate import estimate_run
 
 BETA = Stop("beta", 0.95)
 
@@ -125,25 +123,6 @@ def test_waves_of_branches_leave_whole_branches_out():
 def test_a_vote_that_goes_on_takes_the_time_of_its_waves():
     assert run(vote(5, waves=(2, 2, 1)), saying(*"78787")).latency_s == pytest.approx(1.5)
     assert run(vote(5, waves=(3, 1)), saying(*"77777")).latency_s == pytest.approx(0.5)
-
-
-def shared_by_two_votes():
-    """Votes 5 (over 0, 1, 2) and 6 (over 2, 3, 4), both in waves; a fuser reads them and node 4."""
-    nodes = [Node(i, "assistant", "m") for i in range(5)]
-    nodes += [
-        Node(5, "voter", "m", waves=(2, 1)),
-        Node(6, "voter", "m", waves=(2, 1)),
-        Node(7, "fuser", "n"),
-    ]
-    edges = [(0, 5), (1, 5), (2, 5), (2, 6), (3, 6), (4, 6), (4, 7), (5, 7), (6, 7)]
-    return CollaborationGraph(tuple(nodes), tuple(edges))
-
-
-def test_what_another_node_needs_runs_though_a_vote_does_not():
-    client = ScriptedClient(lambda request: "7")
-    answer = run(shared_by_two_votes(), client)
-    # 2 is left out by vote 5 and asked by vote 6; 4 is left out by vote 6 and read by the fuser.
-    assert sorted(answer.completions) == [0, 1, 2, 3, 4, 7]
 
 
 @st.composite
@@ -397,14 +376,6 @@ def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
     assert cost.graph_cost(fused) == pytest.approx(cost.graph_cost(plain(fused)))
 
 
-def test_words_say_when_a_vote_stops_and_a_gate_opens():
-    said_of = [what for _, what in steps(vote(9, (3, 1), BETA), POOL)]
-    assert "in waves of 3, then 1" in said_of[-1]
-    assert "stops once the leader stays ahead of the runner-up with probability 0.95" in said_of[-1]
-    said_of = [what for _, what in steps(cascade(0.34), POOL)]
-    assert any("only where nodes 0, 1 and 2 disagree by more than 0.34" in what for what in said_of)
-
-
 def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
     drawing = draw(cascade(0.34), POOL)
     assert drawing.boxes[-1].when == "gate > 0.34"
@@ -432,22 +403,6 @@ def adjacency(graph):
     for a, b in graph.edges:
         found[a, b] = True
     return found
-
-
-def test_explain_says_what_the_budget_limits():
-    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
-    models = ["llama-3.1-8b"] * 15
-    graph = with_sink(topologies.parallel(models, models[0], "voter"), waves=(3, 2), stop=BETA)
-    of_means = profile.model_copy(
-        update={"budget": profile.budget.model_copy(update={"of": "mean"})}
-    )
-    said = "\n".join(explain(graph, of_means, "math"))
-    assert "that is the worst case: at most 148 units a question" in said
-    assert "the budget limits what a question costs on average: 80 units" in said
-    assert "OVER the budget, which limits the worst case: 148 of 80 units" in "\n".join(
-        explain(graph, profile, "math")
-    )
-    assert "on average" in estimate_run(of_means, "math")["note"]
 
 
 def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():

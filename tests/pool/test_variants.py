@@ -19,29 +19,25 @@ from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
 from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.context import pool_table
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.newcomers import pool_fingerprint
-from ttsgraph.deployment.provenance import revisions, settings_sha256
+from ttsgraph.deployment.provenance import revisions
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.topologies import branches, chain, parallel, single
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
-from ttsgraph.reporting.pictures import draw
+from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.runtime.clients import endpoints, local_specs
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages import trials
-from ttsgraph.stages.ablation import node_table
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.trials import best_single, evaluate_cases, profile_table, single_cases
 from ttsgraph.tasks import get_task
@@ -126,11 +122,6 @@ class TestSettings:
         ):
             parse(Profile, data, "mine.yaml")
 
-    def test_without_variants_settings_are_what_they_were_before_there_were_any(self):
-        plain = profile({})
-        assert "variants" not in plain.model_dump(mode="json")["pool"]["small"]
-        assert settings_sha256(plain, "math") != settings_sha256(profile(), "math")
-
     def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
         before = profile({"t": {"temperature": 0}})
         after = profile({"t": {"temperature": 0.1}})
@@ -193,12 +184,6 @@ class TestCalls:
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
 
-    def test_greedy_nodes_that_read_different_answers_ask_apart(self):
-        client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
-        run(branches([["small", "small:t0"]] * 2, "small", "voter"), client)
-        greedy = [request for request in client.requests if request.sampling.temperature == 0]
-        assert len({request.key() for request in greedy}) == 2
-
     def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
         plain, thinking = self.asked("small", "small:thinking")
         assert "reasoning_effort" not in plain.sampling.to_dict()
@@ -215,20 +200,6 @@ class TestCalls:
         pool = profile().model_pool()
         answer = run(single("small:t0"), MeteredClient(ScriptedClient(), meter, pool))
         assert meter.spent.dollars == answer.usage.dollars == pool["small"].dollars(10, 2) > 0
-
-    def test_a_nodes_table_shows_what_its_variant_is_sent(self):
-        known = profile()
-        graph = parallel(["small", "small:brief"], "large", "voter")
-        deployed = Deployed("math", graph, known)
-        cost = known.cost_model("math")
-        untried = asyncio.run(
-            Environment(
-                deployed.grader, deployed.prompt, Sampling(), cost.pool, ScriptedClient()
-            ).evaluate(graph, [QUESTION])
-        )
-        task = deployed.grader
-        table = node_table(graph, cost, task, deployed.prompt, QUESTION, {}, untried, {})
-        assert ["Say the number." in prompt for prompt in table["prompt"]] == [False, True, False]
 
 
 def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parameters():
@@ -387,30 +358,6 @@ class TestServing:
             self.said(PoolStub(), graph, variants={"shown": {"style": "few_shot"}})
 
 
-def test_an_agent_is_told_what_a_variant_is():
-    known = profile()
-    brief = Brief("math", Budget(known.cost_model("math"), 8, 8), {"small:t0": 0.5}, ("assistant",))
-    assert (
-        "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500"
-        in pool_table(brief, ["small", "small:t0"], 500)
-    )
-
-
-class TestPictures:
-    GRAPH = parallel(["small", "small:t0", "small:t0", "large"], "small:t0", "fuser")
-
-    def test_a_drawing_has_one_colour_for_a_model_and_its_variants_and_tells_them_apart_in_words(
-        self,
-    ):
-        drawing = draw(self.GRAPH, profile().model_pool())
-        assert dict(drawing.models) == {"small": "var(--series-0)", "large": "var(--series-1)"}
-        assert {(box.model, box.words, box.colour) for box in drawing.boxes} == {
-            ("small", "small", "var(--series-0)"),
-            ("small:t0", "small at temperature 0", "var(--series-0)"),
-            ("large", "large", "var(--series-1)"),
-        }
-
-
 class TestSimulated:
     BASE = "llama-3.2-1b"
 
@@ -454,26 +401,6 @@ class TestSimulated:
         known = self.profile(variants, wise=9.0)
         wise = sum(map(bool, self.answers(known, f"{self.BASE}:wise")))
         assert wise > 250 > sum(map(bool, self.answers(known, f"{self.BASE}{other}")))
-
-    def test_a_greedy_variant_answers_all_nodes_alike(self):
-        known = self.profile({"t0": {"temperature": 0}})
-        client = client_of(known)
-        seen = []
-
-        class Watching(Client):
-            def begin(self, request: Request) -> Completion:
-                seen.append(client.begin(request).text)
-                return client.begin(request)
-
-        evaluate(
-            known,
-            "math",
-            parallel([f"{self.BASE}:t0"] * 4, self.BASE, "voter"),
-            questions_of(known, "math", 1),
-            Watching(),
-        )
-        assert len(seen) == 4
-        assert len(set(seen)) == 1
 
     def test_only_chat_prompts_can_be_simulated(self):
         with pytest.raises(
