@@ -22,13 +22,8 @@ from ttsgraph.agent import context
 from ttsgraph.agent.answers import (
     AgentAnswer,
     Combinations,
-    EdgeEdit,
     Edits,
-    ModelEdit,
-    ProposedGraph,
-    ProposedNode,
     Ranking,
-    RoleEdit,
     WiringEdits,
     check_edits,
     read_answer,
@@ -326,27 +321,26 @@ def _example(distribution: GraphDistribution, open_models: bool) -> str:
     """
     tail = distribution.ids[-2:]
     table = distribution.edge_probabilities()
-    models = distribution.assigned[-2:]
-    role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
+    nodes = zip(tail, distribution.assigned[-2:], strict=True)
     edges = [list(tail)] if len(tail) > 1 else []
-    nodes = [
-        ProposedNode(id=i, role=ASSISTANT, model=model)
-        for i, model in zip(tail, models, strict=True)
-    ]
-    wiring = WiringEdits(
-        edge_changes=tuple(
-            EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...")
+    role, role_p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
+    model, model_p = _likeliest(distribution.models, distribution.model_probabilities()[-1])
+    why = {"reason": "..."}
+    example: dict[str, Any] = {
+        "edge_changes": [
+            {"source": a, "target": b, "probability": round(float(table[-2, -1]), 2)} | why
             for a, b in edges
-        ),
-        role_changes=(RoleEdit(node=tail[-1], role=role, probability=p, reason="..."),),
-        graph=ProposedGraph(nodes=tuple(nodes), edges=tuple(edges)),
-        reason="...",
-    )
+        ],
+        "role_changes": [{"node": tail[-1], "role": role, "probability": role_p} | why],
+        "graph": {
+            "nodes": [{"id": i, "role": ASSISTANT, "model": known} for i, known in nodes],
+            "edges": edges,
+        },
+    } | why
     if not open_models:
-        return wiring.model_dump_json()
-    model, p = _likeliest(distribution.models, distribution.model_probabilities()[-1])
-    change = ModelEdit(node=tail[-1], model=model, probability=p, reason="...")
-    return _edits(wiring).model_copy(update={"model_changes": (change,)}).model_dump_json()
+        return WiringEdits.model_validate(example).model_dump_json()
+    example["model_changes"] = [{"node": tail[-1], "model": model, "probability": model_p} | why]
+    return Edits.model_validate(example).model_dump_json()
 
 
 def _likeliest(names: Sequence[str], probabilities: FloatArray) -> tuple[str, float]:

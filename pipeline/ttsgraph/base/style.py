@@ -24,8 +24,9 @@ TONES = {
         "quiet": "#5b636d",
         "line": "#dcdfdc",
         "accent": "#0365a3",
-    }
-    | {"warn": "#b54300", "warn-back": "#fdf1e7"},
+        "warn": "#b54300",
+        "warn-back": "#fdf1e7",
+    },
     "dark": {
         "page": "#14181d",
         "raised": "#1c2229",
@@ -33,19 +34,12 @@ TONES = {
         "quiet": "#a3acb7",
         "line": "#343c46",
         "accent": "#8fb4f5",
-    }
-    | {"warn": "#f0a06c", "warn-back": "#2c2118"},
+        "warn": "#f0a06c",
+        "warn-back": "#2c2118",
+    },
 }
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-DASHES: tuple[tuple[int, ...], ...] = (
-    (1, 0),
-    (6, 3),
-    (2, 2),
-    (8, 3, 2, 3),
-    (4, 4),
-    (10, 4),
-    (1, 3),
-)
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
@@ -99,8 +93,9 @@ def plot_config() -> dict[str, Any]:
             "gridColor": "var(--line)",
             "domainColor": "var(--quiet)",
             "tickColor": "var(--quiet)",
-        }
-        | {"titlePadding": 10, "labelLimit": 170},
+            "titlePadding": 10,
+            "labelLimit": 170,
+        },
         "legend": words
         | {
             "orient": "bottom",
