@@ -73,7 +73,7 @@ class Route:
 
 def parse_route(value: Any) -> Route:
     """A route as it stands in JSON. Raises GraphError."""
-    ends = value.get("to") if isinstance(value, Mapping) else None
+    ends: Any = value.get("to") if isinstance(value, Mapping) else None
     if not are_ids(ends) or set(value) != {"to", "router"}:
         raise GraphError(
             'expected route as {"to": [node ids], "router": {...}}, found another thing'
