@@ -345,6 +345,8 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
     """The graph whose votes ask in these waves where they set none themselves and may stop; answers
     are the same.
     """
+    if not waves:
+        return graph
     nodes = []
     for node in graph.nodes:
         plain = not node.waves and node.stop == LOSSLESS
