@@ -288,9 +288,7 @@ def _legal_tables(
 
 
 def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[str, float]:
-    """All probabilities of a node: those given, and the rest shared as before; nothing when they
-    sum to 0.
-    """
+    """All probabilities of a node, what is not given shared as before; nothing if they sum to 0."""
     left = max(0.0, 1.0 - sum(given.values()))
     others = sum(p for name, p in before.items() if name not in given)
     whole = {

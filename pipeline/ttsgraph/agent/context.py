@@ -248,9 +248,7 @@ def _edges(distribution: GraphDistribution, history: History, room: int) -> str:
 def _probabilities(
     distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int
 ) -> str:
-    """Nodes with their (n, names) probabilities; those with the same as one entry, the sink and
-    what is learnt most first.
-    """
+    """Nodes with (n, names) probabilities, equal ones as one, the sink and most learnt first."""
     order = sorted(
         range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max()))
     )

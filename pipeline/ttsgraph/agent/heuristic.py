@@ -230,9 +230,7 @@ class HeuristicAgent:
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
     ) -> tuple[Shape, Shape | None, str]:
-        """The best shape tried, and the neighbour of it that may be better, if there is one; and
-        why.
-        """
+        """The best shape tried, the neighbour of it that may be better, if there is one, and why."""
         if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
@@ -276,9 +274,7 @@ class HeuristicAgent:
     def _drawn(
         self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool
     ) -> dict[tuple[int, int], float]:
-        """Edge probabilities drawn towards a graph; all the way once no other shape is worth a
-        look.
-        """
+        """Edge probabilities drawn towards a graph, all the way where it is `settled`."""
         probabilities = distribution.edge_probabilities()
         inside = set(centre.edges)
         pull = 1.0 if settled else PULL
@@ -295,9 +291,7 @@ class HeuristicAgent:
         return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """New probabilities of the edges and roles sampled last: up when their graphs did better
-        than all so far on average (rule R-3).
-        """
+        """Edges and roles sampled last, up where their graphs beat the mean so far (rule R-3)."""
         # Few questions can't make an extreme: each value is mixed with the overall one.
         _, values, questions = history.columns()
         mean = np.average(values, weights=questions)
@@ -475,8 +469,6 @@ def _edits(
 
 
 def _nudge(p: float, move: float) -> float:
-    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, staying inside [0.02,
-    0.98].
-    """
+    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, inside [0.02, 0.98]."""
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))

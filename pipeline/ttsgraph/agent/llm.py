@@ -211,9 +211,7 @@ class LLMAgent(HeuristicAgent):
         kind: type[A],
         check: Callable[[A], LegalPart],
     ) -> tuple[A, Mapping[str, Any]]:
-        """Ask, and ask again with the errors while there are some; returns the last answer and its
-        legal part.
-        """
+        """Ask, again with the errors while there are some; the last answer and its legal part."""
         settings = self.settings
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", self._bounded(prompt))
@@ -240,9 +238,7 @@ class LLMAgent(HeuristicAgent):
         return answer, applied
 
     def _bounded(self, prompt: Callable[[int], str]) -> str:
-        """The prompt with its tables in the room that its fixed text leaves. Raises SettingsError
-        when there is too little.
-        """
+        """The prompt, its tables in the room that its fixed text leaves. Raises SettingsError."""
         limit = int(self.settings.context_tokens * FIRST_SHARE)
         # Each table says in a line what it leaves out, which takes a little room also when there is
         # none.
@@ -256,9 +252,7 @@ class LLMAgent(HeuristicAgent):
         return prompt(limit - fixed)
 
     def _sent_back(self, text: str, refused: Sequence[str], used: int) -> list[Message]:
-        """An invalid answer and its problems as the next two messages, within what is left of the
-        context.
-        """
+        """An invalid answer and its problems as the next messages, in what the context has left."""
         room = self.settings.context_tokens - used
         for count in range(min(PROBLEMS_SHOWN, len(refused)), 0, -1):
             more = len(refused) - count
@@ -272,9 +266,7 @@ class LLMAgent(HeuristicAgent):
 
 
 def _head(text: str, room: int) -> str:
-    """The text's beginning in at most `room` estimated tokens; an estimated token is at most three
-    letters.
-    """
+    """The text's beginning in at most `room` estimated tokens, each of at most three letters."""
     text = text[: 3 * max(room, 1)]
     while text and context.estimate_tokens(text) > room:
         text = text[: len(text) * 3 // 4]

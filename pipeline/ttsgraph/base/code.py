@@ -214,9 +214,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
-    """Dotted names that may be modules; what is imported for type checkers alone is left out, as it
-    is never run.
-    """
+    """Dotted names that may be modules, without those imported for type checkers alone."""
     for node in body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             yield from _imports(node.orelse, package)
@@ -234,9 +232,7 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
 
 
 def _dumped(node: object) -> str:
-    """A syntax tree as text, the same for every version of Python that has these nodes: `ast.dump`
-    is not.
-    """
+    """A syntax tree as text, the same in every version of Python, which `ast.dump` is not."""
     if isinstance(node, ast.AST):
         fields = (
             (name, getattr(node, name, None))

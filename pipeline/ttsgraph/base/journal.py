@@ -85,9 +85,7 @@ def _number(line: bytes) -> int | None:
 
 
 def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a journal with the offset of each, up to a torn tail. Raises DataError as
-    `read_journal` does.
-    """
+    """Lines with their offsets, up to a torn tail. Raises DataError as `read_journal` does."""
     at = 0
     for place, line in enumerate(file):
         number = _number(line)

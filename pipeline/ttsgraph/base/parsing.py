@@ -87,9 +87,7 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always
-    among them.
-    """
+    """ ", did you mean ...?" from all keys that settings know, which it mostly is among."""
     known = {name for model in sections(kind) for name in model.model_fields}
     known.discard(str(location[-1]))  # which belongs elsewhere
     close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)

@@ -71,9 +71,7 @@ def student_quantile(p: float, freedom: int) -> float:
 
 
 def _student_between(angle: float, freedom: int) -> float:
-    """P(-t < T < t) at t = sqrt(freedom) tan(angle): a finite sum (Abramowitz and Stegun, 26.7.3
-    and 26.7.4).
-    """
+    """P(-t < T < t) at t = sqrt(freedom) tan(angle) (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     sine = math.sin(angle)
     cosine = math.cos(angle)
     odd = freedom % 2
