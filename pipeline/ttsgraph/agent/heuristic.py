@@ -230,7 +230,7 @@ class HeuristicAgent:
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
     ) -> tuple[Shape, Shape | None, str]:
-        """The best shape tried, the neighbour of it that may be better, if there is one, and why."""
+        """The best shape tried, its neighbour that may be better, if there is one, and why."""
         if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
