@@ -92,21 +92,11 @@ def wired(nodes: list[tuple[str, str]], *edges: tuple[int, int]) -> Collaboratio
     ("graph", "limit", "left"),
     [
         (MIXED, FLOPS.graph_cost(MIXED) - 0.1, {ONE: 1, EIGHT: 1, THREE: 2}),  # smallest first
-        (MIXED, 1000, MIXED.model_counts()),
         (chain([ONE, EIGHT]), 10, {EIGHT: 1}),  # the sink stays
         # Without the small node in the middle, the large one no longer reaches the sink.
         (
             wired([("assistant", EIGHT), ("assistant", ONE), ("fuser", THREE)], (0, 1), (1, 2)),
             17,
-            {THREE: 1},
-        ),
-        # A voter whose voices are trimmed has nothing to count, and goes too.
-        (
-            wired(
-                [("assistant", ONE), ("assistant", ONE), ("voter", EIGHT), ("assistant", THREE)],
-                *((0, 2), (1, 2), (2, 3)),
-            ),
-            7,
             {THREE: 1},
         ),
         (parallel([EIGHT] * 2, THREE, "voter"), 5, {THREE: 1}),  # a sink becomes an assistant

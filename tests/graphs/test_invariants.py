@@ -86,13 +86,6 @@ class TestBudget:
         assert len(richer.nodes) >= len(graph.nodes)
 
     @SLOWLY
-    @given(wirings())
-    def test_what_fits_is_left_as_it_is(self, wiring):
-        nodes, adjacency = wiring
-        graph = Budget(COST).pruned(nodes, adjacency.copy())
-        assert Budget(COST, COST.graph_cost(graph)).trim(graph) == graph
-
-    @SLOWLY
     @given(wirings(), st.sampled_from(sorted(COSTS)))
     def test_a_graph_costs_the_sum_of_its_nodes_and_an_edge_less_costs_no_more(
         self, wiring, metric
@@ -171,12 +164,3 @@ class TestDistribution:
         second = other.sample(5)
         assert (first.edges == second.edges).all()
         assert (first.roles == second.roles).all()
-
-    @SLOWLY
-    @given(distributions(), st.data())
-    def test_probabilities_that_are_set_are_had(self, d, data):
-        wanted = np.zeros((d.n, d.n))
-        for i, j in zip(*np.nonzero(d.forward), strict=True):
-            wanted[i, j] = data.draw(st.floats(0, 1))
-        d.set_edge_probabilities(wanted)
-        assert d.edge_probabilities() == pytest.approx(wanted, abs=1e-3)

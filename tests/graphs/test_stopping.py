@@ -338,7 +338,6 @@ def test_what_is_asked_later_is_another_graph():
         ),
         ({"stop": {"rule": "beta", "level": 0.9}}, "node 3: stop beta needs wave"),
         ({"wave": 0}, "node 3: expected wave as a size of at least 1"),
-        ({"wave": [2, "x"]}, "node 3: expected wave as a size"),
         ({"gate": 0.3}, 'node 3: expected gate as {"over": 0.3}'),
         ({"gate": {"over": 1}}, "expected a gate's over from 0 to below 1"),
         (

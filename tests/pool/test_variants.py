@@ -103,7 +103,6 @@ class TestSettings:
                 r"expected variants that differ, found 'a' and 'b' with the same settings",
             ),
             ({"t": {"reasoning_effort": "a lot"}}, r"reasoning_effort': .*found 'a lot'"),
-            ({"t": {"style": "shouting"}}, r"variants\.t\.style': .*'few_shot'"),
         ],
     )
     def test_a_wrong_variant_is_named(self, variants, message):
@@ -388,19 +387,6 @@ class TestSimulated:
         assert cold != plain
         assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
         assert sum(map(bool, wise)) > 250
-
-    @pytest.mark.parametrize(
-        ("variants", "other"),
-        [
-            # Of two variants that a call may be of, it is the one that says more.
-            ({"t0": {"temperature": 0}, "wise": {"temperature": 0, "max_tokens": 99}}, ":t0"),
-            ({"wise": {"instruction": "Think."}}, ""),
-        ],
-    )
-    def test_all_that_a_variant_asks_tells_it_from_others(self, variants, other):
-        known = self.profile(variants, wise=9.0)
-        wise = sum(map(bool, self.answers(known, f"{self.BASE}:wise")))
-        assert wise > 250 > sum(map(bool, self.answers(known, f"{self.BASE}{other}")))
 
     def test_only_chat_prompts_can_be_simulated(self):
         with pytest.raises(
