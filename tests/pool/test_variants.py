@@ -27,7 +27,6 @@ from ttsgraph.deployment.provenance import revisions
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
@@ -212,17 +211,7 @@ def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parame
         async def ask() -> None:
             client = OpenAIClient(endpoints(known, {}), Retries(0), FailurePolicy())
             await client.check()
-            settings = known.task("math")
-            prompt = Deployed("math", graph, known).prompt
-            await run_graph(
-                graph,
-                QUESTION,
-                settings.task,
-                prompt,
-                settings.sampling.sampling(),
-                known.model_pool(),
-                client,
-            )
+            await Deployed("math", graph, known).runner(client).answer(QUESTION)
             await client.aclose()
 
         asyncio.run(ask())

@@ -132,7 +132,7 @@ class LLMAgent(HeuristicAgent):
                 counts = combination.counts
                 if problem := counts_problem(counts, brief):
                     refused.append(f"combination: {problem}")
-                elif Counter(counts) in map(Counter, legal):
+                elif any(Counter(counts) == Counter(other) for other in legal):
                     refused.append(f"combination {dict(counts)} stands twice")
                 elif len(legal) == limit:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")

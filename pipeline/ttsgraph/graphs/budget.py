@@ -132,21 +132,16 @@ class CostModel:
         self.pool = pool
         self.task = task
         self.metric = metric
-        self.models = tuple(pool)
         self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
         coefficients = COEFFICIENTS[metric]
         costs = [coefficients(spec, self.lengths[name]) for name, spec in pool.items()]
-        self._row = {(name, ""): row for row, name in enumerate(self.models)}
+        self._row = {(name, ""): row for row, name in enumerate(pool)}
         for name, spec in pool.items():
             for role in self.lengths[name].by_role:
                 self._row[name, role] = len(costs)
                 costs.append(coefficients(spec, self.lengths[name].reading(role)))
         self._coefficients = np.array(costs, dtype=np.float64)
         self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
-        self._single = {
-            name: float(self._coefficients[row, 2] / self.unit)
-            for row, name in enumerate(self.models)
-        }
         self._calls: dict[tuple[str, int, str], float] = {}
 
     def _row_of(self, model: str, role: str) -> int:
@@ -168,7 +163,7 @@ class CostModel:
 
     def single(self, model: str) -> float:
         """Budget units of one call of this model with nothing but the query."""
-        return self._single[self.pool[model].name]
+        return self.call_cost(model, 0)
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
