@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
@@ -165,11 +165,11 @@ class Checked:
     proposal; and why the rest was refused.
     """
 
-    edges: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    roles: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    models: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    proposal: CollaborationGraph | None = None
-    refused: tuple[str, ...] = ()
+    edges: Mapping[tuple[int, int], float]
+    roles: Mapping[int, Mapping[str, float]]
+    models: Mapping[int, Mapping[str, float]]
+    proposal: CollaborationGraph | None
+    refused: tuple[str, ...]
 
     @property
     def applied(self) -> dict[str, Any]:

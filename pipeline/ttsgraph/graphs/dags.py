@@ -35,7 +35,9 @@ def unlabeled_dags(n: int) -> int:
     _check(n, MAX_UNLABELED)
     total = Fraction(0)
     for cycle_type in _partitions(n, n):
-        total += Fraction(_fixed_dags(cycle_type), _centralizer(cycle_type))
+        # n! divided by the number of permutations of this cycle type.
+        centralizer = math.prod(part**many * math.factorial(many) for part, many in cycle_type)
+        total += Fraction(_fixed_dags(cycle_type), centralizer)
     return int(total)
 
 
@@ -53,13 +55,6 @@ def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
         for multiplicity in range(1, n // part + 1):
             for rest in _partitions(n - part * multiplicity, part - 1):
                 yield ((part, multiplicity), *rest)
-
-
-def _centralizer(cycle_type: tuple[tuple[int, int], ...]) -> int:
-    """n! divided by the number of permutations of this cycle type."""
-    return math.prod(
-        part**multiplicity * math.factorial(multiplicity) for part, multiplicity in cycle_type
-    )
 
 
 def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
