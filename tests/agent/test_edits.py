@@ -9,44 +9,32 @@ import pytest
 
 from tests.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.agent.answers import (
-    EdgeEdit,
-    Edits,
-    ModelEdit,
-    ProposedGraph,
-    RoleEdit,
-    apply_edits,
-    check_edits,
-)
+from ttsgraph.agent.answers import Edits, apply_edits, check_edits
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods import make_searcher
 
 
 def edge(source: int, target: int, probability: float) -> Edits:
-    return Edits(
-        edge_changes=(EdgeEdit(source=source, target=target, probability=probability, reason="r"),)
-    )
+    change = {"source": source, "target": target, "probability": probability, "reason": "r"}
+    return Edits.model_validate({"edge_changes": [change]})
+
+
+def named(kind: str, node: int, wanted: tuple[tuple[str, float], ...]) -> Edits:
+    changes = [{"node": node, kind: name, "probability": p, "reason": "r"} for name, p in wanted]
+    return Edits.model_validate({f"{kind}_changes": changes})
 
 
 def role(node: int, *wanted: tuple[str, float]) -> Edits:
-    return Edits(
-        role_changes=tuple(
-            RoleEdit(node=node, role=name, probability=p, reason="r") for name, p in wanted
-        )
-    )
+    return named("role", node, wanted)
 
 
 def model(node: int, *wanted: tuple[str, float]) -> Edits:
-    return Edits(
-        model_changes=tuple(
-            ModelEdit(node=node, model=name, probability=p, reason="r") for name, p in wanted
-        )
-    )
+    return named("model", node, wanted)
 
 
 def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> Edits:
     wanted = [{"id": i, "role": role, "model": model} for i, role, model in nodes]
-    return Edits(graph=ProposedGraph.model_validate({"nodes": wanted, "edges": edges}))
+    return Edits.model_validate({"graph": {"nodes": wanted, "edges": edges}})
 
 
 G = "gemma-3-1b"

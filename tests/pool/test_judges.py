@@ -41,19 +41,13 @@ class Judges(Client):
 
     async def complete(self, request: Request) -> Completion:
         self.requests.append(request)
-        mark = re.search(r"\[\w+\]", request.messages[-1].content)[0]
-        answer = re.search(
-            rf"Answer: {re.escape(mark)}\n(.*?)\n{re.escape(mark)}",
-            request.messages[-1].content,
-            re.DOTALL,
-        )[1]
-        first = request.messages[-1].content.index("Answer: ") < request.messages[-1].content.index(
-            "Reference: "
-        )
+        shown = request.messages[-1].content
+        mark = re.search(r"\[\w+\]", shown)[0]
+        answer = shown.split(f"Answer: {mark}\n")[1].split(f"\n{mark}")[0]
+        first = shown.index("Answer: ") < shown.index("Reference: ")
         said = self.score(answer, first, request)
-        return Completion(
-            said if isinstance(said, str) else f"It is fine.\nScore: {said}", 100, 10, 0.0
-        )
+        text = said if isinstance(said, str) else f"It is fine.\nScore: {said}"
+        return Completion(text, 100, 10, 0.0)
 
 
 def judge(**options: object):
