@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import finalanswer
+from codecheck import SandboxLimits
 from finalanswer import normalise
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
 from ttsgraph.graphs.roles import majority
@@ -15,7 +16,6 @@ from ttsgraph.scaffold.contracts import check_task
 from ttsgraph.tasks import TASKS, can_vote, get_task, register_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.math import MathTask
-from ttsgraph.tasks.programs import SandboxLimits
 
 TASK_ROWS = {
     "math": {

@@ -5,7 +5,7 @@ candidates are evaluated, when its graph is promoted.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -89,16 +89,6 @@ class ContestSettings(Closed):
     response_model: bool = True
     """predict contenders from every node's answers; without it each is taken to be one call's
     worth"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Without keys that bundles of earlier versions hold, where they are 0 as by default."""
-        if not isinstance(given, dict):
-            return given
-        gone = ("variations", "margin")
-        return {key: value for key, value in given.items() if key not in gone or value != 0}
-
 
 class InitSettings(Closed):
     """The init stages: training questions per trial, multisets in the second stage, random

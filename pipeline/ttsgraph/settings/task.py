@@ -108,21 +108,6 @@ class SplitSettings(Closed):
         return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
 
 
-class LayoutSettings(Closed):
-    """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
-
-    head: str = Layout().head
-    """how a question begins"""
-    refine: str = Layout().refine
-    """how an assistant is shown an answer"""
-    fuse: str = Layout().fuse
-    """how a fuser is shown an answer"""
-    cue: str = Layout().cue
-    """what the answer follows"""
-    separator: str = Layout().separator
-    """what stands between worked examples"""
-
-
 class PromptSettings(Closed):
     """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for
     few_shot alone.
@@ -132,13 +117,13 @@ class PromptSettings(Closed):
     """worked examples to go on from, or messages of a chat"""
     instruction: str | None = None
     """what every prompt begins with; the task's own if not given"""
-    layout: LayoutSettings = LayoutSettings()
+    layout: Layout = Layout()
     """how few-shot prompts are written"""
 
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
         """The value that roles build messages from."""
         instruction = task.instruction if self.instruction is None else self.instruction
-        return Prompt(instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
+        return Prompt(instruction, self.style, tuple(shots), self.layout)
 
 
 class SamplingSettings(Closed):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.tasks import choice, command, humaneval, math, number, structured, words  # noqa: F401
+from ttsgraph.tasks import choice, command, humaneval, math, words  # noqa: F401
 from ttsgraph.tasks.base import (
     TASKS,
     AskingTask,

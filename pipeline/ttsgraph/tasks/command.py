@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import Field
 
+from codecheck import SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.plain import PlainTask
-from ttsgraph.tasks.programs import SandboxLimits, require_isolation, score
+from ttsgraph.tasks.programs import require_isolation, score
 
 
 class CommandOptions(Closed):

@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from codecheck import completed, head_of, parameters_of, part_of, program_of, shown_tests
-from ttsgraph.tasks.base import Question, register_task, row_id, text_field
-from ttsgraph.tasks.programs import (
+from codecheck import (
     CheckedProgram,
     SandboxLimits,
-    Verdicts,
-    given_tests,
-    passes,
-    require_isolation,
+    completed,
+    head_of,
+    parameters_of,
+    part_of,
+    program_of,
+    shown_tests,
 )
+from ttsgraph.tasks.base import Question, register_task, row_id, text_field
+from ttsgraph.tasks.programs import Verdicts, given_tests, passes, require_isolation
 
 
 class HumanEvalTask:

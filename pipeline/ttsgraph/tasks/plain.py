@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from ttsgraph.base.parsing import Closed, parse
-from ttsgraph.tasks.base import Question, missing_field, row_id, text_field
+from ttsgraph.tasks.base import Question, row_id, text_field
 
 QUESTION_FIELDS = ("question", "prompt", "input", "text")
 ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output", "label")
@@ -87,13 +87,3 @@ class ReadTask(PlainTask):
     def extract(self, text: str) -> str | None:
         """The answer as `reader` has it."""
         return self.reader()(text)
-
-
-def require_answer(row: Mapping[str, Any], where: str) -> Any:
-    """The first answer field that a row has, whatever it holds. Raises DataError where there is
-    none.
-    """
-    for name in ANSWER_FIELDS:
-        if row.get(name) not in (None, "", [], {}):
-            return row[name]
-    raise missing_field(row, ANSWER_FIELDS, "an answer", where)

@@ -19,18 +19,6 @@ import codecheck
 from codecheck import CheckedProgram, SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError, InputError
 
-__all__ = [
-    "CheckedProgram",
-    "IsolationError",
-    "SandboxLimits",
-    "Verdicts",
-    "given_tests",
-    "missing_layers",
-    "passes",
-    "require_isolation",
-    "score",
-]
-
 
 class IsolationError(InputError):
     """Generated programs can't be isolated here, and the settings don't accept less."""
@@ -50,38 +38,38 @@ def _own_errors() -> Iterator[None]:
         raise DataError(str(error)) from None
 
 
+@_own_errors()
 def missing_layers() -> dict[str, str]:
     """The layers that isolation needs and this machine does not give, each with the reason. Raises
     CallFailed.
     """
-    with _own_errors():
-        return codecheck.missing_layers()
+    return codecheck.missing_layers()
 
 
+@_own_errors()
 def require_isolation(accept_weaker: bool) -> None:
     """Raises IsolationError where programs can't be isolated, unless less is accepted."""
-    with _own_errors():
-        codecheck.require(codecheck.missing_layers(), accept_weaker)
+    codecheck.require(codecheck.missing_layers(), accept_weaker)
 
 
+@_own_errors()
 def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
     """Whether a program passes its tests. Raises IsolationError, and CallFailed where none could be
     run.
     """
-    with _own_errors():
-        return codecheck.run_checked(program, limits, accept_weaker).passed
+    return codecheck.run_checked(program, limits, accept_weaker).passed
 
 
+@_own_errors()
 def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
     """The last line that a trusted program prints which reads this text. Raises as `passes`."""
-    with _own_errors():
-        return codecheck.run_scorer(program, stdin, limits, accept_weaker)
+    return codecheck.run_scorer(program, stdin, limits, accept_weaker)
 
 
+@_own_errors()
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
     """A row's public tests as a program, "" where it has none. Raises DataError."""
-    with _own_errors():
-        return codecheck.given_tests(row, function, grading, where)
+    return codecheck.given_tests(row, function, grading, where)
 
 
 class Verdicts:

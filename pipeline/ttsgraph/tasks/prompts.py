@@ -15,9 +15,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ttsgraph.base.parsing import Closed
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, read_answer
 
@@ -39,19 +40,19 @@ QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives 
 """What chat prompts say before they show them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a few-shot prompt writes one question: head, a line per answer to refine or fuse, and the
-    cue the model continues.
-
-    `{question}` and `{answer}` stand for the texts; examples are joined by `separator`.
-    """
+class Layout(Closed):
+    """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
 
     head: str = "Q: {question}\n"
+    """how a question begins"""
     refine: str = "Draft: {answer}\n"
+    """how an assistant is shown an answer"""
     fuse: str = "Candidate: {answer}\n"
+    """how a fuser is shown an answer"""
     cue: str = "A:"
+    """what the answer follows"""
     separator: str = "\n\n"
+    """what stands between worked examples"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Prompt:
     instruction: str
     style: Style = "chat"
     shots: tuple[Question, ...] = ()
-    layout: Layout = Layout()
+    layout: Layout = field(default_factory=Layout)
     history: tuple[Message, ...] = ()
     system: tuple[str, ...] = ()
 
@@ -80,12 +81,6 @@ def compose(
     """
     if prompt.style == "few_shot":
         return (Message("user", _few_shot(task, prompt, question, answers, purpose)),)
-    return _chat(task, prompt, question, answers, purpose)
-
-
-def _chat(
-    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
-) -> tuple[Message, ...]:
     parts = [task.render(question)]
     if answers:
         texts = [answer.strip() for answer in answers]
@@ -109,12 +104,10 @@ def mark_for(texts: Sequence[str]) -> str:
     """
     whole = "\0".join(texts)
     mark = whole
-    while True:
-        mark = (
-            f"[{hashlib.blake2b(mark.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}]"
-        )
-        if mark not in whole:
-            return mark
+    while mark in whole:
+        digest = hashlib.blake2b(mark.encode("utf-8", "surrogatepass"), digest_size=4)
+        mark = f"[{digest.hexdigest()}]"
+    return mark
 
 
 def _few_shot(

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks import synthetic
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.evaluations import (
@@ -36,11 +37,7 @@ TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet")
 
 
-class _Source(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HubSource(_Source):
+class HubSource(Closed):
     """A data set on the Hugging Face hub; several configurations (`name`) are read one after
     another.
     """
@@ -62,7 +59,7 @@ class HubSource(_Source):
         return [row for part in parts for row in part]
 
 
-class LmEvalSource(_Source):
+class LmEvalSource(Closed):
     """A task of lm-eval by its name: its data set on the hub, its templates. Without a split, that
     of its tests, else of validation or training.
     """
@@ -87,7 +84,7 @@ class LmEvalSource(_Source):
         return lm_eval_rows(self.task, task, docs)
 
 
-class InspectSource(_Source):
+class InspectSource(Closed):
     """A task of inspect_ai: the samples of the Task that its function returns."""
 
     kind: Literal["inspect_ai"]
@@ -101,7 +98,7 @@ class InspectSource(_Source):
         return printed_rows("inspect_ai", {"task": self.task, "args": self.args}, self.task)
 
 
-class JsonlSource(_Source):
+class JsonlSource(Closed):
     """A file with one JSON object a line, or the same with gzip (.gz), or a list of them (.json);
     or a table of questions (.csv, .tsv, .parquet).
     """
@@ -115,7 +112,7 @@ class JsonlSource(_Source):
         return _file_rows(self.path)
 
 
-class PackageSource(_Source):
+class PackageSource(Closed):
     """A file inside an installed Python package: JSON lines, or lm-eval's MMLU examples with
     reasoning.
     """
@@ -134,7 +131,7 @@ class PackageSource(_Source):
         return flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
 
 
-class GeneratorSource(_Source):
+class GeneratorSource(Closed):
     """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is
     kept.
 
@@ -194,7 +191,7 @@ class GeneratorSource(_Source):
         return found
 
 
-class SyntheticSource(_Source):
+class SyntheticSource(Closed):
     """The first `size` made-up questions of a kind, which the simulated pool answers; the same for
     every seed.
     """
@@ -222,7 +219,7 @@ OneSource = (
 SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
-class MixtureSource(_Source):
+class MixtureSource(Closed):
     """Several sources as one, spread evenly: in any stretch of it, each has the share that it has
     of all rows.
     """

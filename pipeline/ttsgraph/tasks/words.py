@@ -1,20 +1,156 @@
-"""Answers in words: the same words, words that must occur, words in common, and what a regular
-expression finds.
+"""The kinds that need no code: numbers, right within a tolerance, as such or as a program that
+computes one; JSON, scored by its fields; and words, the same, in common, or found by an expression.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 import finalanswer
-from finalanswer import form_in, normalised, token_f1
+from codecheck.parsing import parse
+from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask, ReadTask
+from ttsgraph.tasks.base import Question, missing_field, register_task
+from ttsgraph.tasks.plain import ANSWER_FIELDS, PlainTask, ReadTask
+
+
+class NumberOptions(Closed):
+    """How far off a number may be and still be right: in itself, or as a share of the right one;
+    the wider of both counts.
+    """
+
+    tolerance: float = Field(default=0.0, ge=0)
+    relative: float = Field(default=0.0, ge=0, le=1)
+
+
+class NumberTask(ReadTask):
+    """Rows {question, answer} whose answers are numbers: "1,200", "$3.50", "40 %", "3/4"."""
+
+    name = "number"
+    instruction = "Answer the question with one number. End with: Answer: <number>"
+    same_answer = "numbers of the same value"
+    Options = NumberOptions
+    read = staticmethod(number_in)
+
+    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+        """The row's number. Raises DataError where it is none."""
+        found = super().answers(row, where)
+        for answer in found:
+            if self.extract(answer) is None:
+                raise DataError(
+                    f"{where}: expected a number as the answer, found {answer[:40]!r}; for texts"
+                    " choose exact or similarity"
+                )
+        return found
+
+    def grade(self, question: Question, text: str) -> bool:
+        """Whether it is as near to the right number as it has to be."""
+        found = self.extract(text)
+        right = [self.extract(answer) for answer in self.accepted(question)]
+        return found is not None and any(
+            each is not None and near(each, found, self.options.tolerance, self.options.relative)
+            for each in right
+        )
+
+
+class CalculationTask(NumberTask):
+    """Rows {question, answer} whose answers are numbers.
+
+    What a program prints last is its answer, else the variable `answer`, else its last value. A
+    reply that is no such program is read as a number.
+    """
+
+    name = "calculation"
+    instruction = (
+        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
+        " line sets `answer`."
+    )
+    same_answer = "programs of the same value"
+
+    @staticmethod
+    def read(text: str) -> str | None:
+        """The value of a reply's program."""
+        return finalanswer.program_value(text, parse)
+
+
+class JsonOptions(Closed):
+    """`schema` (JSON Schema): a reply that breaks it scores 0. `fields`: the keys that count; if
+    not given, those of the answer.
+    """
+
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    fields: tuple[str, ...] = ()
+
+    @field_validator("schema_")
+    @classmethod
+    def _valid(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        if schema is not None and (why := finalanswer.broken_schema(schema)):
+            raise ValueError(f"expected a JSON schema, but {why}")
+        return schema
+
+
+class JsonTask(ReadTask):
+    """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds
+    it.
+    """
+
+    name = "json"
+    instruction = "Answer the question with one JSON value and nothing else."
+    same_answer = "equal JSON values"
+    Options = JsonOptions
+    read = staticmethod(value_in)
+
+    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+        """The row's value, as JSON. Raises DataError where it is none, or breaks the schema."""
+        found = [row[name] for name in ANSWER_FIELDS if row.get(name) not in (None, "", [], {})]
+        if not found:
+            raise missing_field(row, ANSWER_FIELDS, "an answer", where)
+        given = found[0]
+        try:
+            value = json.loads(given) if isinstance(given, str) else given
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
+            ) from None
+        if not isinstance(value, dict | list):
+            raise DataError(
+                f"{where}: expected a JSON object or list as the answer, found"
+                f" {json.dumps(value)[:40]}"
+            )
+        if why := self._breaks(value):
+            raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
+        return [finalanswer.canonical(value)]
+
+    def grade(self, question: Question, text: str) -> float:
+        """The share of the fields that are right; of a list, whether it is the answer. 0 for what
+        breaks the schema.
+        """
+        found = last_value(text)
+        if found is None or self._breaks(found):
+            return 0.0
+        return finalanswer.share_right(json.loads(question.answer), found, self.options.fields)
+
+    @property
+    def checks(self) -> str:
+        """What `passes` looks at beside whether there is a value, in words; "" for nothing."""
+        return "a JSON schema" if self.options.schema_ else ""
+
+    def passes(self, text: str) -> bool:
+        """Whether a reply has a value that keeps the schema: what can be checked without knowing
+        the answer.
+        """
+        found = last_value(text)
+        return found is not None and not self._breaks(found)
+
+    def _breaks(self, value: Any) -> str:
+        """Why a value breaks the schema; nothing if it keeps it."""
+        schema = self.options.schema_
+        return "" if schema is None else finalanswer.breaks(schema, value)
 
 
 class ExactTask(ReadTask):
@@ -73,7 +209,7 @@ class SimilarityTask(PlainTask):
         if not text.strip():
             return 0.0
         if self.options.metric == "token_f1":
-            return token_f1(reference, text)
+            return finalanswer.token_f1(reference, text)
         try:
             return finalanswer.rouge(self.options.metric, reference, text)
         except finalanswer.MissingLibrary as error:
@@ -130,5 +266,8 @@ class RegexTask(PlainTask):
         return any(finalanswer.matches(answer, text) for answer in accepted)
 
 
-for _kind in (ExactTask, ContainsTask, SimilarityTask, RegexTask):
+for _kind in (
+    *(NumberTask, CalculationTask, JsonTask),
+    *(ExactTask, ContainsTask, SimilarityTask, RegexTask),
+):
     register_task(_kind())
