@@ -68,7 +68,10 @@ _BRACKETED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\\})")
 _HALF_TURNED = re.compile(r"([^<>=,]*?[\d}])(<|\\le ?|>|\\ge ?)([a-z])")
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge ", "\\ge": "\\le "}
 _HALF = re.compile(r"[a-z](<|\\le ?|>|\\ge ?)([^<>=,]*?[\d}])")
-_UNIT = re.compile(r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b")
+_UNIT = re.compile(
+    r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b"
+    r"|(?<=\d) ([a-z]{1,12})(?![a-z])"
+)
 _UNITS = {
     name: names.split()[0]
     for names in (
@@ -322,7 +325,13 @@ def _values(text: str) -> list[str]:
         if groups[-1] and _NONE_AFTER.match(text, ends):
             groups[-1].pop()
         end = ends
-    return [",".join(group) for group in groups if group]
+    return [_listed(group) for group in groups if group]
+
+
+def _listed(values: list[str]) -> str:
+    """Several values as one answer; 1 and 234 apart, so that they are not read as 1234."""
+    joined = ",".join(values)
+    return ", ".join(values) if len(values) > 1 and _PLAIN.fullmatch(joined) else joined
 
 
 def last_boxed(text: str) -> str | None:
@@ -352,7 +361,7 @@ def last_boxed(text: str) -> str | None:
             break
         found.append(text[start:end].removeprefix("{"))
         begins = match.start()
-    return ",".join(reversed(found)) if found else None
+    return _listed(found[::-1]) if found else None
 
 
 def normalise(answer: str) -> str:
@@ -363,7 +372,8 @@ def normalise(answer: str) -> str:
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
-    text = _without_dress(_SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER])))
+    given = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    text = _without_dress(given)
     if text.count("=") == 1 and "," not in text:
         text = re.sub(r"^[A-Za-z]=", "", text)
     text = re.sub(r"([_^])\{(\w)\}", r"\1\2", _TAIL.sub("", text))
@@ -372,7 +382,10 @@ def normalise(answer: str) -> str:
     if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
         text = text.replace(" ", "")
     text = _in_figures(text)
-    return _shortened(text) if len(text) <= 100 and _PLAIN.fullmatch(text) else text
+    if len(text) > 100 or not _PLAIN.fullmatch(text):
+        return text
+    numbers = re.split(r",\s+", given.strip(" .,"))
+    return _shortened(text) if len(numbers) == 1 else _listed([normalise(each) for each in numbers])
 
 
 def _without_dress(text: str) -> str:
@@ -432,6 +445,8 @@ def same_plainly(right: str, answer: str) -> bool | None:
     numbers = fraction_of(right), fraction_of(answer)
     if None not in numbers:
         return numbers[0] == numbers[1]
+    if numbers != (None, None) and any(", " in each for each in (right, answer)):
+        return False  # several numbers, and one
     return False if _differ_in_kind(right, answer) else None
 
 
@@ -449,7 +464,8 @@ def _differ_in_kind(right: str, answer: str) -> bool:
     ):
         return True
     units = [
-        found and _UNITS.get(found[1] or found[2]) for found in map(_UNIT.search, (right, answer))
+        found and _UNITS.get(found[found.lastindex or 0])
+        for found in map(_UNIT.search, (right, answer))
     ]
     if units[0] != units[1] and None not in units:
         return True
