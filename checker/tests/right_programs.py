@@ -17,18 +17,6 @@ def f(x):
     thread.start(); thread.join()
     return found[0]
 """,
-    "many threads and a lock": """
-import threading
-def f(x):
-    total, lock = 0, threading.Lock()
-    def add():
-        nonlocal total
-        with lock: total += x
-    threads = [threading.Thread(target=add) for _ in range(x)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    return total
-""",
     "threads that wait for each other": """
 import threading, queue
 def f(x):
@@ -52,38 +40,15 @@ def f(x):
     thread.start(); thread.join()
     return x * x if found == [20_000] else None
 """,
-    "a timer": """
-import threading
-def f(x):
-    found = []
-    timer = threading.Timer(0.01, found.append, [x * x])
-    timer.start(); timer.join()
-    return found[0]
-""",
     "a pool of threads": """
 from concurrent.futures import ThreadPoolExecutor
 def f(x):
     with ThreadPoolExecutor(max_workers=8) as pool: return sum(pool.map(lambda _: x, range(x)))
 """,
-    "a pool of threads with many workers": """
-from concurrent.futures import ThreadPoolExecutor, as_completed
-def f(x):
-    with ThreadPoolExecutor(max_workers=40) as pool:
-        jobs = [pool.submit(lambda k: x, k) for k in range(40)]
-        return sum(job.result() for job in as_completed(jobs)) * x // 40
-""",
     "multiprocessing's pool of threads": """
 from multiprocessing.pool import ThreadPool
 def f(x):
     with ThreadPool(4) as pool: return sum(pool.map(lambda _: x, range(x)))
-""",
-    "multiprocessing's dummy": """
-from multiprocessing.dummy import Pool
-def f(x):
-    pool = Pool(3)
-    try: return sum(pool.imap_unordered(lambda _: x, range(x)))
-    finally:
-        pool.close(); pool.join()
 """,
     "asyncio.run": """
 import asyncio
@@ -101,32 +66,10 @@ async def all_of(x):
     return sum(await asyncio.wait_for(asyncio.gather(*(one(x) for _ in range(x))), timeout=5))
 def f(x): return asyncio.run(all_of(x))
 """,
-    "asyncio with queues and tasks": """
-import asyncio
-async def main(x):
-    queue = asyncio.Queue()
-    async def produce():
-        for _ in range(x): await queue.put(x)
-        await queue.put(None)
-    task = asyncio.create_task(produce())
-    total = 0
-    while (item := await queue.get()) is not None: total += item
-    await task
-    return total
-def f(x): return asyncio.run(main(x))
-""",
     "asyncio.to_thread": """
 import asyncio
 async def main(x): return await asyncio.to_thread(lambda: x * x)
 def f(x): return asyncio.run(main(x))
-""",
-    "a loop of its own": """
-import asyncio
-async def square(x): return x * x
-def f(x):
-    loop = asyncio.new_event_loop()
-    try: return loop.run_until_complete(square(x))
-    finally: loop.close()
 """,
     "a loop in a thread": """
 import asyncio, threading
@@ -148,34 +91,10 @@ def f(x):
         with open(path, 'w') as file: file.write(str(x))
         with open(path) as file: return int(file.read()) ** 2
 """,
-    "folders in folders": """
-import os, shutil, tempfile
-def f(x):
-    folder = tempfile.mkdtemp()
-    for k in range(x): os.makedirs(os.path.join(folder, 'a', str(k)))
-    found = len(os.listdir(os.path.join(folder, 'a'))) * x
-    shutil.rmtree(folder)
-    return found if not os.path.exists(folder) else None
-""",
-    "a path's own methods": """
-import pathlib, tempfile
-def f(x):
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name) / 'deep'
-        folder.mkdir()
-        for k in range(x): (folder / f'{k}.txt').write_text('1' * x)
-        return sum(len(path.read_text()) for path in folder.rglob('*.txt'))
-""",
     "a file of its own": """
 def f(x):
     with open('numbers.txt', 'w') as file: print(*[x] * x, sep='\\n', file=file)
     return sum(int(line) for line in open('numbers.txt'))
-""",
-    "pickled objects of its own class": """
-import pickle
-class Number:
-    def __init__(self, value): self.value = value
-def f(x): return pickle.loads(pickle.dumps(Number(x))).value ** 2
 """,
     "a pickled data class": """
 from __future__ import annotations
@@ -222,19 +141,9 @@ def main():
 if __name__ == '__main__':
     main()
 """,
-    "lines read at the end": """
-import sys
-def f(x): return x * x
-data = sys.stdin.read().split()
-n = int(data[0])
-print(f(n))
-""",
     "a long function": "def f(x):\n    y = 0\n"
     + "".join(f"    y += x if {k} < x else 0\n" for k in range(800))
     + "    return y\n",
-    "many branches": "def f(x):\n"
-    + "".join(f"    {'if' if k == 0 else 'elif'} x == {k}: return {k * k}\n" for k in range(300))
-    + "    else: return x * x\n",
     "a decorator with a cache": """
 from functools import lru_cache, wraps
 def counted(function):
@@ -250,12 +159,6 @@ def f(x): return x * x
 class Square:
     def __call__(self, x): return x * x
 f = Square()
-""",
-    "a class's method": """
-class Squares:
-    @staticmethod
-    def of(x): return x * x
-f = Squares.of
 """,
     "a generator that is sent to": """
 def sums():
@@ -274,13 +177,6 @@ def f(x):
     return x * x
 """,
     "local names that evaluate": "def f(x): return eval('x * x', {'x': x})\n",
-    "warnings and logs": """
-import logging, warnings, sys
-logging.basicConfig(level=logging.DEBUG)
-def f(x):
-    warnings.warn('slow'); logging.info('called'); print('x', file=sys.stderr)
-    return x * x
-""",
     "a subclass of a number": """
 class Number(int): pass
 def f(x): return Number(x * x)
@@ -295,11 +191,6 @@ def f(x):
 """What squares a number, by what it uses."""
 
 RETURNS = {
-    "default dictionaries": (
-        "from collections import defaultdict\ndef f(x):\n    d = defaultdict(lambda: defaultdict(int))\n"
-        "    for c in x: d[c]['n'] += 1\n    return d",
-        "assert f('aab') == {'a': {'n': 2}, 'b': {'n': 1}}",
-    ),
     "a default dictionary that goes on": (
         "from collections import defaultdict\ndef f(x):\n    d = defaultdict(list)\n"
         "    d['a'].append(x)\n    return d",
@@ -310,27 +201,11 @@ RETURNS = {
         "    x: int\n    y: list[int]\ndef f(x): return P(x, [x])",
         "assert f(1) == f(1) and f(1) != f(2) and f(1).y == [1] and repr(f(1)) == 'P(x=1, y=[1])'",
     ),
-    "frozen data classes with slots": (
-        "from dataclasses import dataclass\n@dataclass(frozen=True, slots=True)\nclass P:\n    x: int\n"
-        "def f(x): return P(x)",
-        "assert f(1) == f(1) and f(1) != f(2) and f(3).x == 3",
-    ),
-    "ordered data classes": (
-        "from dataclasses import dataclass, asdict\n@dataclass(order=True)\nclass P:\n    x: int\n"
-        "    def plain(self): return asdict(self)\ndef f(xs): return sorted(map(P, xs))",
-        "assert [p.x for p in f([2, 1])] == [1, 2] and f([2])[0].plain() == {'x': 2}",
-    ),
     "an object that equals a number": (
         "class Number:\n    def __init__(self, n): self.n = n\n"
         "    def __eq__(self, other): return self.n == getattr(other, 'n', other)\n"
         "    def __hash__(self): return hash(self.n)\ndef f(x): return Number(x * x)",
         "assert f(3) == 9 and 4 == f(2) and f(2) != 5 and [f(1), f(2)] == [1, 4]",
-    ),
-    "an object that equals a tuple": (
-        "class Pair:\n    __slots__ = ('a', 'b')\n    def __init__(self, a, b): self.a, self.b = a, b\n"
-        "    def __eq__(self, other): return (self.a, self.b) == (tuple(other) if isinstance(other, tuple) else (other.a, other.b))\n"
-        "    def __iter__(self): return iter((self.a, self.b))\ndef f(x): return Pair(x, x * x)",
-        "assert f(3) == (3, 9) and f(2) == f(2) and f(2) != (2, 5) and tuple(f(1)) == (1, 1)",
     ),
     "a list of its own": (
         "class Items(list):\n    def total(self): return sum(self)\ndef f(x): return Items(range(x))",
@@ -354,10 +229,6 @@ RETURNS = {
         "from types import SimpleNamespace\ndef f(x): return SimpleNamespace(a=x, b=[x])",
         "from types import SimpleNamespace\n    assert f(1) == SimpleNamespace(a=1, b=[1]) and f(2).b == [2]",
     ),
-    "a chain of mappings": (
-        "from collections import ChainMap\ndef f(x): return ChainMap({'a': x}, {'b': 2})",
-        "assert dict(f(1)) == {'a': 1, 'b': 2} and f(3)['a'] == 3",
-    ),
     "user's collections": (
         "from collections import UserDict\nclass D(UserDict): pass\ndef f(x): return D(a=x)",
         "assert f(1)['a'] == 1 and dict(f(2)) == {'a': 2} and f(3) == {'a': 3}",
@@ -369,10 +240,6 @@ RETURNS = {
     "a coroutine": (
         "import asyncio\nasync def f(x):\n    await asyncio.sleep(0)\n    return x * x",
         "import asyncio\n    assert asyncio.run(f(3)) == 9 and asyncio.iscoroutine(c := f(1)) and asyncio.run(c) == 1",
-    ),
-    "a coroutine among others": (
-        "import asyncio\nasync def f(x):\n    await asyncio.sleep(0.001)\n    return x",
-        "import asyncio\n    async def all_of(): return await asyncio.gather(f(1), f(2))\n    assert asyncio.run(all_of()) == [1, 2]",
     ),
     "a generator that is sent to": (
         "def f():\n    total = 0\n    while True:\n        total += yield total",
@@ -397,11 +264,6 @@ RETURNS = {
         "from contextlib import contextmanager\nclosed = []\n@contextmanager\ndef f(x):\n"
         "    try: yield closed\n    finally: closed.append(x)",
         "with f(1) as got: assert got == []\n    with f(2) as got: assert got == [1]",
-    ),
-    "long linked lists": (
-        "class Node:\n    def __init__(self, v, next=None): self.v, self.next = v, next\n"
-        "def f(xs):\n    head = None\n    for x in reversed(xs): head = Node(x, head)\n    return head",
-        "node = f(range(50))\n    for k in range(50):\n        assert node.v == k\n        node = node.next\n    assert node is None",
     ),
     "deep lists": (
         "def f(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x",
@@ -428,21 +290,9 @@ ARGUMENTS = {
         "def f(xs):\n    xs.sort()\n    return xs",
         "xs = [2, 1]\n    assert f(xs) is xs\n    assert xs == [1, 2]",
     ),
-    "a matrix, turned in place": (
-        "def f(m): m[:] = [list(r) for r in zip(*m[::-1])]",
-        "m = [[1, 2], [3, 4]]\n    f(m)\n    assert m == [[3, 1], [4, 2]]",
-    ),
-    "rows of a matrix": (
-        "def f(m):\n    for row in m: row.reverse()\n    return None",
-        "row = [1, 2]\n    f([row, [3]])\n    assert row == [2, 1]",
-    ),
     "one list twice": (
         "def f(xs, ys): xs.append(1); return xs is ys and len(ys)",
         "xs = []\n    assert f(xs, xs) == 1 and f([], []) is False",
-    ),
-    "a dictionary, with what was taken": (
-        "def f(d, k): return d.pop(k, None)",
-        "d = {'a': 1}\n    taken = f(d, 'a')\n    assert taken == 1\n    assert d == {}",
     ),
     "a list that holds itself": (
         "def f(xs): return xs[0] is xs",
@@ -452,10 +302,6 @@ ARGUMENTS = {
         "def f(node):\n    slow = fast = node\n    while fast and fast.next:\n        slow, fast = slow.next, fast.next.next\n"
         "        if slow is fast: return True\n    return False",
         "a = N(1); a.next = N(2); a.next.next = a\n    assert f(a) is True and f(N(1, N(2))) is False",
-    ),
-    "a long chain of nodes": (
-        "def f(node):\n    n = 0\n    while node: n, node = n + 1, node.next\n    return n",
-        "node = None\n    for k in range(2000): node = N(k, node)\n    assert f(node) == 2000",
     ),
     "nodes, turned round in place": (
         "def f(node):\n    last = None\n    while node: node.next, last, node = last, node, node.next\n    return last",
@@ -474,10 +320,6 @@ ARGUMENTS = {
         "    def take(*a): return g(*a) if len(a) >= n else lambda *b: take(*a, *b)\n    return take",
         "assert f(lambda a, b, c: a + b + c)(1)(2)(3) == 6",
     ),
-    "functions that are composed": (
-        "from functools import reduce\ndef f(*gs): return lambda x: reduce(lambda y, g: g(y), gs, x)",
-        "assert f(str, len, lambda n: n + 1)(100) == 4 and f()(1) == 1",
-    ),
     "an iterator": (
         "def f(xs):\n    it = iter(xs)\n    return list(zip(it, it))",
         "assert f(iter([1, 2, 3, 4])) == [(1, 2), (3, 4)]",
@@ -485,10 +327,6 @@ ARGUMENTS = {
     "an endless generator": (
         "from itertools import islice\ndef f(xs, n): return list(islice(xs, n))",
         "import itertools\n    def ones():\n        while True: yield 1\n    assert f(ones(), 3) == [1, 1, 1] and f(itertools.count(2), 2) == [2, 3]",
-    ),
-    "a generator that is consumed": (
-        "def f(xs): return next(xs) + next(xs)",
-        "g = (k for k in range(5))\n    assert f(g) == 1 and list(g) == [2, 3, 4]",
     ),
     "an iterator of the tests' own": (
         "def f(xs): return [x for x in xs]",
@@ -520,17 +358,9 @@ ARGUMENTS = {
         "def f(r): return r.randint(1, 6)",
         "import random\n    assert f(random.Random(3)) == random.Random(3).randint(1, 6)",
     ),
-    "a path": (
-        "def f(p): return p.name, p.suffix",
-        "from pathlib import Path\n    assert f(Path('a/b.txt')) == ('b.txt', '.txt')",
-    ),
     "a method that is bound": (
         "def f(put, n):\n    for k in range(n): put(k)",
         "xs = []\n    f(xs.append, 2)\n    assert xs == [0, 1]",
-    ),
-    "a class to make": (
-        "def f(kind, n): return [kind(k).v for k in range(n)]",
-        "class Own:\n        def __init__(self, v): self.v = v + 1\n    assert f(Own, 2) == [1, 2]",
     ),
     "a deque with a bound": (
         "def f(d, x):\n    d.append(x)\n    return list(d)",
@@ -554,9 +384,7 @@ ARRAYS = {
         "assert f(3).tolist() == [0, 1, 2] and list(f(2)) == [0, 1]",
     ),
     "numbers of numpy": ("return np.int64(x) * 2", "assert f(3) == 6 and f(3) + 1 == 7"),
-    "a mean": ("return np.mean([x, x + 2])", "assert abs(f(3) - 4) < 1e-9"),
     "numpy's truth": ("return np.array([x, 1]) == 1", "assert f(1).all() and not f(2).all()"),
-    "numpy inside": ("return int(np.linalg.det(np.eye(x)) + 0.5)", "assert f(3) == 1"),
     "a matrix": (
         "return np.ones((x, 2)) @ np.ones((2, x))",
         "import numpy as np\n    assert np.array_equal(f(2), [[2, 2], [2, 2]]) and f(3).shape == (3, 3)",
@@ -564,10 +392,6 @@ ARRAYS = {
     "an array as argument": (
         "return (x * 2).sum()",
         "import numpy as np\n    assert f(np.array([1, 2])) == 6",
-    ),
-    "arrays in a list": (
-        "return [np.zeros(x), {'a': np.array(x)}]",
-        "assert f(2)[0].sum() == 0 and f(2)[1]['a'] == 2",
     ),
 }
 """The same with numpy, where it is installed."""
