@@ -100,15 +100,3 @@ def test_what_the_loop_found_says_when_and_whether_by_an_edit(profile: Profile) 
 def test_a_method_is_named_for_what_its_loop_found_alone(found_by: str) -> None:
     assert re.match(PATTERN, found_by)
     assert ("random" in phrase(found_by, "random")) == in_loop(found_by)
-
-
-def test_no_other_text_says_who_found_a_graph() -> None:
-    """Texts take the phrase from the field; one that writes its own could name the wrong part."""
-    own = re.compile(r"(?i)found by (\"|'|\{)|['\"]found by ['\"]")
-    wrong = []
-    for folder in ("pipeline", "flows"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".j2", ".html", ".js") and path.name != "found_by.py":
-                lines = path.read_text(encoding="utf-8").splitlines()
-                wrong += [f"{path}: {line}" for line in lines if own.search(line)]
-    assert wrong == []

@@ -14,7 +14,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.support.project import ROOT
 from tests.tasks.test_kinds import profile_with
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import load
@@ -111,10 +110,6 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path) -> None:
     assert found.task("support").task.name == "haiku"
     assert found.roles_on("support") == ("assistant", "shortest")
     assert plugins.digests(found.plugins).keys() == {"my_haiku"}
-
-
-def test_a_profile_without_plugins_is_written_as_before() -> None:
-    assert "plugins" not in load(Profile, ROOT / "profiles" / "laptop.yaml").model_dump(mode="json")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.spec import Price
-from ttsgraph.settings.profile import Profile, SearchSettings, load_params, load_profile
-from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
@@ -164,20 +162,3 @@ class TestAgent:
     def test_a_model_of_the_pool_can_be_the_agent_at_its_price(self):
         assert self.profile(kind="llm", model="gemma3-270m").agent_price() == Price(0.02, 0.02)
         assert self.profile(kind="llm", model="gemma3-270m", price=3).agent_price() == Price(3, 3)
-
-    def test_the_paper_profile_asks_what_the_papers_agent_has_become(self):
-        agent = load_profile("paper", ROOT / "profiles").agent
-        assert (agent.kind, agent.model, agent.api_key_env) == (
-            "llm",
-            "deepseek-v4-pro",
-            "DEEPSEEK_API_KEY",
-        )
-
-
-def test_a_bundle_of_an_earlier_version_is_read():
-    assert ContestSettings.model_validate({"variations": 0, "margin": 0.0, "calls": 5}).calls == 5
-    with pytest.raises(ValidationError):
-        ContestSettings.model_validate({"variations": 2})
-    assert SearchSettings(batch=5) == SearchSettings(racing={"enabled": False}, batch=5)
-    with pytest.raises(ValidationError):
-        SearchSettings(racing={"enabled": True})

@@ -15,7 +15,6 @@ PAPER_POOL = ModelPool(
     tuple(ModelSpec(n, f, t, m, la, h, Price(p, p)) for n, (f, t, m, la, h, p) in _FACTS.items())
 )
 
-UNIT_FLOPS_MATH = 6.7946e11
 
 # MATH, in-degree 0 to 3, in units of one gemma-3-1b inference
 BUDGET_MATH = {
