@@ -16,15 +16,10 @@ from lab.benchmarks import archive, service
 from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed_environment
-from lab.benchmarks.stub import stub_server
 from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import COLUMNS
 from ttsgraph.graphs.topologies import parallel
-from ttsgraph.runtime.clients import connect
 from ttsgraph.stages.schemas import Candidates, read_table
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows import report
 from ttsgraph_flows.stage import load_stage
 
@@ -61,25 +56,6 @@ def test_the_stub_server_answers_through_the_whole_stack():
     feedback = asyncio.run(run())
     assert (feedback.n_unscored, feedback.usage.calls, feedback.usage.cached_calls) == (0, 8, 0)
     assert feedback.latency_s >= 2 * 0.02
-
-
-@pytest.mark.slow
-def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
-    async def run():
-        with stub_server(0.0, echo=True) as url:
-            version = service.deployed(url)
-            async with connect(version.profile, {}, Retries(), FailurePolicy()) as client:
-                asked = [
-                    Question("asked", text, "")
-                    for text in ("request-1", "request-2 or request-3", "none")
-                ]
-                return [(await version.runner(client).answer(question)).text for question in asked]
-
-    assert asyncio.run(run()) == [
-        "request-1",
-        "expected one name but found 2",
-        "expected one name but found 0",
-    ]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from lab.benchmarks.recording import MOST_FRAMES, PICTURE, SECONDS, chosen, movie, watched
+from lab.benchmarks.recording import PICTURE, SECONDS, movie, watched
 from tests.support.project import ROOT
 from ttsgraph_flows.live import BOARD, picture
 
@@ -39,14 +39,6 @@ def test_a_run_that_fails_is_no_recording(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STAGE, "0", "3"]
     with pytest.raises(subprocess.CalledProcessError):
         list(watched(command, os.environ, tmp_path / "board", every_s=0.01))
-
-
-def test_a_long_run_has_its_first_and_its_last_board_and_few_between() -> None:
-    boards = [[], *([] for _ in range(500))]
-    found = chosen(boards)
-    assert len(found) == MOST_FRAMES
-    assert found[0] is boards[0]
-    assert found[-1] is boards[-1]
 
 
 def test_the_picture_lasts_at_most_a_minute_and_fetches_nothing() -> None:

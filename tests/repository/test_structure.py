@@ -39,26 +39,6 @@ def parsed() -> list[tuple[str, ast.Module]]:
     ]
 
 
-def packed(node: ast.AST) -> bool:
-    """Whether it is `a, b = x, y` that could as well be two lines: nothing that is set is read."""
-    match node:
-        case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-            starred = any(isinstance(each, ast.Starred) for each in (*targets, *values))
-            read = {
-                (ast.unparse(part), place)
-                for place, value in enumerate(values)
-                for part in ast.walk(value)
-                if isinstance(part, ast.expr)
-            }
-            set_before_read = any(
-                name == ast.unparse(target) and at != place
-                for at, target in enumerate(targets)
-                for name, place in read
-            )
-            return not starred and not set_before_read
-    return False
-
-
 def raised_in(function: ast.AST) -> set[str]:
     """Names of the project's own errors that a function itself raises."""
     found = set()
@@ -126,16 +106,6 @@ def test_a_type_has_a_name_of_its_own():
                     if not defined.startswith("_") and not defined.isupper():
                         places[defined].add(name)
     assert {name for name, found in places.items() if len(found) > 1} <= SHARED
-
-
-def test_packed_assignments_swap():
-    found = [
-        f"{name}:{node.lineno}"
-        for name, tree in parsed()
-        for node in ast.walk(tree)
-        if packed(node)
-    ]
-    assert found == []
 
 
 def test_public_docstrings_name_the_errors_that_are_raised():

@@ -131,13 +131,10 @@ def _few_shot(
     for number, shot in enumerate(prompt.shots):
         examples = _example_answers(prompt.shots, number, len(answers))
         blocks.append(f"{block(shot, examples)} {shot.answer}")
-    blocks.append(block(question, [_short(task, answer) for answer in answers]))
+    # Their extracted forms, else their texts on one line.
+    short = [read_answer(task, text) or " ".join(text.split()) or "none" for text in answers]
+    blocks.append(block(question, short))
     return layout.separator.join(blocks)
-
-
-def _short(task: Task, answer: str) -> str:
-    """An answer as few-shot prompts show it: its extracted form, else its text on one line."""
-    return read_answer(task, answer) or " ".join(answer.split()) or "none"
 
 
 def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
