@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,9 +101,8 @@ def init(
     """
     from ttsgraph.api import project
 
-    pairs = ctx.meta[ORDER]
-    asking = (lambda words: float(typer.prompt(words, type=float))) if sys.stdin.isatty() else None
-    lines = project.init(folder, providers_of(pairs), budget, questions, kind, asking)
+    providers = providers_of(ctx.meta[ORDER])
+    lines = project.init(folder, providers, budget, questions, kind)
     echo(*lines, f"next: cd {folder}, then ttsgraph run; profiles/{project.PROFILE}.yaml says all")
 
 

@@ -27,7 +27,6 @@ from ttsgraph.runtime.limits import PROJECT, Account
 from ttsgraph.scaffold.profile_text import flow
 from ttsgraph.scaffold.providers import (
     AskedModel,
-    AskPrice,
     Provider,
     ask_each,
     candidates,
@@ -95,7 +94,6 @@ def init(
     budget: str | None,
     questions: Path | None = None,
     kind: str | None = None,
-    ask: AskPrice | None = None,
 ) -> list[str]:
     """Write a project into a new folder: the providers' models, each asked once, and the questions
     of a file, or sums without one. Returns what was made of each, in lines for people.
@@ -117,7 +115,7 @@ def init(
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
         name = name or "questions"
     sizes = split_sizes(len(looked.rows))
-    pool = candidates(providers, ask)
+    pool = candidates(providers)
     task = get_task(looked.kind, looked.grading)
     first = task.parse(looked.rows[0], f"{name}: question 1")
     speak = get_role(ASSISTANT).speak

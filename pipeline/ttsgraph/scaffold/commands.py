@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +45,7 @@ def new_task(
         typer.Option(
             help=(
                 "how answers are graded: exact, choice, number, similarity, judge, ... (default:"
-                " asked for texts)"
+                " told from the rows; texts need one)"
             )
         ),
     ] = None,
@@ -64,7 +63,7 @@ def new_task(
     """Add a task to a profile from a file of questions; the cheapest model is asked five of them
     first.
 
-    Texts can be graded in many ways, so the kind is asked for; docs/own-task.md lists them.
+    Texts can be graded in many ways, so they need --kind; docs/own-task.md lists them.
 
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
@@ -81,8 +80,7 @@ def new_task(
         raise InputError(f"--grading: expected a JSON object, found {grading[:40]}")
     used = profile or load_params().profile
     style: Any = "few_shot" if few_shot else "chat"
-    ask = _choose if sys.stdin.isatty() else None
-    lines = asyncio.run(add(name, questions, used, kind, style, max_tokens, options, ask))
+    lines = asyncio.run(add(name, questions, used, kind, style, max_tokens, options))
     echo(
         *lines,
         f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in"
@@ -166,8 +164,8 @@ def new_model(
 ) -> None:
     """Add a model to a profile's pool from its endpoint; it is asked five questions first.
 
-    Its name and price come from the endpoint's list where that has them; what is still missing
-    (sizes for a FLOPs budget alone) is asked for on a terminal.
+    Its name and price come from the endpoint's list where that has them; sizes are for a FLOPs
+    budget alone.
 
     Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1
     --price-completion 0.3
@@ -195,9 +193,8 @@ def new_model(
         "revision": revision,
     }
     known = {key: value for key, value in known.items() if value is not None}
-    ask = (lambda words: str(typer.prompt(f"{name}: {words}"))) if sys.stdin.isatty() else None
     echo(
-        *asyncio.run(add(name, known, used, task, ask)),
+        *asyncio.run(add(name, known, used, task)),
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
         " `python -m ttsgraph_flows.research`",
     )
@@ -238,10 +235,3 @@ def check(
         )
     if any(found.problem for found in checks):
         sys.exit(2)
-
-
-def _choose(words: str, names: Sequence[str]) -> str:
-    given = str(typer.prompt(f"{words}? one of {', '.join(names)}"))
-    if given not in names:
-        raise InputError(f"expected one of {', '.join(names)}, found {given!r}; start again")
-    return given

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ttsgraph.base.errors import EndpointError, InputError, SettingsError
@@ -10,23 +10,11 @@ from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.scaffold.profile_text import ProfileText, require_name
 from ttsgraph.scaffold.providers import SHOWN, ListPrice, models_at
 from ttsgraph.scaffold.task import has_key, try_out
-from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.questions import questions_of, questions_path
+from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks.sources import load_questions, split_questions
 
-COUNTED: Mapping[str, str] = {
-    "total": "parameters in all, such as 8.03e9",
-    "non_embedding": "parameters without embeddings, such as 6.98e9",
-    "layers": "layers",
-    "hidden": "hidden size",
-}
+COUNTED = ("total", "non_embedding", "layers", "hidden")
 """What a FLOPs budget has to know of a model."""
-
-PRICES: Mapping[str, str] = {
-    "prompt": "dollars per million tokens of a prompt (0 where nothing is paid)",
-    "completion": "dollars per million tokens of an answer",
-}
 
 COMMENTS = {
     "": "Made by `ttsgraph new-model`; every value may be changed.",
@@ -44,24 +32,19 @@ COMMENTS = {
     ),
 }
 
-AskPerson = Callable[[str], str]
-"""Asks a person for a fact, in words."""
-
 
 async def new_model(
     name: str,
     known: Mapping[str, Any],
     profile_name: str,
     task: str | None = None,
-    ask: AskPerson | None = None,
 ) -> list[str]:
     """Add a model to a profile's pool, once it has been asked five questions of a task (by default
     the profile's first); returns what came of it in lines for people.
 
-    `known` are keys of a pool's entry, `base_url` among them; `ask` finds out what is missing, if
-    there is anybody. Without its key the model is not asked. Raises InputError, in one line that
-    says what to do, and writes nothing, when the endpoint does not answer or lacks the model, a
-    fact is missing, or the profile can't be used.
+    `known` are keys of a pool's entry, `base_url` among them. Without its key the model is not
+    asked. Raises InputError, in one line that says what to do, and writes nothing, when the
+    endpoint does not answer or lacks the model, a fact is missing, or the profile can't be used.
     """
     require_name(name, "a model")
     profile = load_profile(profile_name)
@@ -74,7 +57,7 @@ async def new_model(
     chosen = task or next(iter(profile.tasks), None)
     if chosen is not None:
         profile.task(chosen)
-    entry = _entry(name, known, profile.budget.metric == "flops", ask)
+    entry = _entry(name, known, profile.budget.metric == "flops")
     written, with_model = text.with_entry("pool", name, entry, COMMENTS)
     key = known.get("api_key_env")
     if not has_key(key):
@@ -84,39 +67,29 @@ async def new_model(
         hint = "the profile has no task yet: `ttsgraph new-task` adds one"
         lines = [f"{name} was not tried: {hint}"]
     else:
-        shots, questions = _questions(with_model, profile_name, chosen)
-        _, lines = await try_out(with_model, chosen, name, shots, questions)
+        settings = with_model.task(chosen)
+        loaded = load_questions(settings.task, settings.source, 0)
+        splits = split_questions(loaded, settings.splits.sizes(), 0)
+        asked = [*splits["train"], *splits["val"]]
+        _, lines = await try_out(with_model, chosen, name, splits["shots"], asked)
     text.write(written)
     return [*lines, f"profiles/{profile_name}.yaml has the model {name} now"]
 
 
-def _entry(
-    name: str, known: Mapping[str, Any], counted: bool, ask: AskPerson | None
-) -> dict[str, Any]:
-    """The pool's entry: what was given, what the endpoint lists, and what a person answers; sizes
-    have to be there where FLOPs are `counted`. Raises InputError.
+def _entry(name: str, known: Mapping[str, Any], counted: bool) -> dict[str, Any]:
+    """The pool's entry: what was given, and what the endpoint lists; sizes have to be there where
+    FLOPs are `counted`. Raises InputError.
     """
     served_as, listed, price = _served(name, known)
     price = dict(price or {}) | known["price"]
     facts = {key: known[key] for key in ("family", *COUNTED) if key in known}
-    wanted = COUNTED if counted else {}
-    missing = [key for key in wanted if key not in facts]
-    unpriced = [part for part in PRICES if part not in price]
-    if (missing or unpriced) and ask is None:
-        options = [*missing, *(f"price_{part}" for part in unpriced)]
-        shown = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+    missing = [key for key in COUNTED if counted and key not in facts]
+    missing += [f"price_{part}" for part in ("prompt", "completion") if part not in price]
+    if missing:
+        shown = ", ".join(f"--{option.replace('_', '-')}" for option in missing)
         raise InputError(
             f"{name}: expected {shown}, which its endpoint does not tell; its model card has them"
         )
-    if ask is not None:
-        try:
-            for key in missing:
-                facts[key] = (int if key in ("layers", "hidden") else float)(ask(COUNTED[key]))
-            price |= {part: float(ask(PRICES[part])) for part in unpriced}
-        except ValueError as error:
-            raise InputError(
-                f"expected a number, but {error}; nothing was written, start again"
-            ) from None
     if counted:
         facts = {"family": name.split("-")[0]} | facts
     address = {"base_url": known["base_url"], "served_as": served_as}
@@ -150,21 +123,3 @@ def _served(name: str, known: Mapping[str, Any]) -> tuple[str, bool, ListPrice |
             " with --served-as"
         )
     return found, True, there[found]
-
-
-def _questions(
-    profile: Profile, profile_name: str, task: str
-) -> tuple[Sequence[Question], Sequence[Question]]:
-    """Worked examples and questions to try a model on: those of the sample stage, else the source's
-    first.
-    """
-    settings = profile.task(task)
-    path = questions_path(profile_name, task)
-    if path.exists():
-        from ttsgraph.stages.schemas import Questions, read_table  # of the stages alone
-
-        splits = questions_of(read_table(Questions, path, "sample"))
-    else:
-        loaded = load_questions(settings.task, settings.source, 0)
-        splits = split_questions(loaded, settings.splits.sizes(), 0)
-    return splits["shots"], [*splits["train"], *splits["val"]]

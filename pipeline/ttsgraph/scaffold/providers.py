@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
@@ -44,9 +44,6 @@ EFFORT = "low"
 TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)
 """How servers say that they list no models, or not to this key."""
-
-AskPrice = Callable[[str], float]
-"""Asks a person for a price, by what it is of."""
 
 ListPrice = Mapping[str, float]
 """$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it.
@@ -112,51 +109,50 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model that may be asked: its entry in a profile's pool, and where its price is from."""
-
-    entry: Mapping[str, Any]
-    priced: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """A provider's model that was chosen, or is listed; the price in the list, if that has one."""
+    """A provider's model that may be asked: whether the endpoint lists it, its price if that is
+    known, and where the price is from.
+    """
 
     provider: Provider
     served_as: str
     listed: bool
     price: ListPrice | None
+    priced: str = "as its endpoint lists it"
 
     @property
     def short(self) -> str:
         """What people call it."""
         return self.served_as.rsplit("/", 1)[-1]
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its entry in a profile's pool."""
+        key_env = self.provider.key_env
+        return {
+            "base_url": self.provider.url,
+            "served_as": self.served_as,
+            **({"api_key_env": key_env} if key_env else {}),
+            **({} if self.listed else {"listed": False}),
+            "price": dict(self.price or {}),
+        }
 
-def candidates(providers: Sequence[Provider], ask: AskPrice | None = None) -> dict[str, Candidate]:
-    """By name in the pool, each model that was chosen, or is listed. Raises InputError that says
-    what to do: a key that is not set, a model that is not there, a price that is not known.
+
+def candidates(providers: Sequence[Provider]) -> dict[str, Candidate]:
+    """By name in the pool, each model that was chosen, or is listed, with its price. Raises
+    InputError that says what to do: a key that is not set, a model that is not there, a price that
+    is not known.
     """
-    pool: dict[str, _Chosen] = {}
-    for chosen in [each for provider in providers for each in _chosen(provider)]:
-        url = chosen.provider.url
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", chosen.short).strip("._-") or "model"
-        host = (urlsplit(url).hostname or "other").replace(".", "-")
+    pool: dict[str, Candidate] = {}
+    for one in [each for provider in providers for each in _chosen(provider)]:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
+        host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
-        pool[next(each for each in names if each not in pool)] = chosen
+        pool[next(each for each in names if each not in pool)] = one
     given = _given_prices(providers, pool)
-    found = {}
-    for name, chosen in pool.items():
-        provider = chosen.provider
-        price, priced = _price(given.get(name, provider.price), chosen, ask)
-        entry: dict[str, Any] = {"base_url": provider.url, "served_as": chosen.served_as}
-        entry |= {"api_key_env": provider.key_env} if provider.key_env else {}
-        entry |= {} if chosen.listed else {"listed": False}
-        found[name] = Candidate(entry | {"price": dict(price)}, priced)
-    return found
+    return {name: _priced(one, given.get(name, one.provider.price)) for name, one in pool.items()}
 
 
-def _chosen(provider: Provider) -> list[_Chosen]:
+def _chosen(provider: Provider) -> list[Candidate]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
     if not has_key(provider.key_env):
@@ -172,18 +168,18 @@ def _chosen(provider: Provider) -> list[_Chosen]:
         listed = None  # whether those that were chosen are there is found out by asking them
     names = provider.models or _chat_models(url, list(listed or ()))
     if listed is None:
-        return [_Chosen(provider, name, False, None) for name in names]
+        return [Candidate(provider, name, False, None) for name in names]
     for name in names:
         if name not in listed:
             raise InputError(
                 f"{url}: expected model {name!r}, but the server has"
                 f" {', '.join(list(listed)[:SHOWN]) or 'none'}"
             )
-    return [_Chosen(provider, name, True, listed[name]) for name in names]
+    return [Candidate(provider, name, True, listed[name]) for name in names]
 
 
 def _given_prices(
-    providers: Sequence[Provider], pool: Mapping[str, _Chosen]
+    providers: Sequence[Provider], pool: Mapping[str, Candidate]
 ) -> dict[str, Mapping[str, float]]:
     """By name in the pool, the price that was given for a model: behind its own URL, or behind
     another one that has no model of that name. Raises InputError for a price of none.
@@ -220,30 +216,22 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
     return chat
 
 
-def _price(
-    given: Mapping[str, float] | None, chosen: _Chosen, ask: AskPrice | None
-) -> tuple[Mapping[str, float], str]:
-    """A model's price and where it is from: an option, the endpoint, a list of known models, or a
-    person.
+def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
+    """A model with its price: of an option, of the endpoint, or of a list of known models. Raises
+    InputError where none has it.
     """
-    url = chosen.provider.url
+    url = one.provider.url
     if given is not None:
-        return given, "as given"
-    if chosen.price is not None:
-        return chosen.price, "as its endpoint lists it"
-    if (known := known_price(chosen.served_as, url)) is not None:
-        return known, "as the package genai-prices knows it"
-    if ask is None:
-        raise InputError(
-            f"{chosen.served_as}: expected its price, which {url} does not list: --price"
-            f" {chosen.short}=0.1,0.3 (dollars per million tokens of prompts and answers; 0 where"
-            " nothing is paid), or --price-prompt and --price-completion after its --url"
-        )
-    parts = {
-        part: ask(f"{chosen.short}: dollars per million tokens of {words}")
-        for part, words in (("prompt", "prompts"), ("completion", "answers"))
-    }
-    return parts, "as given"
+        return replace(one, price=given, priced="as given")
+    if one.price is not None:
+        return one
+    if (known := known_price(one.served_as, url)) is not None:
+        return replace(one, price=known, priced="as the package genai-prices knows it")
+    raise InputError(
+        f"{one.served_as}: expected its price, which {url} does not list: --price"
+        f" {one.short}=0.1,0.3 (dollars per million tokens of prompts and answers; 0 where nothing"
+        " is paid), or --price-prompt and --price-completion after its --url"
+    )
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:
@@ -363,12 +351,7 @@ async def ask_each(
     about the others. Raises EndpointError where none answered.
     """
     endpoints = {
-        name: Endpoint(
-            (one.entry["base_url"],),
-            one.entry["served_as"],
-            one.entry.get("api_key_env"),
-            lists_models=False,
-        )
+        name: Endpoint((one.provider.url,), one.served_as, one.provider.key_env, lists_models=False)
         for name, one in pool.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
@@ -397,7 +380,8 @@ async def _described(
 ) -> AskedModel | str:
     """What its answers say of a model, or why it is left out."""
     name = request.model
-    price = candidate.entry["price"]
+    entry = candidate.entry
+    price = entry["price"]
     calls = []
     try:
         calls.append(await client.complete(request))
@@ -410,10 +394,9 @@ async def _described(
             calls.append(await client.complete(request))
     except (CallFailed, ContextOverflow, RunStopped) as error:
         refused = getattr(error.__cause__, "status", None) in (401, 403)
-        no_key = refused and "api_key_env" not in candidate.entry
+        no_key = refused and candidate.provider.key_env is None
         hint = "; --key-env names the variable with its key" if no_key else ""
         return f"{name} is left out, as it did not answer: {error}{hint}"
-    entry = dict(candidate.entry)
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound

@@ -1,7 +1,7 @@
 """`ttsgraph new-task`: from a file of questions to a task of a profile, tried on five of them.
 
 Texts that answer questions can be graded in many ways (the same words, words in common, by a
-model), and a wrong guess shows only as a score of 0: so their kind is asked for.
+model), and a wrong guess shows only as a score of 0: so their kind has to be given.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,6 @@ COMMENTS = {
     ),
 }
 
-AskChoice = Callable[[str, Sequence[str]], str]
-"""Asks a person for one of several names."""
-
 
 async def new_task(
     name: str,
@@ -88,14 +85,13 @@ async def new_task(
     style: Style = "chat",
     max_tokens: int = 512,
     grading: Mapping[str, Any] | None = None,
-    ask: AskChoice | None = None,
 ) -> list[str]:
     """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the
     questions; returns what came of it in lines for people.
 
-    A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where
-    the rows leave a choice. Raises InputError, in one line that says what to do, and writes
-    nothing, when the file or the profile can't be used or the questions could not be asked.
+    A file from elsewhere is copied to inputs/<name>.jsonl. Raises InputError, in one line that says
+    what to do, and writes nothing, when the file or the profile can't be used, its rows leave a
+    choice of kinds, or the questions could not be asked.
     """
     require_name(name, "a task")
     profile = load_profile(profile_name)
@@ -105,7 +101,7 @@ async def new_task(
             f"profile {profile_name!r}: simulated models answer made-up questions only; choose one"
             " with language models"
         )
-    chosen, options = kind_of(file, kind, grading, ask)
+    chosen, options = kind_of(file, kind, grading)
     questions = load_questions(get_task(chosen, options), JsonlSource(kind="jsonl", path=file), 0)
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
@@ -229,19 +225,16 @@ def _in_words(model: str, questions: Sequence[Question], found: Feedback) -> Ite
 
 
 def kind_of(
-    file: Path,
-    kind: str | None,
-    grading: Mapping[str, Any] | None = None,
-    ask: AskChoice | None = None,
+    file: Path, kind: str | None, grading: Mapping[str, Any] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """How a file's answers are graded, a kind and its settings: as given, else the only kind that
-    the rows leave, else what `ask` says; labels where `choice` needs them.
+    the rows leave; labels where `choice` needs them.
 
     Raises DataError where no kind can read the first row, InputError that lists the kinds for texts
     where they leave a choice.
     """
     rows = load_rows(JsonlSource(kind="jsonl", path=file), 0)
-    chosen = kind or _kind_left(rows, ask)
+    chosen = kind or _kind_left(rows)
     get_task(chosen)  # names an unknown one
     if grading or chosen != "choice":
         return chosen, dict(grading or {})
@@ -251,10 +244,8 @@ def kind_of(
     return chosen, {"choices": labels_of(file.name, answers)}
 
 
-def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]], ask: AskChoice | None) -> str:
-    """The kind whose fields the rows have (mmlu, humaneval), or math where all are numbers; else
-    the one that is asked for.
-    """
+def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The kind whose fields the rows have (mmlu, humaneval), or math where all are numbers."""
     where, row = rows[0]
     read: dict[str, Question] = {}
     problems = []
@@ -275,14 +266,10 @@ def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]], ask: AskChoice | N
         answers = [TASKS["math"].parse(each, place).answer for place, each in rows]
         if all(fraction_of(answer) is not None for answer in answers):
             return "math"
-    kinds = {name: words for name, words in GRADES.items() if name in TASKS}
-    shown = _answer(row)[:40]
-    if ask is not None:
-        return ask(f"{where}: how are answers like {shown!r} to be graded", list(kinds))
-    listed = "; ".join(f"{name}: {words}" for name, words in kinds.items())
+    listed = "; ".join(f"{name}: {words}" for name, words in GRADES.items() if name in TASKS)
     raise InputError(
-        f"{where}: answers like {shown!r} can be graded in several ways; choose one with --kind"
-        f" ({listed})"
+        f"{where}: answers like {_answer(row)[:40]!r} can be graded in several ways; choose one"
+        f" with --kind ({listed})"
     )
 
 
