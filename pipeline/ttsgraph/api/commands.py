@@ -237,11 +237,10 @@ def compare(
 
     The test questions stay, tests are paired. Example: ttsgraph compare --preset team.yaml
     """
-    from ttsgraph.api.comparing import compare_methods, preset_case, splits_of, told_of
+    from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
     from ttsgraph.api.whole import search_whole
     from ttsgraph.base.files import write_text
-    from ttsgraph.evaluation.stats import smallest_p
     from ttsgraph.settings.profile import load_params, load_profile
 
     if (methods is None) == (preset is None):
@@ -275,12 +274,8 @@ def compare(
         named = [each.strip() for each in (methods or "").split(",") if each.strip()]
         label = "-".join(named)
         numbers = range(params.seed, params.seed + seeds)
-        found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
-        told = told_of(loaded, found)
-        lines = [scores.line() for scores in found]
-        lines.append(
-            f"paired Wilcoxon tests over {seeds} seeds; p is never below {smallest_p(seeds, 1):.3g}"
-        )
+        told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+        lines = list(in_lines(told))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(told, indent=1))

@@ -12,8 +12,7 @@ before, and the aggregator reads the last layer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,40 +121,19 @@ def _member(name: str, profile: Profile, where: str) -> str:
     return called[0]
 
 
-@dataclass(frozen=True, slots=True)
-class MethodScores:
-    """One method over seeds: a row each (`seed`, `accuracy` and `units` of the found graph on the
-    test, `calls` that are different), and p of a paired two-sided Wilcoxon test over seeds against
-    the first method; None for the first method itself.
-    """
-
-    method: str
-    rows: tuple[dict[str, Any], ...]
-    p: float | None
-
-    def line(self) -> str:
-        """For people."""
-        mean = mean_of([row["accuracy"] for row in self.rows])
-        units, calls = (
-            sum(row[name] for row in self.rows) / len(self.rows) for name in ("units", "calls")
-        )
-        compared = "" if self.p is None else f"  p = {self.p:.3g}"
-        return (
-            f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
-            f" per question  {calls:.0f} calls{compared}"
-        )
-
-
 async def compare_methods(
     profile: Profile,
     task: str,
     methods: Sequence[str],
     seeds: Sequence[int],
     say: Callable[[str], None] = lambda line: None,
-) -> list[MethodScores]:
+) -> dict[str, Any]:
     """Search with each method and seed, and test what it found; what is known is in the call cache.
 
-    Raises InputError for a method that is unknown or named twice, and as `search_whole`.
+    As plain data: a row for each method and seed (`accuracy` and `units` of the found graph on the
+    test, `calls` that are different), and of each further method p of a paired two-sided Wilcoxon
+    test over seeds against the first. Raises InputError for a method that is unknown or named
+    twice, and as `search_whole`.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
         raise InputError(
@@ -170,31 +148,38 @@ async def compare_methods(
         for method in methods:
             searched = await search_whole(profile, task, splits, seed, method)
             found = searched.table.iloc[0]
-            scored = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
-            rows[method].append({"seed": seed, **scored, "calls": searched.calls})
-            say(f"seed {seed} {method}: {scored['accuracy']:.3f}")
+            scores = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
+            row = {"method": method, "seed": seed, **scores, "calls": searched.calls}
+            rows[method].append(row)
+            say(f"seed {seed} {method}: {scores['accuracy']:.3f}")
     accuracies = {method: [row["accuracy"] for row in rows[method]] for method in methods}
-    first = methods[0]
-    return [
-        MethodScores(
-            method,
-            tuple(rows[method]),
-            None if method == first else paired_p(accuracies[first], accuracies[method]),
-        )
-        for method in methods
-    ]
-
-
-def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
-    """A comparison of methods as plain data."""
+    first, *others = methods
     return {
         "budget": profile.budget.model_dump(mode="json"),
-        "rows": [{"method": scores.method, **row} for scores in found for row in scores.rows],
-        "against": found[0].method,
+        "rows": [row for method in methods for row in rows[method]],
+        "against": first,
         "test": TEST_OVER_SEEDS,
-        "tests": [{"method": each.method, "p": each.p} for each in found if each.p is not None],
-        "smallest_p": smallest_p(len(found[0].rows), 1),
+        "tests": [
+            {"method": other, "p": paired_p(accuracies[first], accuracies[other])}
+            for other in others
+        ],
+        "smallest_p": smallest_p(len(seeds), 1),
     }
+
+
+def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """A comparison of methods, for people."""
+    tests = {each["method"]: each["p"] for each in told["tests"]}
+    for method in (told["against"], *tests):
+        rows = [row for row in told["rows"] if row["method"] == method]
+        mean = mean_of([row["accuracy"] for row in rows])
+        units, calls = (sum(row[name] for row in rows) / len(rows) for name in ("units", "calls"))
+        compared = f"  p = {tests[method]:.3g}" if method in tests else ""
+        yield (
+            f"{method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
+            f" per question  {calls:.0f} calls{compared}"
+        )
+    yield f"paired Wilcoxon tests over seeds; p is never below {told['smallest_p']:.3g}"
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
