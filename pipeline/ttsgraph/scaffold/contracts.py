@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
-
-import httpx2
 
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError, SettingsError
@@ -31,8 +25,6 @@ from ttsgraph.graphs.roles import (
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.methods.base import Searcher, terms_of
 from ttsgraph.models.client import Message, Usage
-from ttsgraph.pool.engine import ENGINES, Engine, EngineSettings
-from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
@@ -86,14 +78,14 @@ def check_module(name: str) -> list[Check]:
     """
     before = _registered()
     (module,) = load_modules([name])
-    tasks, roles, methods, engines = (
+    tasks, roles, methods = (
         [each for key, each in found.items() if known.get(key) is not each or _of(each, name)]
         for known, found in zip(before, _registered(), strict=True)
     )
-    if not (tasks or roles or methods or engines):
+    if not (tasks or roles or methods):
         raise SettingsError(
-            f"{name}: expected it to register a kind of task, a role, a method or an engine, but it"
-            " registers nothing (register_task, register_role, @register, register_engine)"
+            f"{name}: expected it to register a kind of task, a role or a method, but it registers"
+            " nothing (register_task, register_role, @register)"
         )
     examples = getattr(module, EXAMPLES, {})
     checks = []
@@ -104,15 +96,13 @@ def check_module(name: str) -> list[Check]:
         checks += check_role(role)
     for method in methods:
         checks += check_method(method.name)
-    for engine in engines:
-        checks += check_engine(engine, examples.get(engine.name, {}))
     return checks
 
 
 def _registered() -> tuple[dict[str, Any], ...]:
-    """All kinds, roles, methods and engines that there are, by name."""
+    """All kinds, roles and methods that there are, by name."""
     roles = {role: get_role(role) for role in role_names()}
-    return dict(TASKS), roles, dict(SEARCHERS), dict(ENGINES)
+    return dict(TASKS), roles, dict(SEARCHERS)
 
 
 def _of(thing: Any, module: str) -> bool:
@@ -209,48 +199,6 @@ def check_role(role: Role) -> list[Check]:
 
     promise = {"asks its model": speaks} if role.calls_model else {"chooses an answer": decides}
     return _tried(f"role {role.name}", promise)
-
-
-def check_engine(engine: Engine, example: Mapping[str, Any]) -> list[Check]:
-    """An engine on a model, name -> the entry of a pool, that it can serve."""
-    what = f"engine {engine.name}"
-    if not example:
-        missing = f"expected {EXAMPLES} = {{{engine.name!r}: {{'name': {{'price': 0}}}}}}"
-        return [Check(what, "has a model to try", f"{missing} in its module, found none")]
-    models = {name: ModelSettings.model_validate(entry) for name, entry in example.items()}
-    settings = EngineSettings(kind=engine.name)
-    used: list[str] = []
-
-    def serves() -> None:
-        with TemporaryDirectory() as folder, engine.servers(models, settings, Path(folder)) as urls:
-            for name, model in models.items():
-                _require(bool(urls.get(name)), f"expected a base URL of {name!r}, found none")
-                used.extend(urls[name])
-                body = {
-                    "model": model.served_as or name,
-                    "messages": [{"role": "user", "content": SUM.text}],
-                    "max_tokens": 8,
-                }
-                url = f"{urls[name][0]}/chat/completions"
-                key = {"Authorization": "Bearer none"}
-                said = (
-                    httpx2.post(url, json=body, headers=key, timeout=60).raise_for_status().json()
-                )
-                answered = bool(said.get("choices")) and bool(said.get("usage"))
-                problem = f"expected a completion with choices and usage, found {sorted(said)}"
-                _require(answered, problem)
-
-    def ends() -> None:
-        _require(bool(used), "expected servers that were up")
-        for url in used:
-            place = urlsplit(url)
-            with socket.socket() as connection:
-                connection.settimeout(5)
-                closed = connection.connect_ex((place.hostname or "", place.port or 80)) != 0
-            _require(closed, f"expected nothing at {url} once the engine is done")
-
-    promises = {"its servers answer by the OpenAI API": serves, "its servers end with it": ends}
-    return _tried(what, promises)
 
 
 _POOL = ModelPool(
