@@ -137,6 +137,11 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
         entry["stages"] = [list(stage) for stage in graph.stages[node.id]]
         if any(other.gate for other in graph.nodes):
             entry["gate"] = None if node.gate is None else node.gate.over
+        if node.waves and node.stop.rule == "dirichlet":
+            raise InputError(
+                f"node {node.id}: expected no vote that stops by the rule dirichlet to export;"
+                " serve it with `ttsgraph serve` instead"
+            )
         entry |= {"stop": (node.stop.rule, node.stop.level)} if node.waves else {}
     role = get_role(node.role)
     if role.pick is not None:
@@ -352,6 +357,8 @@ def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> Non
 def ahead_of_one(votes: Sequence[int]) -> Fraction:
     """The probability that the leader is ahead of the runner-up, after these votes: of a coin that
     shows the one or the other, uniform before. `votes` are counts, the largest first.
+
+    Exact, without the NumPy and SciPy of `ttsgraph.graphs.stopping.confidence`.
     """
     leader = votes[0]
     rival = votes[1] if len(votes) > 1 else 0
