@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,6 @@ from ttsgraph.scaffold.commands import (
     ProfileName,
     TaskName,
     check,
-    dags,
     new_model,
     new_task,
     schema,
@@ -46,7 +46,7 @@ cache_app = typer.Typer(
     help="Look at the cache of model calls, and bound it.", no_args_is_help=True
 )
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, run, compare, dags, schema, capacity):
+for command in (new_task, new_model, register, verify, check, run, compare, schema, capacity):
     app.command()(command)
 app.command(cls=InOrder)(init)
 
@@ -102,10 +102,9 @@ def _found(
         return deployed.graph, deployed.profile, deployed.task, deployed
     loaded, chosen = _settings(profile, task)
     graph = CollaborationGraph.read(Path(name))
-    pool = loaded.model_pool()
     check_roles(graph)
     for node in graph.nodes:
-        _ = pool[node.model]
+        _ = loaded.model_pool()[node.model]
     return graph, loaded, chosen, None
 
 
@@ -114,7 +113,7 @@ def _is_graph_file(name: str) -> bool:
 
 
 def _deployed(name: str) -> Deployed:
-    """What a results folder, a folder with a bundle.json, or a version of the registry holds."""
+    """What a folder or a version of the registry holds."""
     loader, names = _loader([name])
     return loader.resolve(names[0])
 
@@ -359,21 +358,16 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         files = FileLoader(folders)
         return files, files.names
     for model in models:
-        if model.count("/") > 1 or Path(model).parts[:1] == ("results",):
+        registered = "@" in model or "/" not in model or re.fullmatch(r"[^/]+/\d+", model)
+        if not registered and not Path(model).is_dir():
             raise InputError(
-                f"{model}: expected a results folder, but there is none; `make repro` makes it, or"
-                " `ttsgraph run`"
+                f"{model}: expected a results folder or a name like math@champion, but there is no"
+                " such folder; `make repro` makes it, or `ttsgraph run`"
             )
     if folders:
         raise InputError(
             f"expected folders or names like math@champion, found both: {', '.join(models)}"
         )
-    for model in models:
-        if "/" in model and "@" not in model and not model.rsplit("/", 1)[1].isdecimal():
-            raise InputError(
-                f"expected a folder or a name like math@champion, but there is no {model}; `make"
-                " repro` fills results/"
-            )
     from ttsgraph_flows.registry import RegistryLoader
 
     return RegistryLoader(_params().tracking_uri), tuple(models)

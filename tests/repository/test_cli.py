@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.oracles import CHAIN_OF_3_LLAMA_8B, LABELED, UNLABELED
+from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
 from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -58,17 +58,6 @@ def test_cost_prints_what_theorem_1_says(project, shown):
     assert {"flops", "budget_units", "dollars", "width", "depth", "n_nodes"} <= set(cost)
     assert cost["budget_units"] == pytest.approx(CHAIN_OF_3_LLAMA_8B, abs=0.01)
     assert (cost["width"], cost["depth"], cost["n_nodes"]) == (1, 3, 3)
-
-
-@pytest.mark.parametrize("n", [1, 7, 8])
-def test_dags(shown, n):
-    assert shown("dags", str(n)) == {"n": n, "labeled": LABELED[n], "unlabeled": UNLABELED[n]}
-
-
-def test_dags_of_forty_nodes_has_only_the_labeled_count(shown):
-    counts = shown("dags", "40")
-    assert counts["unlabeled"] is None
-    assert len(str(counts["labeled"])) > 200
 
 
 def test_validate_says_what_a_graph_is(project, shown):

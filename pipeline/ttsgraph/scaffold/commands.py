@@ -1,5 +1,5 @@
-"""The commands `ttsgraph new-task`, `new-model`, `schema`, `dags` and `check`, and the options that
-several commands take.
+"""The commands `ttsgraph new-task`, `new-model`, `schema` and `check`, and the options that several
+commands take.
 """
 
 from __future__ import annotations
@@ -198,21 +198,6 @@ def new_model(
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
         " `python -m ttsgraph_flows.research`",
     )
-
-
-def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
-    """How many DAGs there are on N nodes, labeled and unlabeled.
-
-    Example: ttsgraph dags 7
-    """
-    from ttsgraph.graphs.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
-
-    counts = {
-        "n": n,
-        "labeled": labeled_dags(n),
-        "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None,
-    }
-    typer.echo(json.dumps(counts, indent=1))
 
 
 def check(
