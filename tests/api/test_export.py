@@ -274,7 +274,7 @@ def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.Monk
         assert done.exit_code == 0, done.output
         compile((tmp_path / f"{form}.py").read_text(), form, "exec")
     error = CliRunner().invoke(app, ["export", "found", "--form", "java"]).exception
-    assert "expected --form as one of python, langgraph, found 'java'" in str(error)
+    assert "expected a form among python, langgraph, found 'java'" in str(error)
 
 
 VOTES = [(1,), (2,), (1, 1), (3, 1), (5, 4, 1), (4, 2, 2, 1), (9, 8, 7), (20, 12, 5, 3), (39, 1)]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,29 +106,23 @@ def _picture(graph: CollaborationGraph) -> str:
 CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
+@dataclass(eq=False)
 class Result:
-    """A graph with all that answering takes, and the test that it was chosen by."""
+    """A graph with all that answering takes, the test that it was chosen by, and what that spent;
+    of a search all that it came by, and of what name its profile is.
+    """
 
-    def __init__(
-        self,
-        deployed: Deployed,
-        comparison: Comparison,
-        spent: Spent | None = None,
-        folder: Path | None = None,
-        searched: Searched | None = None,
-        profile: str = "search",
-    ) -> None:
-        self.deployed = deployed
-        self._comparison = comparison
-        self._searched = searched
-        self._profile = profile
-        self.folder = folder
-        self.spent = spent or Spent()
+    deployed: Deployed
+    tested: Comparison
+    spent: Spent = field(default_factory=Spent)
+    folder: Path | None = None
+    searched: Searched | None = None
+    profile: str = "search"
 
     @property
     def sentence(self) -> str:
         """Which graph to use, how good, how sure and what it costs."""
-        return self._comparison.sentence
+        return self.tested.sentence
 
     @property
     def graph(self) -> CollaborationGraph:
@@ -141,13 +135,13 @@ class Result:
 
     def compare(self) -> Comparison:
         """All graphs that were tested, on the same questions."""
-        return self._comparison
+        return self.tested
 
     def ask(self, question: str) -> str:
         """The graph's answer to a question. Raises RunStopped when a call failed for good."""
-        deployed = self.deployed
-        profile = deployed.serving_profile
-        answer = run(ask_graph(self.graph, question, profile, deployed.task, deployed.shots))
+        made = self.deployed
+        work = ask_graph(self.graph, question, made.serving_profile, made.task, made.shots)
+        answer = run(work)
         assert answer.text is not None
         return answer.text
 
@@ -159,13 +153,13 @@ class Result:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
-        write_text(place / COMPARISON, json.dumps(self._comparison.to_dict(), indent=1))
+        write_text(place / COMPARISON, json.dumps(self.tested.to_dict(), indent=1))
         self.folder = place
-        if self._searched is not None:
+        if self.searched is not None:
             try:
                 from ttsgraph.api.kept import write_kept  # of the extra `page`
 
-                write_kept(place, self._searched, self._profile)
+                write_kept(place, self.searched, self.profile)
             except ModuleNotFoundError as error:
                 missing(error)  # raises where it is no extra's
         return place
@@ -199,12 +193,12 @@ class Result:
         graph = self.graph
         return (
             f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
-            f" {self._comparison.reason}>"
+            f" {self.tested.reason}>"
         )
 
     def _repr_html_(self) -> str:
         said = f"<p>{escape(self.sentence)}</p>"
-        return f"{_picture(self.graph)}{said}{self._comparison._repr_html_()}"
+        return f"{_picture(self.graph)}{said}{self.tested._repr_html_()}"
 
 
 def search(
