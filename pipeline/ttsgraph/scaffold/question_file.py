@@ -42,7 +42,6 @@ _PICKED = re.compile(
 )
 _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 SHORT_WORDS = 5
-LONG_TOKENS = 6000
 LOPSIDED = 0.95
 MOST_ODD = 0.1
 """Share of the rows that may be left out as their answers can't be read."""
@@ -96,15 +95,10 @@ def look_at(path: Path, kind: str | None = None) -> Looked:
     if len(whole) < len(rows):
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
     lines += dropped
-    kept, found, grading, why = _kind(path, kept, kind)
+    found, grading, why = _kind(path, kept, kind)
+    kept = _from_one(kept) if found == "choice" and not grading else kept
     lines.append(f"{len(kept)} questions, graded as {found}: {why}")
     _require_different(path, kept, lines)
-    longest = max((len(row["question"]) for row in kept), default=0) // 4
-    if longest > LONG_TOKENS:
-        lines.append(
-            f"the longest question has about {longest} tokens: see that the models' contexts hold"
-            " several answers to it"
-        )
     kept = _readable(path, kept, get_task(found, grading), lines)
     return Looked(tuple(kept), found, grading, tuple(lines))
 
@@ -282,52 +276,44 @@ def _without_conflicts(
 
 
 def _kind(
-    path: Path, rows: list[dict[str, Any]], kind: str | None
-) -> tuple[list[dict[str, Any]], str, dict[str, Any], str]:
-    """Rows, kind, its settings, and in words what it goes by."""
-    answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
-    labels = {normalised(text) for text in answers}
+    path: Path, rows: Sequence[Mapping[str, Any]], kind: str | None
+) -> tuple[str, dict[str, Any], str]:
+    """The kind, its settings, and in words what it goes by."""
     if any(row.get("choices") for row in rows) and kind in (None, "choice"):
-        return _from_one(rows), "choice", {}, "each row has its choices, which prompts show"
-    others = "; --kind chooses another"
+        return "choice", {}, "each row has its choices, which prompts show"
+    answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
+    one_each = len(answers) == len(rows)
+    labels = {normalised(text) for text in answers}
     repeated = 2 <= len(labels) <= MOST_LABELS and len(answers) >= 4 * len(labels)
     numbers = bool(answers) and all(fraction_of(normalise(text)) is not None for text in answers)
-    if kind == "choice" or (
-        kind is None and repeated and not numbers and len(answers) == len(rows)
-    ):
+    others = "; --kind chooses another"
+    if kind == "choice" or (kind is None and one_each and repeated and not numbers):
         shown = labels_of(str(path), answers)
-        return rows, "choice", {"choices": shown}, f"labels {', '.join(shown)}{others}"
+        return "choice", {"choices": shown}, f"labels {', '.join(shown)}{others}"
     if kind is not None:
-        return rows, kind, {}, "as asked for"
-    if numbers and len(answers) == len(rows):
+        return kind, {}, "as asked for"
+    if numbers and one_each:
         formulas = any("/" in text or "\\" in text for text in answers)
         found = "math" if formulas and find_spec("math_verify") else "number"
-        return rows, found, {}, f"all answers are numbers{others}"
+        return found, {}, f"all answers are numbers{others}"
     words = sorted(len(text.split()) for text in answers)
     if not words or words[len(words) // 2] <= SHORT_WORDS:
-        return rows, "exact", {}, f"short texts, by the same words{others}"
-    return (
-        rows,
-        "similarity",
-        {},
-        f"long texts, by words in common with the reference{others}, judge asks a model",
-    )
+        return "exact", {}, f"short texts, by the same words{others}"
+    why = "long texts, by words in common with the reference"
+    return "similarity", {}, f"{why}{others}, judge asks a model"
 
 
-def _from_one(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _from_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers that number choices from 1 as letters."""
     answers = [str(row["answer"]) for row in rows]
-    counts = [len(row.get("choices") or ()) for row in rows]
-    whole = all(answer.isdecimal() for answer in answers)
-    named = any(answer in row["choices"] for answer, row in zip(answers, rows, strict=True))
-    if not whole or named or "0" in answers:
-        return list(rows)
-    if all(1 <= int(answer) <= count for answer, count in zip(answers, counts, strict=True)):
-        return [
-            row | {"answer": LETTERS[int(answer) - 1]}
-            for row, answer in zip(rows, answers, strict=True)
-        ]
-    return list(rows)
+    choices = [row.get("choices") or () for row in rows]
+    pairs = list(zip(answers, choices, strict=True))
+    if "0" in answers or not all(answer.isdecimal() for answer in answers):
+        return rows
+    if not all(answer not in known and 1 <= int(answer) <= len(known) for answer, known in pairs):
+        return rows
+    letters = [LETTERS[int(answer) - 1] for answer in answers]
+    return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: list[str]) -> None:
