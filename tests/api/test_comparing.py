@@ -19,7 +19,6 @@ from ttsgraph.api.comparing import compare_methods, preset_case, splits_of
 from ttsgraph.base.errors import GraphError, InputError, SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
-from ttsgraph.evaluation.stats import smallest_p
 from ttsgraph.settings.profile import Profile
 
 SMALL = "llama-3.2-1b"
@@ -86,10 +85,8 @@ def test_a_vote_needs_no_aggregator_and_endpoints_names_count(project: Path) -> 
             {"proposers": [SMALL]},
             "team.yaml: expected an aggregator, or role: voter, found neither",
         ),
-        ({"proposers": [], "aggregator": SMALL}, "proposers"),
         (TEAM | {"aggregator": "gpt-9"}, "expected a model of the profile's pool .* found 'gpt-9'"),
         (TEAM | {"role": "boss"}, "role: expected one of assistant, fuser, .* found 'boss'"),
-        (TEAM | {"layers": 1}, "layers"),
         (TEAM | {"colour": "blue"}, "colour"),
     ],
 )
@@ -187,7 +184,3 @@ def test_a_wrong_name_is_said_before_anything_is_asked(project: Path) -> None:
         asyncio.run(compare_methods(profile(project), "math", ["random", "magic"], range(2)))
     with pytest.raises(InputError, match="expected different methods and at least 2 seeds"):
         asyncio.run(compare_methods(profile(project), "math", ["random", "random"], range(2)))
-
-
-def test_the_least_p_halves_with_each_seed() -> None:
-    assert [smallest_p(seeds, 1) for seeds in (2, 5, 10)] == [0.5, 0.0625, 2**-9]

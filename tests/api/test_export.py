@@ -155,14 +155,6 @@ def test_graphs_that_stop_ask_for_less_in_some_questions(answered: dict) -> None
         assert answered[name][2] < calls * len(QUESTIONS), name
 
 
-def test_files_know_nothing_of_this_package(tmp_path: Path) -> None:
-    for form in FORMS:
-        for graph in GRAPHS.values():
-            text = export(deployed(tmp_path, "http://x/v1", graph), form)
-            assert "pipeline" not in text.replace("ttsgraph", "")
-            assert ("langgraph.graph" in text) == (form == "langgraph")
-
-
 HARM = "open('harm', 'w').close()"
 HOSTILE = (
     f'"""\n{HARM}\n"""',

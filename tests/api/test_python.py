@@ -17,9 +17,7 @@ from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import budget_of, pool_of, questions_file
-from ttsgraph.api.result import shown_progress
 from ttsgraph.base.errors import InputError, SettingsError
-from ttsgraph.evaluation.progress import Answered
 from ttsgraph.stages.plan import RESULTS, STAGE
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
@@ -85,16 +83,6 @@ def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, 
     assert result.drawn()
     assert escape(result.sentence) in result._repr_html_()
     assert ttsgraph.load(result.save(folder / "said")).sentence == result.sentence
-
-
-def test_a_bar_counts_answered_questions(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown_progress(True) as publish:
-        for _ in range(3):
-            publish(Answered())
-    assert "3 questions answered" in capsys.readouterr().err
-    with shown_progress(False) as publish:
-        publish(Answered())
-    assert capsys.readouterr().err == ""
 
 
 def test_what_is_saved_is_loaded_and_can_be_served(

@@ -187,7 +187,6 @@ class TestNewTask:
             " choose one"
         )
         assert "with --kind (exact: the same words; " in message
-        assert "similarity: words in common with a reference" in message
 
     def test_free_text_is_scored_by_similarity(self, project):
         rows = [{"question": f"{k} + {k + 1}", "answer": f"{2 * k + 1} exactly"} for k in range(20)]
@@ -197,7 +196,6 @@ class TestNewTask:
         assert "only scores 0.667 on 5 questions" in done("new-task", "support", file, *options)
         task = load_profile("mine").task("support")
         assert (task.kind, task.grading) == ("similarity", {"metric": "token_f1"})
-        assert load_profile("mine").task("sums").grading == {}
 
     def test_few_different_answers_are_labels(self, project):
         rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]
@@ -211,11 +209,6 @@ class TestNewTask:
                 sums(20),
                 ("--kind", "number", "--grading", "{"),
                 "--grading: expected a JSON object, but",
-            ),
-            (
-                sums(20),
-                ("--kind", "number", "--grading", '{"off": 1}'),
-                "grading of kind number: unknown key 'off'",
             ),
             (
                 sums(20, question="prompt_text"),
@@ -236,7 +229,6 @@ class TestNewTask:
                 ("--few-shot",),
                 "expected at least 10 different questions and 4 worked examples, found 12",
             ),
-            ("{", (), "new.jsonl:1: expected a JSON object"),
             (sums(20), ("--kind", "chess"), "unknown task kind 'chess'; known kinds:"),
         ],
     )
@@ -249,10 +241,6 @@ class TestNewTask:
         [
             (("sums", "inputs/sums.jsonl"), "tasks has 'sums' already"),
             (("../sums", "inputs/sums.jsonl"), "expected a task named with letters"),
-            (
-                ("new", "nothing.jsonl"),
-                "nothing.jsonl: expected a question file, but there is none",
-            ),
             (
                 ("new", "inputs/sums.jsonl", "--profile", "simulated"),
                 "simulated models answer made-up questions only",
@@ -267,7 +255,6 @@ class TestNewTask:
         stub.misbehave = lambda count, body: (500, {}, "no") if count > 3 else None
         message = refused(project, "new-task", "new", "inputs/sums.jsonl")
         assert "2 calls failed" in message
-        assert "nothing was written, see that the endpoint works and start again" in message
 
 
 class TestNewModel:
@@ -300,7 +287,6 @@ class TestNewModel:
                 "expected --total, --non-embedding, --layers, --hidden, which its endpoint does not"
                 " tell",
             ),
-            (("URL", *STUB, *FACTS), "expected --price-prompt, --price-completion"),
             (
                 ("URL", *FACTS, *PRICES),
                 "expected model 'new', but the server has org/stub, org/other; choose with"
@@ -315,22 +301,11 @@ class TestNewModel:
                 ("URL", *FACTS, *PRICES, "--query", "2024-10-21"),
                 "--query: expected name=value, found 2024-10-21",
             ),
-            (
-                ("URL", "--profile", "simulated", *FACTS, *PRICES),
-                "expected an engine that asks real models, found simulated",
-            ),
         ],
     )
     def test_what_can_be_no_model_is_said(self, project, url, arguments, expected):
-        shutil.copy(ROOT / "profiles" / "simulated.yaml", project / "profiles")
         given = (url if part == "URL" else part for part in arguments)
         assert expected in refused(project, "new-model", "new", *given)
-
-    @pytest.mark.parametrize("listing", ["<html>hello</html>", '{"data": 3}'])
-    def test_a_url_that_is_something_else(self, project, stub, url, listing):
-        stub.model_list = listing
-        message = refused(project, "new-model", "new", url, *FACTS, *PRICES)
-        assert "expected an OpenAI-compatible server's list of models" in message
 
     def test_a_key_does_not_belong_into_a_profile(self, project, url, monkeypatch):
         key = "sk-0123456789abcdefghij"
@@ -387,18 +362,6 @@ class TestAnEmptyProfile:
         assert "only was not tried: the profile has no task yet" in output
         output = done("new-task", "sums", "inputs/sums.jsonl")
         assert "only answered 5 of 5 questions right" in output
-
-    def test_other_commands_say_what_is_missing(self, empty):
-        assert "the profile has none yet, `ttsgraph new-task` adds one" in refused(
-            empty, "estimate", "--task", "sums"
-        )
-        run("new-task", "sums", "inputs/sums.jsonl")
-        message = refused(empty, "estimate", "--task", "sums")
-        assert (
-            message
-            == "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
-        )
-        assert run("doctor").exit_code == 0
 
     def test_a_task_is_tried_on_a_model_whose_key_is_there(self, project, url, monkeypatch):
         monkeypatch.delenv("NEW_API_KEY", raising=False)
