@@ -24,6 +24,7 @@ from ttsgraph.scaffold.commands import (
     new_model,
     new_task,
     schema,
+    settings_of,
 )
 from ttsgraph_flows.commands import register, verify
 
@@ -70,13 +71,8 @@ def _profile(name: str | None) -> Profile:
 
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
-    name = profile if profile is not None else _params().profile
-    loaded = _profile(name)
-    if task is None:
-        known = (each for each in _params().tasks if each in loaded.tasks)
-        task = next(known, next(iter(loaded.tasks)))
-    loaded.task(task)
-    return _as_measured(loaded, name, task), task
+    loaded, name, chosen = settings_of(profile, task)
+    return _as_measured(loaded, name, chosen), chosen
 
 
 def _as_measured(profile: Profile, name: str, task: str) -> Profile:

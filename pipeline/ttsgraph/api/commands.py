@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
-from ttsgraph.scaffold.commands import ProfileName, TaskName, echo
+from ttsgraph.scaffold.commands import ProfileName, TaskName, echo, settings_of
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from ttsgraph.scaffold.providers import Provider
@@ -241,17 +241,12 @@ def compare(
     from ttsgraph.api.result import result_of, shown_progress
     from ttsgraph.api.whole import search_whole
     from ttsgraph.base.files import write_text
-    from ttsgraph.settings.profile import load_params, load_profile
+    from ttsgraph.settings.profile import load_params
 
     if (methods is None) == (preset is None):
         raise InputError("expected --methods a,b or --preset team.yaml, one of them")
     params = load_params()
-    name = profile or params.profile
-    loaded = load_profile(name)
-    chosen = task or next(
-        iter(name for name in params.tasks if name in loaded.tasks), next(iter(loaded.tasks))
-    )
-    loaded.task(chosen)
+    loaded, name, chosen = settings_of(profile, task)
     if preset is not None:
         team = preset_case(preset, loaded)
         label = preset.stem

@@ -15,7 +15,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.task import kind_of, split_sizes
+from ttsgraph.scaffold.task import kind_of, split_sizes, task_entry
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Task, register_task
@@ -53,14 +53,8 @@ def profile_of(
     kind, options = kind_of(questions, grade, grading)
     source = JsonlSource(kind="jsonl", path=questions)
     more = dict(sections or {})
-    task = {
-        "kind": kind,
-        "grading": options,
-        "source": {"kind": "jsonl", "path": str(questions)},
-        "splits": split_sizes(len(load_questions(get_task(kind, options), source, 0))),
-        "prompt": {"style": "chat"},
-        "sampling": {"temperature": 0.9, "max_tokens": 512},
-    } | more.pop("task", {})
+    sizes = split_sizes(len(load_questions(get_task(kind, options), source, 0)))
+    task = task_entry(kind, options, questions, sizes) | more.pop("task", {})
     data = {
         "engine": {"kind": "external"},
         "pool": pool_of(models, shared or {}),

@@ -33,17 +33,15 @@ from ttsgraph.scaffold.providers import (
     room_for,
 )
 from ttsgraph.scaffold.question_file import Looked, look_at
-from ttsgraph.scaffold.task import split_sizes
+from ttsgraph.scaffold.task import INPUTS, TEMPERATURE, questions_by_split, split_sizes, task_entry
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph.tasks.sources import load_questions, split_questions
 
 PROFILE = "mine"
 SAMPLES = 40
 """Sums, to try a project on, where no questions are given."""
 
-TEMPERATURE = 0.9
 CALLS = 4
 """Of the dearest model, that a question may cost where no budget is given."""
 
@@ -127,17 +125,10 @@ def init(
     if looked.kind == "judge":
         grading = _judged(found)
         words += f"; {', '.join(grading['models'])} judges answers, which is paid apart"
-    entry = {
-        "kind": looked.kind,
-        **({"grading": grading} if grading else {}),
-        "source": {"kind": "jsonl", "path": f"inputs/{name}.jsonl"},
-        "splits": sizes,
-        "prompt": {"style": "chat"},
-        "sampling": {"temperature": TEMPERATURE, "max_tokens": room_for(found)},
-        "lengths": {
-            "measured": {key: told for each in found for key, told in each.lengths.items()}
-        },
-    }
+    measured = {key: told for each in found for key, told in each.lengths.items()}
+    file = INPUTS / f"{name}.jsonl"
+    entry = task_entry(looked.kind, grading, file, sizes, max_tokens=room_for(found))
+    entry["lengths"] = {"measured": measured}
     if limit["metric"] == "runtime":
         found = [replace(each, entry={**each.entry, "speed": each.speed}) for each in found]
     text = profile_text({model.name: model.entry for model in found}, name, entry, limit)
@@ -150,7 +141,7 @@ def init(
         "dvc.yaml": DVC,
         ".gitignore": IGNORED,
         f"profiles/{PROFILE}.yaml": text,
-        f"inputs/{name}.jsonl": looked.text,
+        file.as_posix(): looked.text,
     }.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / path, content)
@@ -249,9 +240,7 @@ async def run(
     if limit is not None:
         limits = profile.limits.model_copy(update={"dollars": limit})
         profile = profile.model_copy(update={"limits": limits})
-    settings = profile.task(task)
-    questions = load_questions(settings.task, settings.source, params.seed)
-    splits = split_questions(questions, settings.splits.sizes(), params.seed)
+    splits = questions_by_split(profile, task, params.seed)
     searched = await search_whole(
         profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
     )

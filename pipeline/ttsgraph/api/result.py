@@ -26,8 +26,8 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
+from ttsgraph.scaffold.task import questions_by_split
 from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.sources import load_questions, split_questions
 
 COMPARISON = "comparison.json"
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
@@ -236,9 +236,7 @@ def search(
     shared = {key: value for key, value in given.items() if value is not None}
     file = questions_file(questions, place)
     profile = profile_of(models, file, grade, budget, grading, shared, sections)
-    settings = profile.task(TASK)
-    loaded = load_questions(settings.task, settings.source, seed)
-    splits = split_questions(loaded, settings.splits.sizes(), seed)
+    splits = questions_by_split(profile, TASK, seed)
     case = None if team is None else preset_case(team, profile)
     say = print if progress else lambda line: None
     with shown_progress(progress) as publish:

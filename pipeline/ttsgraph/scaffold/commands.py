@@ -8,12 +8,15 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import redact
+
+if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
+    from ttsgraph.settings.profile import Profile
 
 ProfileName = Annotated[
     str | None,
@@ -29,6 +32,19 @@ def echo(*lines: str) -> None:
     """Print lines, without secrets."""
     for line in lines:
         typer.echo(redact(line))
+
+
+def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
+    """The profile asked for, its name, and the task asked for, or those of params.yaml."""
+    from ttsgraph.settings.profile import load_params, load_profile
+
+    name = load_params().profile if profile is None else profile
+    loaded = load_profile(name)
+    if task is None:
+        known = (each for each in load_params().tasks if each in loaded.tasks)
+        task = next(known, next(iter(loaded.tasks), ""))
+    loaded.task(task)
+    return loaded, name, task
 
 
 def new_task(

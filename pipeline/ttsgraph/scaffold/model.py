@@ -9,9 +9,8 @@ from ttsgraph.base.errors import EndpointError, InputError, SettingsError
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.scaffold.profile_text import ProfileText, require_name
 from ttsgraph.scaffold.providers import SHOWN, ListPrice, models_at
-from ttsgraph.scaffold.task import has_key, try_out
+from ttsgraph.scaffold.task import has_key, questions_by_split, try_out
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.tasks.sources import load_questions, split_questions
 
 COUNTED = ("total", "non_embedding", "layers", "hidden")
 """What a FLOPs budget has to know of a model."""
@@ -67,9 +66,7 @@ async def new_model(
         hint = "the profile has no task yet: `ttsgraph new-task` adds one"
         lines = [f"{name} was not tried: {hint}"]
     else:
-        settings = with_model.task(chosen)
-        loaded = load_questions(settings.task, settings.source, 0)
-        splits = split_questions(loaded, settings.splits.sizes(), 0)
+        splits = questions_by_split(with_model, chosen, 0)
         asked = [*splits["train"], *splits["val"]]
         _, lines = await try_out(with_model, chosen, name, splits["shots"], asked)
     text.write(written)

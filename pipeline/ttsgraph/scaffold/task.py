@@ -36,6 +36,7 @@ SHOTS = 4
 LEAST = 10
 """Questions, without worked examples: fewer can't be split into parts that say anything."""
 
+TEMPERATURE = 0.9
 TRIED = 5
 """Questions on which a new task or model is tried."""
 
@@ -105,14 +106,7 @@ async def new_task(
     questions = load_questions(get_task(chosen, options), JsonlSource(kind="jsonl", path=file), 0)
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
-    entry: dict[str, Any] = {
-        "kind": chosen,
-        **({"grading": options} if options else {}),
-        "source": {"kind": "jsonl", "path": source.as_posix()},
-        "splits": sizes,
-        "prompt": {"style": style},
-        "sampling": {"temperature": 0.9, "max_tokens": max_tokens},
-    }
+    entry = task_entry(chosen, options, source, sizes, style, max_tokens)
     _, with_task = text.with_entry("tasks", name, entry, COMMENTS)
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
     lines = [
@@ -139,6 +133,32 @@ async def new_task(
         *lines,
         f"profiles/{profile_name}.yaml has the task {name} now, its questions are in {source}",
     ]
+
+
+def task_entry(
+    kind: str,
+    grading: Mapping[str, Any],
+    path: Path,
+    sizes: Mapping[str, int],
+    style: Style = "chat",
+    max_tokens: int = 512,
+) -> dict[str, Any]:
+    """A task as a profile has it."""
+    return {
+        "kind": kind,
+        **({"grading": dict(grading)} if grading else {}),
+        "source": {"kind": "jsonl", "path": path.as_posix()},
+        "splits": dict(sizes),
+        "prompt": {"style": style},
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
+    }
+
+
+def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
+    """All questions of a task. Raises InputError."""
+    settings = profile.task(task)
+    loaded = load_questions(settings.task, settings.source, seed)
+    return split_questions(loaded, settings.splits.sizes(), seed)
 
 
 def split_sizes(count: int, shots: int = 0) -> dict[str, int]:
