@@ -366,7 +366,7 @@ STALE = {
     "ttsgraph.reporting.answer": {"report"},
     "ttsgraph.reporting.pictures": of("pilot_plots") | {"report"},
     "ttsgraph.service.app": set(),
-    "ttsgraph.scaffold.task": set(),
+    "ttsgraph.scaffold.entries": set(),
     "ttsgraph_flows.sample": of("sample"),
     "ttsgraph_flows.profile": of("profile"),
     "ttsgraph_flows.pilot": of("pilot"),

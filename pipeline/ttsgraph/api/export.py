@@ -137,11 +137,6 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
         entry["stages"] = [list(stage) for stage in graph.stages[node.id]]
         if any(other.gate for other in graph.nodes):
             entry["gate"] = None if node.gate is None else node.gate.over
-        if node.waves and node.stop.rule == "dirichlet":
-            raise InputError(
-                f"node {node.id}: expected no vote that stops by the rule dirichlet to export;"
-                " serve it with `ttsgraph serve` instead"
-            )
         entry |= {"stop": (node.stop.rule, node.stop.level)} if node.waves else {}
     role = get_role(node.role)
     if role.pick is not None:

@@ -15,7 +15,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.task import kind_of, split_sizes, task_entry
+from ttsgraph.scaffold.entries import kind_of, split_sizes, task_entry
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Task, register_task

@@ -24,6 +24,13 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.progress import Publish, Spent
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.runtime.limits import PROJECT, Account
+from ttsgraph.scaffold.entries import (
+    INPUTS,
+    TEMPERATURE,
+    questions_by_split,
+    split_sizes,
+    task_entry,
+)
 from ttsgraph.scaffold.profile_text import flow
 from ttsgraph.scaffold.providers import (
     AskedModel,
@@ -33,7 +40,6 @@ from ttsgraph.scaffold.providers import (
     room_for,
 )
 from ttsgraph.scaffold.question_file import Looked, look_at
-from ttsgraph.scaffold.task import INPUTS, TEMPERATURE, questions_by_split, split_sizes, task_entry
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

@@ -83,7 +83,7 @@ def new_task(
 
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
-    from ttsgraph.scaffold.task import new_task as add
+    from ttsgraph.scaffold.entries import new_task as add
     from ttsgraph.settings.profile import load_params
 
     try:
@@ -186,7 +186,7 @@ def new_model(
     Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1
     --price-completion 0.3
     """
-    from ttsgraph.scaffold.model import new_model as add
+    from ttsgraph.scaffold.entries import new_model as add
     from ttsgraph.settings.profile import load_params
 
     used = profile or load_params().profile

@@ -29,7 +29,7 @@ from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.spec import Price, variant_name
-from ttsgraph.scaffold.task import has_key
+from ttsgraph.scaffold.entries import has_key
 
 SHOWN = 12
 """Names of an endpoint's list that are shown, and of a list that are taken without a choice."""

@@ -16,7 +16,6 @@ from zlib import crc32
 
 from finalanswer import LETTERS, fraction_of, normalise, normalised
 from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.scaffold.task import MOST_LABELS, labels_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS
@@ -41,6 +40,9 @@ _PICKED = re.compile(
     r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-j]|\d)[)\].:]*(?:\s+(.+))?", re.I | re.S
 )
 _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
+MOST_LABELS = 10
+"""Different answers that are taken for labels."""
+
 SHORT_WORDS = 5
 LOPSIDED = 0.95
 MOST_ODD = 0.1
@@ -301,6 +303,17 @@ def _kind(
         return "exact", {}, f"short texts, by the same words{others}"
     why = "long texts, by words in common with the reference"
     return "similarity", {}, f"{why}{others}, judge asks a model"
+
+
+def labels_of(where: str, answers: Sequence[str]) -> list[str]:
+    """The different answers, as labels. Raises DataError that names `where`, for one or many."""
+    labels = {normalised(text): text for text in answers}
+    if not 2 <= len(labels) <= MOST_LABELS:
+        raise DataError(
+            f"{where}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
+            f" labels, found {len(labels)}"
+        )
+    return sorted(labels.values())
 
 
 def _from_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""`ttsgraph new-task`: from a file of questions to a task of a profile, tried on five of them.
+"""`ttsgraph new-task` and `new-model`: from a file of questions to a task of a profile, from an
+endpoint's URL to a model of its pool; tried on five questions.
 
 Texts that answer questions can be graded in many ways (the same words, words in common, by a
 model), and a wrong guess shows only as a score of 0: so their kind has to be given.
@@ -11,21 +12,25 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from finalanswer import fraction_of, normalised
-from ttsgraph.base.errors import DataError, InputError, SettingsError
+from finalanswer import fraction_of
+from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
 from ttsgraph.evaluation.environment import Environment, Feedback, binary
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.graphs import topologies
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.scaffold.profile_text import ProfileText, require_name
+from ttsgraph.scaffold.question_file import labels_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import TASKS, get_grader, get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.plain import ANSWER_FIELDS
 from ttsgraph.tasks.prompts import Style
 from ttsgraph.tasks.sources import TABLES, JsonlSource, load_questions, load_rows, split_questions
+
+if TYPE_CHECKING:
+    from ttsgraph.scaffold.providers import ListPrice
 
 INPUTS = Path("inputs")
 SHARES = {"train": 0.4, "val": 0.2}
@@ -39,9 +44,6 @@ LEAST = 10
 TEMPERATURE = 0.9
 TRIED = 5
 """Questions on which a new task or model is tried."""
-
-MOST_LABELS = 10
-"""Different answers that are taken for labels."""
 
 GRADES = {
     "exact": "the same words",
@@ -58,7 +60,7 @@ GRADES = {
 }
 """Kinds for texts, and how each grades an answer."""
 
-COMMENTS = {
+TASK_COMMENTS = {
     "": "Made by `ttsgraph new-task`; every value may be changed.",
     "kind": "how answers are read and graded: a file in pipeline/ttsgraph/tasks/",
     "grading": "settings of the kind (docs/own-task.md)",
@@ -74,6 +76,25 @@ COMMENTS = {
     "lengths": (
         "average tokens of a prompt and of an answer, as measured on five questions; budgets go by"
         " them"
+    ),
+}
+
+COUNTED = ("total", "non_embedding", "layers", "hidden")
+"""What a FLOPs budget has to know of a model."""
+
+MODEL_COMMENTS = {
+    "": "Made by `ttsgraph new-model`; every value may be changed.",
+    "family": "models of one family are compared by size",
+    "total": "parameters, layers and hidden size: what a call costs in FLOPs (Theorem 1)",
+    "price": "dollars per million tokens",
+    "base_url": "an OpenAI-compatible endpoint; several in brackets share the load",
+    "served_as": "the model's name there",
+    "listed": "false: the endpoint does not list this name",
+    "api_key_env": (
+        "the environment variable with the endpoint's key; a key itself does not belong here"
+    ),
+    "revision": (
+        "what tells this version's answers from another's in the call cache; pin it where you can"
     ),
 }
 
@@ -95,19 +116,13 @@ async def new_task(
     choice of kinds, or the questions could not be asked.
     """
     require_name(name, "a task")
-    profile = load_profile(profile_name)
-    text = ProfileText(profile_name)
-    if profile.engine.kind == "simulated":
-        raise SettingsError(
-            f"profile {profile_name!r}: simulated models answer made-up questions only; choose one"
-            " with language models"
-        )
+    profile, text = _opened(profile_name)
     chosen, options = kind_of(file, kind, grading)
     questions = load_questions(get_task(chosen, options), JsonlSource(kind="jsonl", path=file), 0)
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
     entry = task_entry(chosen, options, source, sizes, style, max_tokens)
-    _, with_task = text.with_entry("tasks", name, entry, COMMENTS)
+    _, with_task = text.with_entry("tasks", name, entry, TASK_COMMENTS)
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
     lines = [
         f"{name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
@@ -124,7 +139,7 @@ async def new_task(
             "prompt_tokens": math.ceil(usage.prompt_tokens / usage.calls),
             "generated_tokens": max(1, math.ceil(usage.completion_tokens / usage.calls)),
         }
-    written, _ = text.with_entry("tasks", name, entry, COMMENTS)
+    written, _ = text.with_entry("tasks", name, entry, TASK_COMMENTS)
     if source != file:
         source.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, source)
@@ -187,11 +202,6 @@ def _place_of(name: str, file: Path) -> Path:
             " another name"
         )
     return place
-
-
-def has_key(variable: str | None) -> bool:
-    """Whether an endpoint's key is there, if it wants one."""
-    return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 async def try_out(
@@ -299,12 +309,103 @@ def _answer(row: Mapping[str, Any]) -> str:
     )
 
 
-def labels_of(where: str, answers: Sequence[str]) -> list[str]:
-    """The different answers, as labels. Raises DataError that names `where`, for one or many."""
-    labels = {normalised(text): text for text in answers}
-    if not 2 <= len(labels) <= MOST_LABELS:
-        raise DataError(
-            f"{where}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
-            f" labels, found {len(labels)}"
+def has_key(variable: str | None) -> bool:
+    """Whether an endpoint's key is there, if it wants one."""
+    return variable is None or bool(os.environ.get(variable, "").strip())
+
+
+def _opened(name: str) -> tuple[Profile, ProfileText]:
+    """A profile of language models, and its text. Raises SettingsError."""
+    profile = load_profile(name)
+    if profile.engine.kind == "simulated":
+        raise SettingsError(
+            f"profile {name!r}: simulated models answer made-up questions only; choose one with"
+            " language models"
         )
-    return sorted(labels.values())
+    return profile, ProfileText(name)
+
+
+async def new_model(
+    name: str,
+    known: Mapping[str, Any],
+    profile_name: str,
+    task: str | None = None,
+) -> list[str]:
+    """Add a model to a profile's pool, once it has been asked five questions of a task (by default
+    the profile's first); returns what came of it in lines for people.
+
+    `known` are keys of a pool's entry, `base_url` among them. Without its key the model is not
+    asked. Raises InputError, in one line that says what to do, and writes nothing, when the
+    endpoint does not answer or lacks the model, a fact is missing, or the profile can't be used.
+    """
+    require_name(name, "a model")
+    profile, text = _opened(profile_name)
+    chosen = task or next(iter(profile.tasks), None)
+    if chosen is not None:
+        profile.task(chosen)
+    entry = _entry(name, known, profile.budget.metric == "flops")
+    written, with_model = text.with_entry("pool", name, entry, MODEL_COMMENTS)
+    key = known.get("api_key_env")
+    not_tried = f"{name} was not tried:"
+    if not has_key(key):
+        lines = [f"{not_tried} {key} is not set; export it, `ttsgraph doctor` tries it then"]
+    elif chosen is None:
+        lines = [f"{not_tried} the profile has no task yet: `ttsgraph new-task` adds one"]
+    else:
+        splits = questions_by_split(with_model, chosen, 0)
+        asked = [*splits["train"], *splits["val"]]
+        _, lines = await try_out(with_model, chosen, name, splits["shots"], asked)
+    text.write(written)
+    return [*lines, f"profiles/{profile_name}.yaml has the model {name} now"]
+
+
+def _entry(name: str, known: Mapping[str, Any], counted: bool) -> dict[str, Any]:
+    """The pool's entry: what was given, and what the endpoint lists; sizes have to be there where
+    FLOPs are `counted`. Raises InputError.
+    """
+    served_as, listed, price = _served(name, known)
+    price = dict(price or {}) | known["price"]
+    facts = {key: known[key] for key in ("family", *COUNTED) if key in known}
+    missing = [key for key in COUNTED if counted and key not in facts]
+    missing += [f"price_{part}" for part in ("prompt", "completion") if part not in price]
+    if missing:
+        shown = ", ".join(f"--{option.replace('_', '-')}" for option in missing)
+        raise InputError(
+            f"{name}: expected {shown}, which its endpoint does not tell; its model card has them"
+        )
+    if counted:
+        facts = {"family": name.split("-")[0]} | facts
+    address = {"base_url": known["base_url"], "served_as": served_as}
+    more = ("api_key_env", "api_key_header", "query", "revision")
+    address |= {key: known[key] for key in more if key in known}
+    return facts | {"price": price} | address | ({} if listed else {"listed": False})
+
+
+def _served(name: str, known: Mapping[str, Any]) -> tuple[str, bool, ListPrice | None]:
+    """The model's name at the endpoint, whether that lists its models, and the price in the list.
+    Raises EndpointError.
+    """
+    from ttsgraph.endpoints.openai_client import Endpoint  # slow to import
+    from ttsgraph.scaffold.providers import SHOWN, models_at
+
+    url = known["base_url"]
+    key_env = known.get("api_key_env")
+    query = tuple(known.get("query", {}).items())
+    endpoint = Endpoint((url,), "", key_env, key_header=known.get("api_key_header"), query=query)
+    there = models_at(endpoint, has_key(key_env))
+    names = [known["served_as"], name] if "served_as" in known else [name]
+    if there is None:
+        return names[0], False, None
+    found = next(
+        (each for name in names for each in (name, f"{name}:latest") if each in there), None
+    )
+    if found is None and "served_as" not in known and len(there) == 1:
+        found = next(iter(there))
+    if found is None:
+        shown = ", ".join(list(there)[:SHOWN]) or "none"
+        more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
+        raise EndpointError(
+            f"{url}: expected model {names[0]!r}, but the server has {shown}{more}; choose"
+            " with --served-as"
+        )
+    return found, True, there[found]
