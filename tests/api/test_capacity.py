@@ -25,11 +25,6 @@ def planned(more: str) -> str:
             "1 processes of ttsgraph serve, 13 model servers\n"
             "$18,980 a month for model servers, $5,256 for calls\n",
         ),
-        # what is read can be what a server is short of
-        (
-            "--replica-tokens 2000 --prompt-tokens 60000 --replica-prompt-tokens 20000",
-            " 26 model servers",
-        ),
         ("--dollars 0.002", " 0 model servers\n$0 a month for model servers, $10,512 for calls\n"),
     ],
 )

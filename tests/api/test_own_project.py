@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from lab import python_path
@@ -16,34 +15,12 @@ from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
-from ttsgraph.settings.profile import load_params, load_profile
 
 PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
 
 
 def init(folder: Path, url: str, *more: str):
     return CliRunner().invoke(app, ["init", str(folder), "--url", url, *PRICES, *more])
-
-
-def test_init_writes_a_project_that_settings_accept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serve(StubServer(("org/small", "org/large"))) as url:
-        done = init(tmp_path / "mysearch", url)
-    assert done.exit_code == 0, done.output
-    monkeypatch.chdir(tmp_path / "mysearch")
-    params = load_params()
-    profile = load_profile("mine")
-    assert (params.profile, params.tasks) == ("mine", ("sample",))
-    assert list(profile.pool) == ["small", "large"]
-    assert profile.budget.metric == "dollars"
-    assert (
-        profile.task("sample").splits.test
-        + profile.task("sample").splits.train
-        + profile.task("sample").splits.val
-        == 40
-    )
-    assert list(yaml.safe_load(Path("dvc.yaml").read_text())["stages"]) == ["run"]
 
 
 @pytest.mark.slow

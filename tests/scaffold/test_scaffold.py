@@ -315,16 +315,6 @@ class TestNewModel:
         assert "expected the name of an environment variable" in message
         assert key not in message
 
-    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_too(self, project, url):
-        path = project / "profiles" / "mine.yaml"
-        text = path.read_text().replace("kind: external", "kind: vllm")
-        path.write_text(
-            text.replace(f'base_url: "{url}", served_as', "weights: {hub: a/b}} # {url")
-        )
-        done("new-model", "far", url, *STUB, *FACTS, *PRICES)
-        assert list(load_profile("mine").hosted) == ["only"]
-        assert load_profile("mine").pool["far"].base_urls == (url,)
-
     def test_a_missing_key_is_told_and_the_model_written_untried(
         self, project, stub, url, monkeypatch
     ):
