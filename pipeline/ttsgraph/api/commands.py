@@ -111,27 +111,24 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     InputError where it can't be told what an option is of.
     """
     shared: dict[str, list[str]] = {}
-    each: list[tuple[str, dict[str, list[str]]]] = []
+    each: dict[str, dict[str, list[str]]] = {}
+    current = shared
     for name, value in pairs:
         if name == "--url":
-            if any(value.rstrip("/") == url for url, _ in each):
+            url = value.rstrip("/")
+            if url in each:
                 raise InputError(f"--url: expected each endpoint once, found {value} twice")
-            each.append((value.rstrip("/"), {}))
+            current = each[url] = {}
         elif name in OF_A_URL:
             name = "--key-env" if name == "--api-key-env" else name
-            (each[-1][1] if each else shared).setdefault(name, []).append(value)
-    for name in ("--key-env", "--price-prompt", "--price-completion"):
-        given = shared.get(name, []) + [value for _, own in each for value in own.get(name, [])]
-        at_once = any(len(own.get(name, [])) > 1 for own in (shared, *(own for _, own in each)))
-        if len(given) == len(each) > 1 and at_once:  # one for each, all behind the last
-            shared.pop(name, None)
-            for (_, own), value in zip(each, given, strict=True):
-                own[name] = [value]
-        elif at_once:
-            raise InputError(f"{name}: expected it once behind its --url, found {len(given)}")
-        elif len(given) == 1 and name != "--key-env":
-            shared[name] = given
-    return [_provider(url, shared, own) for url, own in each]
+            current.setdefault(name, []).append(value)
+    for name in ("--key-env", *PRICES[1:]):
+        given = [own.get(name, []) for own in (shared, *each.values())]
+        if (most := max(map(len, given))) > 1:
+            raise InputError(f"{name}: expected it once behind its --url, found {most}")
+        if name != "--key-env" and sum(map(len, given)) == 1:  # one price is of all
+            shared[name] = next(values for values in given if values)
+    return [_provider(url, shared, own) for url, own in each.items()]
 
 
 def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:

@@ -30,7 +30,6 @@ from ttsgraph.scaffold.entries import questions_by_split
 from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
-COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
 
 T = TypeVar("T")
 
@@ -76,22 +75,6 @@ class Comparison:
         return "\n".join([*lines, self.reason, *([self.verdict] if self.verdict else [])])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{column}</th>" for column in COLUMNS)
-        body = "".join(
-            f"<tr{' style=font-weight:bold' if row['graph'] == self.used else ''}>"
-            + "".join(f"<td>{escape(_shown(row[column]))}</td>" for column in COLUMNS)
-            + "</tr>"
-            for row in self.rows
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        verdict = f"<p>{escape(self.verdict)}</p>" if self.verdict else ""
-        return f"{table}<p>{escape(self.reason)}</p>{verdict}"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _picture(graph: CollaborationGraph) -> str:
@@ -197,8 +180,8 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        said = f"<p>{escape(self.sentence)}</p>"
-        return f"{_picture(self.graph)}{said}{self.tested._repr_html_()}"
+        table = f"<pre>{escape(str(self.tested))}</pre>"
+        return f"{_picture(self.graph)}<p>{escape(self.sentence)}</p>{table}"
 
 
 def search(
