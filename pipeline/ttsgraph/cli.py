@@ -172,11 +172,7 @@ def ask(
     answer = asyncio.run(
         ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots)
     )
-    shown = {
-        "answer": answer.text,
-        "latency_s": answer.latency_s,
-        "calls": answer.usage.calls,
-    }
+    shown = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     _print(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
 
 

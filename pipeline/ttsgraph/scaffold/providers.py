@@ -184,8 +184,7 @@ def _given_prices(
     """By name in the pool, the price that was given for a model: behind its own URL, or behind
     another one that has no model of that name. Raises InputError for a price of none.
     """
-    own: dict[str, Mapping[str, float]] = {}
-    others: dict[str, Mapping[str, float]] = {}
+    given: dict[str, Mapping[str, float]] = {}
     for provider in providers:
         for priced, price in provider.prices.items():
             named = [
@@ -196,9 +195,8 @@ def _given_prices(
                     f"--price {priced}: expected one of {', '.join(pool)}, found none of that name"
                 )
             here = [name for name in named if pool[name].provider is provider]
-            for name in here or named:
-                (own if here else others).setdefault(name, price)
-    return others | own
+            given |= {name: price for name in here or named if here or name not in given}
+    return given
 
 
 def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
