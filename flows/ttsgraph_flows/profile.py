@@ -4,7 +4,7 @@ from prefect import flow
 
 from ttsgraph.base.ending import say
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.stages.lengths import off_the_mark, profiled
+from ttsgraph.stages.lengths import profiled
 from ttsgraph.stages.schemas import Profiles
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import load_stage, main
@@ -25,11 +25,6 @@ def profile_models(task: str, profile: str | None = None) -> None:
             account="profile",
         )
     stage.finish("profile", Profiles, table)
-    if off := off_the_mark(given, task, table):
-        say(
-            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"
-            " measured, so leave them out of the profile"
-        )
 
 
 if __name__ == "__main__":

@@ -34,8 +34,7 @@ from ttsgraph.methods.base import Problem, Searcher
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages.brief import brief_of, scores_of
-from ttsgraph.stages.lengths import profiled, with_lengths
+from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases

@@ -27,9 +27,8 @@ from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, me
 from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.settings.task import TaskSettings
-from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
-from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.lengths import as_measured, brief_of, scores_of
 from ttsgraph.stages.schemas import Pilots, Profiles, Questions, Table, read_table, write_table
 from ttsgraph.stages.trials import pilot_scores
 from ttsgraph.tasks import get_grader

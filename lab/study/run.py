@@ -30,7 +30,7 @@ from ttsgraph.methods.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.client import SimulatedClient
-from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.lengths import brief_of, scores_of
 from ttsgraph.stages.trials import (
     evaluate_cases,
     single_cases,

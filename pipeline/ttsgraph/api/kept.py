@@ -18,7 +18,7 @@ from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.stages import schemas
-from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.lengths import brief_of, scores_of
 from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record
 from ttsgraph.stages.schemas import write_table
 from ttsgraph.stages.searched import write_search

@@ -37,8 +37,7 @@ from ttsgraph.runtime.limits import Meter, MeteredClient, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
-from ttsgraph.stages.brief import brief_of, scores_of
-from ttsgraph.stages.lengths import profiled, with_lengths
+from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 

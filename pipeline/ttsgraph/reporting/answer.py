@@ -84,7 +84,8 @@ def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recomm
     """The answer that one method's search and test give."""
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
-    return Recommendation(task.name, method, row, graph, sentence_for(method.test, row, pool))
+    sentence = tuple(sentence_for(method.test, row, pool))
+    return Recommendation(task.name, method, row, graph, sentence)
 
 
 def selected(test: TableSource, lineage: Row) -> Row:
@@ -127,16 +128,16 @@ def ranks(rival: Row) -> str:
     return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
 
 
-@dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether what a method found beats what it has to beat: its row in the test, its rivals' rows,
-    and the row of what the gate put up.
+    """Whether what a method found beats what it has to beat, each on the same questions: its row in
+    the test, its rivals' rows, and the row of what the gate put up.
     """
 
-    method: str
-    found: Row
-    rivals: tuple[Row, ...]
-    selected: Row
+    def __init__(self, method: MethodReport) -> None:
+        self.method = method.name
+        self.found = method.test.where(arm="found")[0]
+        self.rivals = [row for row in method.test if row["arm"] != "found"]
+        self.selected = selected(method.test, method.lineage)
 
     def ranked(self, how: str) -> list[Row]:
         """The rivals to which the found graph ranks so."""
@@ -152,18 +153,6 @@ class Verdict:
         return "In part" if self.ranked("unclear") else "Yes"
 
 
-def verdict(method: MethodReport) -> Verdict:
-    """Which rivals differ from what a method found on the same questions."""
-    found = method.test.where(arm="found")[0]
-    rivals = tuple(row for row in method.test if row["arm"] != "found")
-    return Verdict(method.name, found, rivals, selected(method.test, method.lineage))
-
-
-def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Sentence:
-    """The sentence that says to use the graph of this row of a test."""
-    return tuple(_sentence(test, row, pool))
-
-
 def best_call(test: TableSource) -> Row | None:
     """The rival of one call that has most test questions right; None where none was scored."""
     calls = [
@@ -172,7 +161,8 @@ def best_call(test: TableSource) -> Row | None:
     return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
-def _sentence(test: TableSource, row: Row, pool: ModelPool) -> Iterator[str | Figure]:
+def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Iterator[str | Figure]:
+    """The sentence that says to use the graph of this row of a test."""
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
         return
@@ -200,10 +190,10 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
         yield ", not shown to differ from the best single call's "
         yield call.figure("accuracy", "percent")
     else:
-        difference = shown(found["accuracy"] - call["accuracy"], "points")
+        points = shown(found["accuracy"] - call["accuracy"], "points")
         yield ", "
-        yield Figure(difference, found.at("accuracy"), "points", less=call.at("accuracy"))
-        yield " above the best single call" if how == "ahead" else " below the best single call"
+        yield Figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
+        yield f" {'above' if how == 'ahead' else 'below'} the best single call"
     yield from _p(call)
 
 
@@ -251,10 +241,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
     asked = sum(row[key] for key in ASKED)
     if graph.adaptive and asked:
         most = sum(get_role(node.role).calls_model for node in graph.nodes)
-        per = " ".join(row.at(key) for key in ASKED)
-        yield ", in "
-        yield Figure(shown(row["calls"] / asked, "short"), row.at("calls"), "short", per=per)
-        yield f" of {most} calls on average"
+        yield from (", in ", _each(row, "calls", "short"), f" of {most} calls on average")
     if row["dollars"]:
         yield from (", for ", price_of(row))
     if shown(row["latency_s"], "time") != MISSING:
@@ -262,16 +249,20 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
     yield "."
 
 
-def dollars_of(row: Row) -> float:
-    """Dollars a question at list price, over all questions that were asked."""
+def each_of(row: Row, column: str) -> float:
+    """What of a column a question took, over all questions that were asked."""
     asked = sum(row[key] for key in ASKED)
-    return float(row["dollars"] / asked) if asked else float("nan")
+    return float(row[column] / asked) if asked else float("nan")
+
+
+def _each(row: Row, column: str, form: str) -> Figure:
+    per = " ".join(row.at(key) for key in ASKED)
+    return Figure(shown(each_of(row, column), form), row.at(column), form, per=per)
 
 
 def price_of(row: Row) -> Figure:
     """What a question costs at list price."""
-    per = " ".join(row.at(key) for key in ASKED)
-    return Figure(shown(dollars_of(row), "price"), row.at("dollars"), "price", per=per)
+    return _each(row, "dollars", "price")
 
 
 def figures_of(answer: Recommendation) -> dict[str, Any]:
@@ -281,7 +272,7 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
         "accuracy": row["accuracy"],
         "accuracy_low": row["accuracy_low"],
         "accuracy_high": row["accuracy_high"],
-        "dollars_per_1000": 1000 * dollars_of(row),
+        "dollars_per_1000": 1000 * each_of(row, "dollars"),
         "latency_s": row["latency_s"],
         "budget_units": row["budget_units"],
         "nodes": row["n_nodes"],
@@ -294,27 +285,25 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value == value}
 
 
-def _answers(report: Report) -> dict[str, Recommendation]:
-    """Task -> its answer."""
+def _answers(report: Report) -> list[tuple[TaskReport, Recommendation]]:
     pool = report.profile.model_pool()
     confidence = report.profile.deploy.confidence
-    return {task.name: answer_of(task, pool, confidence) for task in report.tasks}
+    return [(task, answer_of(task, pool, confidence)) for task in report.tasks]
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
     """The numbers of each task's answer."""
-    return {task: figures_of(answer) for task, answer in _answers(report).items()}
+    return {task.name: figures_of(answer) for task, answer in _answers(report)}
 
 
 def brief(report: Report) -> dict[str, Any]:
     """For each task the sentence, the command that serves it, the graph in characters, and a small
     table: the found graph, then what it has to beat.
     """
-    found = _answers(report)
     return {
         "profile": report.name,
         "simulated": report.simulated,
-        "tasks": [_task(task, found[task.name], report) for task in report.tasks],
+        "tasks": [_task(task, answer, report) for task, answer in _answers(report)],
     }
 
 
@@ -323,15 +312,13 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
     frame = method.answers.frame
     own = frame[(frame["arm"] == answer.row["arm"]) & (frame["label"] == answer.row["label"])]
     texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
+    graph = drawn(answer.graph, report.profile.model_pool())
     return {
         "task": task.name,
         "sentence": answer.text,
         "serve": answer.serve,
         "graph_hash": answer.graph.content_hash,
-        "graph": [
-            *drawn(answer.graph, report.profile.model_pool()),
-            *branch_lines(answer.graph, own, texts),
-        ],
+        "graph": [*graph, *branch_lines(answer.graph, own, texts)],
         "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
         "rows": [_cells(row, answer, report.metric) for row in method.test],
     }
@@ -362,13 +349,13 @@ def branch_lines(
     """
     if graph.route is None:
         return
-    sent: dict[int, list[Mapping[Any, Any]]] = {k: [] for k in range(len(graph.branches))}
+    sent: list[list[Mapping[Any, Any]]] = [[] for _ in graph.branches]
     for row in answers.to_dict("records"):
         asked = {int(i) for i in json.loads(row["nodes"])}
         if asked:
             sent[graph.route.taken(asked)].append(row)
-    total = sum(map(len, sent.values()))
-    for k, rows in sent.items():
+    total = sum(map(len, sent))
+    for k, rows in enumerate(sent):
         grades = [float(row["correct"]) for row in rows if not pd.isna(row["correct"])]
         share = f" ({100 * len(rows) / total:.0f} %)" if total else ""
         scored = f", {100 * sum(grades) / len(grades):.1f} % right" if grades else ""

@@ -49,22 +49,18 @@ class Chart:
         """The specification as JSON for the page, where the heading stands above the plot; fills
         the width it is given.
         """
-        spec = dict(self.spec)
-        if simulated:
-            spec["title"] = {"text": "simulated", "anchor": "end"}
-            spec["title"] |= {"color": "var(--warn)", "fontSize": 12}
         size = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-        return _json(spec | size)
+        warning = {"text": "simulated", "anchor": "end", "color": "var(--warn)", "fontSize": 12}
+        return _json(self.spec | ({"title": warning} if simulated else {}) | size)
 
     def in_file(self, simulated: bool) -> str:
         """The specification as JSON for a file of its own, with its title and the light theme's
         colours.
         """
         title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
-        spec = json.loads(json.dumps(self.spec))
-        spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
+        config = self.spec["config"] | {"background": "#ffffff", "font": "sans-serif"}
         width = {} if self.width is None else {"width": self.width}
-        return fixed(_json(spec | {"title": title} | width))
+        return fixed(_json(self.spec | {"config": config, "title": title} | width))
 
 
 def in_script(text: str) -> str:
@@ -84,21 +80,18 @@ def chart_of(
     return Chart(name, title, alt, spec | body, edges)
 
 
+def layered(
+    name: str, title: str, alt: str, height: int, layers: list[Spec], values: list[Spec]
+) -> Chart:
+    """A plot whose layers share their data."""
+    return chart_of(name, title, alt, height, {"data": {"values": values}, "layer": layers})
+
+
 def tip(column: str, title: str, form: str | None = None) -> Spec:
     """A line of a tooltip: a text, or with a format, which may be empty, a number."""
     if form is None:
         return {"field": column, "title": title}
-    shown = {"format": form} if form else {}
-    return {"field": column, "type": "quantitative"} | shown | {"title": title}
-
-
-INTERVAL = [
-    tip("accuracy", "accuracy", ".1%"),
-    tip("accuracy_low", "interval from", ".1%"),
-    tip("accuracy_high", "interval to", ".1%"),
-    tip("n_scored", "questions", ""),
-]
-COST_TIP = tip("budget_units", "cost of a question", ".3~g")
+    return quantity(column, title, **({"format": form} if form else {}))
 
 
 def layer(kind: str, encoding: Spec, values: list[Spec] | None = None, **look: Any) -> Spec:
@@ -119,15 +112,25 @@ def quantity(column: str, title: str, **more: Any) -> Spec:
 
 def accuracy_axis(title: str = "accuracy (%)", **more: Any) -> Spec:
     """The channel of accuracy, in percent."""
-    return quantity("accuracy", title, axis={"format": ".0%", "tickCount": 6}, **more)
+    return quantity("accuracy", title, **{"axis": {"format": ".0%", "tickCount": 6}} | more)
 
 
 def whiskers(direction: str) -> Spec:
     """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
     low = {"field": "accuracy_low", "type": "quantitative"}
-    high = {"field": "accuracy_high"}
-    return {direction: low, f"{direction}2": high}
+    return {direction: low, f"{direction}2": {"field": "accuracy_high"}}
 
+
+INTERVAL = [
+    tip("accuracy", "accuracy", ".1%"),
+    tip("accuracy_low", "interval from", ".1%"),
+    tip("accuracy_high", "interval to", ".1%"),
+    tip("n_scored", "questions", ""),
+]
+COST_TIP = tip("budget_units", "cost of a question", ".3~g")
+NODES_TIP = tip("n_nodes", "nodes", "")
+ITERATION_TIP = tip("iteration", "iteration", "")
+BY_COST = {"field": "budget_units", "type": "quantitative"}
 
 KINDS = {
     "found": "found",
@@ -175,49 +178,41 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         points += [archive.rows[place].record(columns) for place in thinned(archive.frame, always)]
         total += int(archive.frame["accuracy"].notna().sum())
     scale = by_name([method.name for method in task.methods])
-    cost = cost_axis(metric, ticks=8)
+    at = {"x": cost_axis(metric, ticks=8), "y": accuracy_axis()}
     tooltip = [
         tip("method", "method"),
         tip("split", "questions from"),
         *INTERVAL,
         COST_TIP,
-        tip("n_nodes", "nodes", ""),
-        tip("iteration", "iteration", ""),
+        NODES_TIP,
+        ITERATION_TIP,
         tip("graph_hash", "graph"),
     ]
-    dots = {
-        "x": cost,
-        "y": accuracy_axis(scale={"nice": True}),
-        "color": nominal("method", "method", scale=scale["color"]),
-        "shape": nominal("method", "method", scale=scale["shape"]),
-        "tooltip": tooltip,
-    }
+    by_method = {key: nominal("method", "method", scale=scale[key]) for key in ("color", "shape")}
+    dots = at | {"y": accuracy_axis(scale={"nice": True}), **by_method, "tooltip": tooltip}
     faint = {"condition": {"test": "datum.split === 'val'", "value": 0.85}, "value": 0.28}
     bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
     limit_at = {"x": {"field": "limit", "type": "quantitative"}}
     fronts = [row.record(columns) for row in front]
     rings = [row.record(columns) for row in found]
-    order = {"field": "budget_units", "type": "quantitative"}
-    line = {"x": cost, "y": accuracy_axis(), "order": order}
-    ringed = {"x": cost, "y": accuracy_axis(), "tooltip": tooltip}
     ink = {"stroke": "var(--ink)"}
     step = {"interpolate": "step-after", "color": "var(--ink)", "strokeWidth": 1.5}
+    ring = {"size": 320, "filled": False, **ink, "strokeWidth": 2, "shape": "circle"}
     layers = [
         layer("rule", limit_at, bound, strokeDash=[4, 4], color="var(--warn)"),
         layer("point", dots | {"opacity": faint}, points, filled=True, size=34),
-        layer("rule", {"x": cost, **whiskers("y")}, fronts),
-        layer("line", line, fronts, **step),
+        layer("rule", {"x": at["x"], **whiskers("y")}, fronts),
+        layer("line", at | {"order": BY_COST}, fronts, **step),
         layer("point", dots, fronts, filled=True, size=90, **ink, strokeWidth=1, opacity=1),
-        layer("point", ringed, rings, size=320, filled=False, **ink, strokeWidth=2, shape="circle"),
+        layer("point", at | {"tooltip": tooltip}, rings, **ring),
     ]
     alt = (
         "Scatter plot of accuracy against the cost of a question, a point for each candidate, with"
         " the Pareto front as a line, the budget as a dashed rule, and rings around the found"
         " graphs. The table below has the front."
     )
-    chart = chart_of(
-        "candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers}
-    )
+    title = f"{task.name}: score and cost of every candidate"
+    chart = chart_of("candidates", title, alt, 380, {"layer": layers})
     return Cloud(chart, front, len(points), total)
 
 
@@ -245,37 +240,35 @@ def trajectories(task: TaskReport) -> Chart:
         for row in method.trajectory
     ]
     scale = by_name([method.name for method in task.methods])
+    look = {key: nominal("method", "method", scale=scale[key]) for key in scale}
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
-    x = quantity("iteration", "iteration (rounds of the search)", axis=ticks)
-    colour = nominal("method", "method", scale=scale["color"])
     axis = {"format": ".0%", "tickCount": 6}
-    y = {"type": "quantitative", "title": "validation accuracy (%)", "axis": axis}
-    shape = nominal("method", "method", scale=scale["shape"])
-    dash = nominal("method", "method", scale=scale["strokeDash"])
-    band = {"y": {"field": "val_low"} | y, "y2": {"field": "val_high"}, "color": colour}
+    y = quantity("val_accuracy", "validation accuracy (%)", axis=axis)
+    at = {"x": quantity("iteration", "iteration (rounds of the search)", axis=ticks), "y": y}
+    at |= {"color": look["color"]}
+    band = {"y": y | {"field": "val_low"}, "y2": {"field": "val_high"}}
     tooltip = [
         tip("method", "method"),
-        tip("iteration", "iteration", ""),
+        ITERATION_TIP,
         tip("val_accuracy", "validation accuracy", ".1%"),
         tip("val_low", "interval from", ".1%"),
         tip("val_high", "interval to", ".1%"),
         COST_TIP,
-        tip("n_nodes", "nodes", ""),
+        NODES_TIP,
     ]
-    line = {"x": x, "y": {"field": "val_accuracy"} | y, "color": colour}
+    dots = at | {"shape": look["shape"], "tooltip": tooltip}
     layers = [
-        layer("area", {"x": x, **band}, opacity=0.13),
-        layer("line", line | {"strokeDash": dash}, strokeWidth=2),
-        layer("point", line | {"shape": shape, "tooltip": tooltip}, filled=True, size=50),
+        layer("area", at | band, opacity=0.13),
+        layer("line", at | {"strokeDash": look["strokeDash"]}, strokeWidth=2),
+        layer("point", dots, filled=True, size=50),
     ]
     alt = (
         "Line plot of validation accuracy by iteration, a line for each method with its interval as"
         " a band. Tables below."
     )
-    body = {"data": {"values": values}, "layer": layers}
     title = f"{task.name}: validation accuracy while searching"
-    return chart_of("trajectories", title, alt, 300, body)
+    return layered("trajectories", title, alt, 300, layers, values)
 
 
 def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> Chart:
@@ -287,26 +280,26 @@ def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> 
         for name, row in comparison_rows(task)
     ]
     names = list(dict.fromkeys(value["kind"] for value in values))
-    x = cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}}
-    y = quantity("accuracy", "right (%)", axis={"format": ".0%", "tickCount": 5})
-    y |= {"scale": {"zero": False, "nice": True}}
+    axis = {"format": ".0%", "tickCount": 5}
+    at = {
+        "x": cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}},
+        "y": accuracy_axis("right (%)", axis=axis, scale={"zero": False, "nice": True}),
+    }
     scale = by_name([*names, ON_VALIDATION])
     scale["color"]["range"][-1] = "var(--quiet)"
     look = {key: nominal("kind", None, scale=scale[key]) for key in ("color", "shape")}
-    tooltip = [tip("name", "what"), *INTERVAL, COST_TIP]
+    colour = {"color": look["color"]}
     fronts = [row.record(SCORES) | {"kind": ON_VALIDATION, "name": ON_VALIDATION} for row in front]
     step = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeDash": [4, 3], "opacity": 0.7}
     dots = {"filled": True, "opacity": 1}
     ring = {"size": 340, "shape": "circle", "stroke": "var(--ink)", "strokeWidth": 1.5}
-    order = {"field": "budget_units", "type": "quantitative"}
-    colour = look["color"]
-    shown = {"x": x, "y": y, **look, "tooltip": tooltip}
+    shown = at | look | {"tooltip": [tip("name", "what"), *INTERVAL, COST_TIP]}
     layers = [
-        layer("line", {"x": x, "y": y, "color": colour, "order": order}, fronts, **step),
+        layer("line", at | colour | {"order": BY_COST}, fronts, **step),
         layer("point", shown, fronts, **dots, size=30),
-        layer("rule", {"x": x, **whiskers("y"), "color": colour}, values),
+        layer("rule", {"x": at["x"], **whiskers("y")} | colour, values),
         layer("point", shown, values, **dots, size=110),
-        layer("point", {"x": x, "y": y}, [used.record(SCORES)], **ring),
+        layer("point", at, [used.record(SCORES)], **ring),
     ]
     alt = (
         "Share of test questions answered right against the cost of a question, with intervals:"
@@ -321,11 +314,10 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     values = [row.record((*SCORES, "arm")) | {"name": name} for name, row in rows]
     y = nominal("name", None, sort=None, axis=NAMES)
     found = {"test": "datum.arm === 'found'"}
-    tones = {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"}
     dots = {
         "x": accuracy_axis("test accuracy (%)"),
         "y": y,
-        "color": tones,
+        "color": {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"},
         "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
         "tooltip": [tip("name", "what"), *INTERVAL],
     }
@@ -337,9 +329,8 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
         "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they"
         " have to beat. Table below."
     )
-    body = {"data": {"values": values}, "layer": layers}
     title = f"{task.name}: test accuracy within the same budget"
-    return chart_of("comparison", title, alt, 34 * len(values) + 10, body)
+    return layered("comparison", title, alt, 34 * len(values) + 10, layers, values)
 
 
 def edges(task: str, method: str, table: TableSource) -> Chart | None:
@@ -363,22 +354,25 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
         if p is not None
     ]
     ids = sorted({i for pair in pairs for i in pair})
-    x = _ends("target", "node that reads the answer", ids)
-    y = _ends("source", "node that answers", ids)
+    side = {"type": "ordinal", "sort": None, "scale": {"domain": ids}}
+    side |= {"axis": {"labelAngle": 0, "labelOverlap": "greedy"}}
+    at = {
+        "x": {"field": "target", "title": "node that reads the answer"} | side,
+        "y": {"field": "source", "title": "node that answers"} | side,
+    }
     tooltip = [
         tip("source", "from node"),
         tip("target", "to node"),
         tip("probability", "probability", ".0%"),
     ]
-    legend = {"title": "probability of the edge (%)", "format": ".0%", "gradientLength": 200}
-    colour = quantity(
-        "probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend
-    )
-    layers = [layer("rect", {"x": x, "y": y, "color": colour, "tooltip": tooltip})]
+    scale = {"domain": [0, 1], "scheme": "viridis"}
+    legend = _legend("probability of the edge (%)")
+    colour = quantity("probability", "probability", scale=scale, legend=legend)
+    layers = [layer("rect", at | {"color": colour, "tooltip": tooltip})]
     if len(ids) <= 8:
         words = {"field": "probability", "type": "quantitative", "format": ".0%"}
         tone = _legible("datum.probability > 0.6")
-        layers.append(layer("text", {"x": x, "y": y, "text": words, "color": tone}, fontSize=11))
+        layers.append(layer("text", at | {"text": words, "color": tone}, fontSize=11))
     more = {
         "file": table.file,
         "iterations": [int(i) for i in wide.index],
@@ -400,24 +394,22 @@ def _legible(light: str) -> Spec:
     return {"condition": {"test": light, "value": "#111111"}, "value": "#ffffff"}
 
 
-def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
-    """One side of the heat map: the nodes in their order."""
-    axis = {"labelAngle": 0, "labelOverlap": "greedy"}
-    order = {"sort": None, "scale": {"domain": ids}, "axis": axis}
-    return {"field": column, "type": "ordinal", "title": title} | order
+def _legend(title: str) -> Spec:
+    """What the colours of a heat map mean."""
+    return {"title": title, "format": ".0%", "gradientLength": 200}
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
     """What each method found, then what all of them have to beat, each once, with names that tell
     them apart.
     """
-    found = [
-        (method.finder, row) for method in task.methods for row in method.test.where(arm="found")
-    ]
+    found = []
     rivals: dict[tuple[str, str], Row] = {}
     for method in task.methods:
         for row in method.test:
-            if row["arm"] != "found":
+            if row["arm"] == "found":
+                found.append((method.finder, row))
+            else:
                 rivals.setdefault((row["label"], row["graph_hash"]), row)
     return found + [(label, row) for (label, _), row in rivals.items()]
 
@@ -430,9 +422,8 @@ def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int
     if len(rows) <= most:
         return rows.tolist()
     values = table.iloc[rows][["budget_units", "accuracy"]].to_numpy(dtype=float)
-    low = values.min(axis=0)
     span = np.ptp(values, axis=0)
-    places = (values - low) / np.where(span > 0, span, 1)
+    places = (values - values.min(axis=0)) / np.where(span > 0, span, 1)
     split = pd.factorize(table["split"].iloc[rows])[0]
     for cells in (480, 240, 160, 120, 80, 60, 40, 30, 20):
         grid = np.column_stack([split, np.round(places * (cells, cells / 2)).astype(int)])
@@ -465,26 +456,24 @@ def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
         values.append(row.record(PILOT) | {"w": width, "d": depth})
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
     y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
-    legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
-    shades = accuracy_axis() | {"scale": {"scheme": "viridis"}, "legend": legend}
-    shades.pop("axis")
+    at = {"x": x, "y": y}
+    legend = _legend("accuracy (%)")
+    shades = quantity("accuracy", "accuracy (%)", scale={"scheme": "viridis"}, legend=legend)
     middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
     tone = _legible(f"datum.accuracy > {middle}")
     number = {"field": "shown", "type": "nominal"}
-    shown = {
-        "calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')",
-        "as": "shown",
-    }
+    starred = "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')"
     layers = [
-        layer("rect", {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP}),
-        layer("text", {"x": x, "y": y, "text": number, "color": tone}),
+        layer("rect", at | {"color": shades, "tooltip": PILOT_TIP}),
+        layer("text", at | {"text": number, "color": tone}),
     ]
     alt = (
         "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
         " below."
     )
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
-    body = {"data": {"values": values}, "transform": [shown], "layer": layers}
+    body = {"data": {"values": values}, "layer": layers}
+    body |= {"transform": [{"calculate": starred, "as": "shown"}]}
     return chart_of(name, f"{task}: accuracy by width and depth", alt, height, body)
 
 
@@ -495,31 +484,22 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     ]
     scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
     unit = "answering nodes" if name == "width" else "nodes in a row"
-    x = quantity(
-        name,
-        f"{name} ({unit})",
-        axis={"values": sorted({row[name] for row in rows}), "format": "d"},
-        scale={"nice": False, "zero": False, "padding": 14},
-    )
+    axis = {"values": sorted({row[name] for row in rows}), "format": "d"}
+    spread = {"nice": False, "zero": False, "padding": 14}
+    x = quantity(name, f"{name} ({unit})", axis=axis, scale=spread)
     legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
-    by_sink = {"field": "sink", "type": "nominal", "legend": legend}
-    sink = {key: by_sink | {"scale": scale[key]} for key in ("color", "shape", "strokeDash")}
-    colour = sink["color"]
-    y = accuracy_axis()
-    dots: Spec = {"x": x, "y": y, "color": colour, "shape": sink["shape"]}
-    dots |= {"opacity": FAINT, "tooltip": PILOT_TIP}
-    line = {"x": x, "y": y, "color": colour, "strokeDash": sink["strokeDash"]}
+    sink = {
+        key: {"field": "sink", "type": "nominal", "legend": legend, "scale": scale[key]}
+        for key in scale
+    }
+    at = {"x": x, "y": accuracy_axis(), "color": sink["color"]}
+    dots = at | {"shape": sink["shape"], "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
-        layer("rule", {"x": x, **whiskers("y"), "color": colour}, opacity=0.6),
-        layer("line", line, strokeWidth=2),
+        layer("rule", at | whiskers("y"), opacity=0.6),
+        layer("line", at | {"strokeDash": sink["strokeDash"]}, strokeWidth=2),
         layer("point", dots, filled=True, size=70),
     ]
-    alt = (
-        f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
-        " Table below."
-    )
-    body = {"data": {"values": values}, "layer": layers}
-    return chart_of(name, f"{task}: accuracy by {name}", alt, 220, body)
+    return layered(name, f"{task}: accuracy by {name}", _alt("Curve", name), 220, layers, values)
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
@@ -530,11 +510,14 @@ def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
         layer("rule", {"y": y, "opacity": FAINT, **whiskers("x")}, strokeWidth=1.5),
         layer("point", dot, filled=True, size=80, color="var(--series-0)"),
     ]
-    alt = (
-        f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
-        " Table below."
-    )
     # Random graphs over the same models share a line.
     height = 28 * len({value["label"] for value in values}) + 10
-    body = {"data": {"values": values}, "layer": layers}
-    return chart_of(name, f"{task}: accuracy by {name}", alt, height, body)
+    title = f"{task}: accuracy by {name}"
+    return layered(name, title, _alt("Dot plot", name), height, layers, values)
+
+
+def _alt(kind: str, name: str) -> str:
+    return (
+        f"{kind} of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )

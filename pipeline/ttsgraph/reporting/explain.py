@@ -119,27 +119,24 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
     lines = []
     for ids in sources.values():
         alike = [rows[i] for i in ids]
-        own = sum(row["own_accuracy"] for row in alike) / len(ids)
+        own = 100 * sum(row["own_accuracy"] for row in alike) / len(ids)
         verb, each = ("are", " each") if len(ids) > 1 else ("is", "")
         lines.append(
-            f"{_named(ids)} {verb} right on {100 * own:.1f} % of the questions"
-            f"{each}{_without(alike)}"
+            f"{_named(ids)} {verb} right on {own:.1f} % of the questions{each}{_without(alike)}"
         )
     return lines + readers
 
 
 def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
     """What is predicted without one of these nodes; nothing where that is not known."""
-    row = alike[0]
     loss = sum(each["predicted_loss"] for each in alike) / len(alike)
     if math.isnan(loss):
         return ""
     without = "it" if len(alike) == 1 else "one of them"
     change = "lower" if loss >= 0 else "higher"
-    spread = 100 * row["predicted_spread"]
     return (
         f"; without {without} the graph is predicted to score {abs(100 * loss):.1f} points {change}"
-        f" (standard deviation {spread:.1f})"
+        f" (standard deviation {100 * alike[0]['predicted_spread']:.1f})"
     )
 
 
@@ -168,7 +165,6 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
 
 
 def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
-    budget = profile.budget
     dollars = profile.cost_model(task, "dollars")
     flops = None if dollars.pool.unknown else profile.cost_model(task, "flops")
     prompt = written = 0.0
@@ -179,7 +175,6 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
         asked = graph.asked[node.id]
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
         written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)
-    units = profile.cost_model(task).graph_cost(graph)
     paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
     if flops is None:  # of a closed model nobody knows them
         yield f"a question of {task} costs about {paid}"
@@ -190,31 +185,40 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
             f" {paid}; that is the work of {work} call{'' if work == '1' else 's'} of the cheapest"
             " model"
         )
+    yield from _within(graph, profile, profile.cost_model(task))
+    yield f"where the money goes: {_shares(graph, dollars)}"
+    if flops is not None:
+        yield f"where the work goes: {_shares(graph, flops)}"
+
+
+def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Iterator[str]:
+    """What a question costs in the budget's units, and whether the budget holds it."""
+    budget = profile.budget
     unit = UNIT_NAMES[budget.metric]
+    units = cost.graph_cost(graph)
+    of_mean = budget.limits == "mean"
     state = "within" if units <= budget.limit else "OVER"
     if graph.route is not None:
-        most = max(profile.cost_model(task).graph_cost(branch) for branch in graph.branches)
-        state = "within" if most <= budget.limit or budget.limits == "mean" else "OVER"
+        most = max(cost.graph_cost(branch) for branch in graph.branches)
+        state = "within" if most <= budget.limit or of_mean else "OVER"
         yield (
             f"that is the mean over the questions that the router was learnt on: {units:.3g}"
             f" {unit}, {most:.3g} in the dearest branch; {state} the budget of"
             f" {budget.limit:g}"
         )
-    elif graph.adaptive or budget.limits == "mean":
-        yield (
-            f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
-            " stops or a gate stays closed"
-        )
-        if budget.limits == "mean":
-            yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
-        else:
-            what = f"{units:.3g} of {budget.limit:g} {unit}"
-            yield f"{state} the budget, which limits the worst case: {what}"
+        return
+    held = f"{units:.3g} of {budget.limit:g} {unit}"
+    if not graph.adaptive and not of_mean:
+        yield f"{state} the budget: {held}"
+        return
+    yield (
+        f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
+        " stops or a gate stays closed"
+    )
+    if of_mean:
+        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
     else:
-        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {unit}"
-    yield f"where the money goes: {_shares(graph, dollars)}"
-    if flops is not None:
-        yield f"where the work goes: {_shares(graph, flops)}"
+        yield f"{state} the budget, which limits the worst case: {held}"
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
@@ -254,18 +258,16 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
         each = [f"{in_brief(b, pool)} for {100 * s:.0f} % of the questions" for b, s in branches]
         return f"a router: {', '.join(each)}"
     sink = graph.node(graph.sink)
-    before = [
-        node for node in graph.nodes if node.id != sink.id and get_role(node.role).calls_model
-    ]
+    calls = [n for n in graph.nodes if n.id != sink.id and get_role(n.role).calls_model]
+    before = Counter(node.model for node in calls)
     if not before:
         return f"one call of {pool[sink.model].words}"
-    ranked = sorted(Counter([node.model for node in before]).items(), key=lambda item: -item[1])
+    ranked = before.most_common()
     parts = [f"{_spelled(count)} of {pool[model].words}" for model, count in ranked]
     parts[0] = parts[0].replace(" of ", " call of " if ranked[0][1] == 1 else " calls of ", 1)
     if sink.stop == PASSED:
         return f"up to {', '.join(parts)}, one after another until one passes the check"
-    alone = {node.model for node in before} == {sink.model}
-    last = "one more" if alone else f"one of {pool[sink.model].words}"
+    last = "one more" if before.keys() == {sink.model} else f"one of {pool[sink.model].words}"
     role = get_role(sink.role)
     if not role.calls_model:
         whose = "a" if not role.ends else "the" if role.checks else "their"
@@ -299,7 +301,20 @@ def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
     )
     if graph.adaptive or not layered:
         return [f"step {step}: {what}" for step, what in steps(graph, pool)]
-    lines = _joined("question", [_labels(graph, ids, pool) for ids in graph.levels])
+    columns = [_labels(graph, ids, pool) for ids in graph.levels]
+    height = max(map(len, columns))
+    lines = ["question ", *[" " * len("question ")] * (height - 1)]
+    for labels in columns:
+        widest = max(map(len, labels))
+        last = len(labels) - 1
+        for k in range(height):
+            if k > last:
+                lines[k] += " " * (widest + 7)
+                continue
+            left, right = "──" if last == 0 else "┬┐" if k == 0 else "└┘" if k == last else "├┤"
+            padded = f"{labels[k]} ".ljust(widest + 1, "─")
+            lines[k] += f"{'─' if k == 0 else ' '}{left}▶ {padded}─{right}"
+    lines[0] += "▶ answer"
     return [line.rstrip() for line in lines]
 
 
@@ -312,22 +327,3 @@ def _labels(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> l
         what = pool[node.model].words if role.calls_model else node.role
         kinds[f"{SIGNS[role.outline]} {what}"] += 1
     return [f"{count} × {label}" if count > 1 else label for label, count in kinds.items()]
-
-
-def _joined(start: str, columns: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of labels side by side, joined by lines."""
-    height = max(len(labels) for labels in columns)
-    lines = [start + " "] + [" " * (len(start) + 1)] * (height - 1)
-    for labels in columns:
-        widest = max(map(len, labels))
-        last = len(labels) - 1
-        for k in range(height):
-            if k > last:
-                lines[k] += " " * (widest + 7)
-                continue
-            left = ("─" if last == 0 else "┬") if k == 0 else "└" if k == last else "├"
-            right = ("─" if last == 0 else "┐") if k == 0 else "┘" if k == last else "┤"
-            padded = f"{labels[k]} ".ljust(widest + 1, "─")
-            lines[k] += f"{'─' if k == 0 else ' '}{left}▶ {padded}─{right}"
-    lines[0] += "▶ answer"
-    return lines

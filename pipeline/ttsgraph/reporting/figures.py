@@ -27,19 +27,10 @@ SMALL = 0.1
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
 
-PARTS = {
-    "three quarters": 3 / 4,
-    "two thirds": 2 / 3,
-    "half": 1 / 2,
-    "a third": 1 / 3,
-    "a quarter": 1 / 4,
-    "a fifth": 1 / 5,
-    "a sixth": 1 / 6,
-    "a seventh": 1 / 7,
-    "an eighth": 1 / 8,
-    "a ninth": 1 / 9,
-    "a tenth": 1 / 10,
-}
+_ONE_OF = ["half", "a third", "a quarter", "a fifth", "a sixth"]
+_ONE_OF += ["a seventh", "an eighth", "a ninth", "a tenth"]
+PARTS = {"three quarters": 3 / 4, "two thirds": 2 / 3}
+PARTS |= {words: 1 / n for n, words in enumerate(_ONE_OF, 2)}
 
 
 def significant(value: float, digits: int = 2) -> str:
@@ -132,14 +123,9 @@ class Figure:
 
     def markup(self) -> Markup:
         """The figure as an element of the page that names its source."""
-        more = Markup("")
-        if self.less:
-            more += Markup(' data-less="{}"').format(self.less)
-        if self.per:
-            more += Markup(' data-per="{}"').format(self.per)
-        return Markup('<data data-at="{}" data-as="{}"{}>{}</data>').format(
-            self.at, self.form, more, self.text
-        )
+        names = {"at": self.at, "as": self.form, "less": self.less, "per": self.per}
+        known = [Markup(' data-{}="{}"').format(*item) for item in names.items() if item[1]]
+        return Markup("<data{}>{}</data>").format(Markup("").join(known), self.text)
 
 
 Sentence = Sequence[str | Figure]
@@ -216,11 +202,8 @@ class TableSource:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows."""
-        records = self.frame.to_dict("records")
-        return [
-            Row(self.file, str(place), {str(key): value for key, value in values.items()})
-            for place, values in enumerate(records)
-        ]
+        records: list[dict[Any, Any]] = self.frame.to_dict("records")
+        return [Row(self.file, str(place), values) for place, values in enumerate(records)]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -249,15 +232,12 @@ def total(source: TableSource, column: str, form: str = "count") -> Markup:
     return Figure(text, f"{source.file}#sum/{column}", form).markup()
 
 
-def interval(row: Row, key: str = "accuracy") -> Markup:
-    """A share with its interval, in percent."""
-    share = num(row, key, "percent")
-    if shown(row[key], "percent") == MISSING:
+def interval(row: Row) -> Markup:
+    """The accuracy with its interval, in percent."""
+    share, low, high = (num(row, f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
+    if shown(row["accuracy"], "percent") == MISSING:
         return share
-    ends = Markup(' <span class="interval">({} to {})</span>')
-    return share + ends.format(
-        num(row, f"{key}_low", "percent"), num(row, f"{key}_high", "percent")
-    )
+    return share + Markup(' <span class="interval">({} to {})</span>').format(low, high)
 
 
 def confidence() -> Markup:

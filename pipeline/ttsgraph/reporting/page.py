@@ -5,8 +5,8 @@ it; and the list of such pages.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,13 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting import charts, figures
-from ttsgraph.reporting.answer import Recommendation, Verdict, answer_of, verdict
-from ttsgraph.reporting.charts import Chart, Cloud, in_script
+from ttsgraph.reporting.answer import Verdict, answer_of
+from ttsgraph.reporting.charts import in_script
 from ttsgraph.reporting.explain import steps
 from ttsgraph.reporting.figures import Figure, Row, TableSource
 from ttsgraph.reporting.pictures import (
     SMALL,
     TEMPLATES,
-    Drawing,
     chart_svg,
     draw,
     graph_svg,
@@ -44,39 +43,43 @@ MOST = 600
 """Characters of a question or an answer that the page shows; the table has all."""
 
 
-@dataclass(frozen=True)
 class Part:
     """A task's results with their plots and drawings, as the page shows them."""
 
-    task: TaskReport
-    answer: Recommendation
-    small: str
-    legend: Drawing
-    asked: dict[str, Any]
-    overview: Chart
-    comparison: list[tuple[str, Row]]
-    verdicts: list[Verdict]
-    cloud: Cloud
-    charts: dict[str, Chart]
-    edges: list[tuple[MethodReport, Chart]]
-    pilots: list[Chart]
-    pictures: dict[str, str]
-
-    @property
-    def role_shapes(self) -> list[tuple[str, str]]:
-        """Role -> the outline that it has in the small drawing."""
-        return [(role, outline(role, 0, 0, SMALL)) for role in self.legend.roles]
-
-    @property
-    def all_charts(self) -> list[Chart]:
-        """Every plot."""
-        return [
+    def __init__(self, report: Report, task: TaskReport, templates: Templates) -> None:
+        pool = report.profile.model_pool()
+        self.task = task
+        self.answer = answer_of(task, pool, report.profile.deploy.confidence)
+        graph = self.answer.graph
+        self.legend = draw(graph, pool, SMALL)
+        self.role_shapes = [(role, outline(role, 0, 0, SMALL)) for role in self.legend.roles]
+        title = f"The graph to use for {task.name}, width {graph.width}, depth {graph.depth}"
+        self.small = templates.get_template("small.svg.j2").render(
+            d=self.legend, key=task.name, title=title, end=SMALL.end
+        )
+        method = self.answer.method
+        self.asked = _questions_data(task.questions, method.answers, method.graph, pool)
+        self.comparison = charts.comparison_rows(task)
+        self.verdicts = [Verdict(method) for method in task.methods]
+        self.cloud = charts.candidates(task, report.metric, report.settings)
+        self.overview = charts.overview(task, self.cloud.front, self.answer.row, report.metric)
+        self.charts = {
+            "comparison": charts.comparison(task, self.comparison),
+            "trajectories": charts.trajectories(task),
+        }
+        learnt = [(m, charts.edges(task.name, m.name, m.edges)) for m in task.methods]
+        self.edges = [(method, chart) for method, chart in learnt if chart is not None]
+        self.pilots = charts.sweeps(task.name, task.pilot)
+        self.all_charts = [
             self.overview,
             self.cloud.chart,
             *self.charts.values(),
             *(chart for _, chart in self.edges),
             *self.pilots,
         ]
+        self.pictures = {
+            method.name: _picture(report, task, method, alone=False) for method in task.methods
+        }
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -84,7 +87,7 @@ def write_report(folder: Path, report: Report) -> Path:
     table); returns the page's path.
     """
     templates = page_templates(report)
-    parts = [_part(report, task, templates) for task in report.tasks]
+    parts = [Part(report, task, templates) for task in report.tasks]
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report)
     page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
@@ -159,7 +162,6 @@ def _style() -> str:
     """The style sheet, with the colours of both themes as variables; without scripts the system's
     preference decides.
     """
-
     light, dark = (
         "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
         for theme in ("light", "dark")
@@ -180,37 +182,6 @@ def _library() -> str:
 
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"
-
-
-def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
-    pool = report.profile.model_pool()
-    answer = answer_of(task, pool, report.profile.deploy.confidence)
-    used = draw(answer.graph, pool, SMALL)
-    cloud = charts.candidates(task, report.metric, report.settings)
-    comparison = charts.comparison_rows(task)
-    learnt = [(m, charts.edges(task.name, m.name, m.edges)) for m in task.methods]
-    size = f"width {answer.graph.width}, depth {answer.graph.depth}"
-    small = templates.get_template("small.svg.j2").render(
-        d=used, key=task.name, title=f"The graph to use for {task.name}, {size}", end=SMALL.end
-    )
-    return Part(
-        task,
-        answer,
-        small,
-        used,
-        _questions_data(task.questions, answer.method.answers, answer.method.graph, pool),
-        charts.overview(task, cloud.front, answer.row, report.metric),
-        comparison,
-        [verdict(method) for method in task.methods],
-        cloud,
-        {
-            "comparison": charts.comparison(task, comparison),
-            "trajectories": charts.trajectories(task),
-        },
-        [(method, chart) for method, chart in learnt if chart is not None],
-        charts.sweeps(task.name, task.pilot),
-        {method.name: _picture(report, task, method, alone=False) for method in task.methods},
-    )
 
 
 def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool) -> str:
@@ -260,11 +231,12 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
 
 def _steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
     """What a graph does in each step, in words that follow from its file."""
-    by_step: dict[int, list[Markup]] = {}
-    for step, what in steps(graph, pool):
-        words = Figure(what, f"{file}#/nodes", "steps").markup()
-        by_step.setdefault(step, []).append(words)
-    return [Markup("; ").join(parts) for parts in by_step.values()]
+    found = [
+        (step, Figure(what, f"{file}#/nodes", "steps").markup())
+        for step, what in steps(graph, pool)
+    ]
+    by_step = groupby(found, key=lambda pair: pair[0])
+    return [Markup("; ").join(words for _, words in same) for _, same in by_step]
 
 
 def _questions_data(

@@ -37,16 +37,15 @@ def without_node(
     assistant, as in trimming. The sink itself can be left out where one predecessor alone remains
     to answer.
     """
-    left = tuple(other for other in graph.nodes if other.id != node)
+    order = [i for i in graph.order if i != node]
     edges = tuple(edge for edge in graph.edges if node not in edge)
     if node == graph.sink:
-        ends = {other.id for other in left} - {a for a, _ in edges}
+        left = tuple(other for other in graph.nodes if other.id != node)
+        ends = set(order) - {a for a, _ in edges}
         return CollaborationGraph(left, edges) if len(ends) == 1 else None
-    order = [i for i in graph.order if i != node]
-    place = {i: k for k, i in enumerate(order)}
     adjacency = np.zeros((len(order), len(order)), dtype=bool)
     for a, b in edges:
-        adjacency[place[a], place[b]] = True
+        adjacency[order.index(a), order.index(b)] = True
     return Budget(cost).pruned([graph.node(i) for i in order], adjacency)
 
 
@@ -96,7 +95,9 @@ async def tried_without(
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
     }
-    whole = first_results(tested, questions)
+    wanted = {question.id for question in questions}
+    results = tuple(result for result in tested.results if result.question_id in wanted)
+    whole = Feedback(results, Usage(), 0.0)
     task = environment.task
     return node_table(graph, cost, task, environment.prompt, example, without, whole, by_hash)
 
@@ -122,15 +123,15 @@ def node_table(
         for node in graph.nodes
     }
     total = math.fsum(units.values())
-    told = set[str]()
+    charged = set[str]()
     rows = []
     for node in graph.nodes:
         rest = without.get(node.id)
         digest = rest.content_hash if rest is not None else ""
         feedback = feedbacks.get(digest, UNTRIED)
-        if digest in told:
+        if digest in charged:
             feedback = Feedback(feedback.results, Usage(), 0.0)
-        told.add(digest)
+        charged.add(digest)
         sent = cost.pool[node.model].prompt(prompt)
         row = {
             "node": node.id,
@@ -158,11 +159,3 @@ def prompt_text(
         return "[]"
     messages = role.speak(task, prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
     return json.dumps([{"role": message.role, "content": message.content} for message in messages])
-
-
-def first_results(feedback: Feedback, questions: Sequence[Question]) -> Feedback:
-    """An evaluation's part that is on these questions; its usage stays with the whole."""
-    wanted = {question.id for question in questions}
-    return Feedback(
-        tuple(result for result in feedback.results if result.question_id in wanted), Usage(), 0.0
-    )

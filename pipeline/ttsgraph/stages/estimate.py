@@ -37,8 +37,7 @@ from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.ablation import removal_cases, removals
-from ttsgraph.stages.brief import brief_of, scores_of
-from ttsgraph.stages.lengths import READ_QUESTIONS
+from ttsgraph.stages.lengths import READ_QUESTIONS, brief_of, scores_of
 from ttsgraph.stages.trials import (
     cases_feedback,
     evaluate_cases,

@@ -1,33 +1,31 @@
-"""What the members of a pool read and write on a task, measured: costs, and with them budgets,
-follow from it.
+"""What the members of a pool score, read and write on a task, measured; and what follows from it:
+costs, and with them budgets, and what searchers may know.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.base.errors import DataError
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
-from ttsgraph.graphs.roles import FUSER, get_role
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
 """Questions on which it is measured what an answer that is read adds to a call."""
-
-OFF = 0.25
-"""Share by which a given length may differ from the measured one without a warning."""
 
 
 async def profiled(
@@ -44,46 +42,41 @@ async def profiled(
     The latter comes from graphs of the member alone, in each role that reads: most of their calls
     have been made by then. Raises RunStopped when too many questions were lost.
     """
-    pool = profile.model_pool()
-    alone = [case for case in single_cases(pool) if case.columns["model"] in members]
+    alone = [
+        case for case in single_cases(profile.model_pool()) if case.columns["model"] in members
+    ]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    rows = {
-        case.columns["model"]: feedback for case, feedback in zip(alone, feedbacks, strict=True)
+    usages = {
+        case.columns["model"]: feedback.usage
+        for case, feedback in zip(alone, feedbacks, strict=True)
     }
-    growth: Growth = {name: {} for name in rows}
+    growth: Growth = {name: {} for name in usages}
     if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
         some = train[:READ_QUESTIONS]
-        growth = await _growth(list(rows), profile.roles, environment, some, publish)
-        found = pd.DataFrame([_row(name, rows[name], growth[name]) for name in rows])
-        profile = profile.with_measured(task, _others(profile, task, measured_lengths(found)))
+        growth = await _growth(list(usages), profile.roles, environment, some, publish)
+        rows = [
+            {
+                "model": name,
+                "mean_prompt_tokens": usage.prompt_tokens / max(1, usage.calls),
+                "mean_completion_tokens": usage.completion_tokens / max(1, usage.calls),
+                **_added(growth[name]),
+            }
+            for name, usage in usages.items()
+        ]
+        now = measured_lengths(pd.DataFrame(rows))
+        before = profile.task(task).lengths.measured
+        known = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
+        # Costs of members that were never measured are not asked for.
+        any_other = dict.fromkeys(profile.model_pool(), next(iter(now.values())))
+        profile = profile.with_measured(task, any_other | known)
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
     return table.join(added)
 
 
-def _others(profile: Profile, task: str, measured: dict[str, Lengths]) -> dict[str, Lengths]:
-    """The same, for members that were not measured now too: costs of other members are not asked
-    for.
-    """
-    known = profile.task(task).lengths.measured
-    before = {name: Lengths(**lengths.model_dump()) for name, lengths in known.items()}
-    any_other = next(iter(measured.values()))
-    return dict.fromkeys(profile.model_pool(), any_other) | before | measured
-
-
 Growth = dict[str, dict[str, tuple[float, float]]]
 """By member and role: prompt and completion tokens that each answer read adds."""
-
-
-def _row(name: str, feedback: Feedback, growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    usage = feedback.usage
-    calls = max(1, usage.calls)
-    return {
-        "model": name,
-        "mean_prompt_tokens": usage.prompt_tokens / calls,
-        "mean_completion_tokens": usage.completion_tokens / calls,
-    } | _added(growth)
 
 
 def _added(growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
@@ -103,29 +96,25 @@ async def _growth(
     publish: Publish,
 ) -> Growth:
     """What reading adds, by chains and fusers of each member; never less than nothing."""
-    cases = [Case(topologies.single(name), {"model": name}) for name in members]
-    cases += [Case(topologies.chain([name] * 2), {"model": name}) for name in members]
-    cases += [
-        Case(topologies.parallel([name] * 2, name, FUSER), {"model": name})
-        for name in members
-        if FUSER in roles
-    ]
+    graphs = [(name, topologies.single(name)) for name in members]
+    graphs += [(name, topologies.chain([name] * 2)) for name in members]
+    if FUSER in roles:
+        graphs += [(name, topologies.parallel([name] * 2, name, FUSER)) for name in members]
+    cases = [Case(graph, {"model": name}) for name, graph in graphs]
     feedbacks = await cases_feedback(cases, environment, questions, publish)
     alone = dict(zip(members, feedbacks, strict=False))
     found: Growth = {name: {} for name in members}
-    for case, feedback in list(zip(cases, feedbacks, strict=True))[len(members) :]:
-        name = case.columns["model"]
-        reads = case.graph.in_degree(case.graph.sink)
+    for (name, graph), feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
         used = feedback.usage
         own = alone[name].usage
         calls = max(1, used.calls)
         asked = max(1, own.calls)
-        nodes = len(case.graph.nodes)
         prompt = used.prompt_tokens / calls - own.prompt_tokens / asked
         completion = used.completion_tokens / calls - own.completion_tokens / asked
-        read = max(0.0, nodes * prompt / reads)
-        more = max(0.0, nodes * completion / reads)
-        found[name][case.graph.node(case.graph.sink).role] = (read, more)
+        nodes = len(graph.nodes)
+        reads = graph.in_degree(graph.sink)
+        added = (max(0.0, nodes * prompt / reads), max(0.0, nodes * completion / reads))
+        found[name][graph.node(graph.sink).role] = added
     return found
 
 
@@ -137,9 +126,7 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
-    # Rows of before it was measured by role say nothing of it.
-    by_role = rows.get("reading_by_role", pd.Series("{}", rows.index)).fillna("{}")
-    growth = [json.loads(each) for each in by_role]
+    growth = [json.loads(by_role) for by_role in rows["reading_by_role"]]
     longest: dict[str, float] = {}
     for role, (tokens, _) in chain.from_iterable(each.items() for each in growth):
         longest[role] = max(longest.get(role, 0.0), tokens)
@@ -182,24 +169,29 @@ def as_measured(profile: Profile, task: str, path: Path) -> Profile:
         return profile
 
 
-def off_the_mark(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
-    """In words, with both numbers and by model: given lengths that are off from the measured ones
-    by more than a quarter.
+def brief_of(
+    profile: Profile,
+    task: str,
+    single_scores: Mapping[str, float],
+    train: Sequence[Question],
+    piloted: Sequence[Scored] = (),
+) -> Brief:
+    """What agents and searchers may know of a task: `single_scores` are the accuracies of models
+    alone, `piloted` graphs tried before; `train` are the questions that say whether a verifier has
+    something to check.
+
+    Raises BudgetError when the budget holds no call.
     """
-    given = profile.task(task).lengths.given
-    if given is None or profile.engine.kind == "simulated":
-        return []
-    told = []
-    for name, found in measured_lengths(table).items():
-        pairs = (
-            ("prompt_tokens", given.prompt_tokens, found.prompt_tokens),
-            ("generated_tokens", given.generated_tokens, found.generated_tokens),
-        )
-        wrong = [
-            f"{key} {said:g}, measured {is_:.1f}"
-            for key, said, is_ in pairs
-            if abs(said - is_) > OFF * is_
-        ]
-        if wrong:
-            told.append(f"{name}: {', '.join(wrong)}")
-    return told
+    budget = profile.budget_on(task)
+    budget.require_feasible()
+    roles = profile.roles_on(task, train) if profile.agent.roles else (ASSISTANT,)
+    sampling = profile.task(task).sampling.sampling()
+    greedy = frozenset(
+        name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy
+    )
+    return Brief(task, budget, single_scores, roles, profile.objective, tuple(piloted), greedy)
+
+
+def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
+    """Each model's accuracy alone, from the profile stage's table."""
+    return dict(zip(profiled["model"], profiled["accuracy"], strict=True))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ttsgraph.base.files import CHECKSUM, makes
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
-from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
 # Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
@@ -130,7 +130,7 @@ class Profiles(Scores):
     mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_read_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_more_tokens: Series[float] = pa.Field(ge=0, nullable=True)
-    reading_by_role: Series[str] | None = pa.Field(nullable=True)
+    reading_by_role: Series[str]
 
 
 class GraphScores(Scores):
@@ -154,10 +154,10 @@ class GraphScores(Scores):
     def _of_graph(self, table: pd.DataFrame) -> pd.Series[bool]:
         names = ("graph_hash", "n_nodes", "width", "depth")
         found = []
-        for text, *told in table[["graph", *names]].itertuples(index=False):
+        for text, *given in table[["graph", *names]].itertuples(index=False):
             graph = _graph_of(text)
             sizes = graph and [graph.content_hash, len(graph.nodes), graph.width, graph.depth]
-            found.append(graph is None or told == sizes)
+            found.append(graph is None or given == sizes)
         return pd.Series(found, table.index, dtype=bool)
 
 
@@ -408,31 +408,28 @@ def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str)
     that the pool of the cost model lacks, or budget units or dollars other than those that it
     gives.
     """
-    if (found := table["method"].iloc[0]) != method:
-        raise DataError(f"{where}: row 0: expected candidates of {method}, found some of {found}")
-    names = ["graph", "budget_units", "prompt_tokens", "completion_tokens", "dollars"]
-    rows = table[names].itertuples(index=False)
-    for row, (text, units, prompted, completed, dollars) in enumerate(rows):
-        graph = CollaborationGraph.from_json(text)
-        if strangers := {node.model for node in graph.nodes} - set(cost.pool):
-            known = ", ".join(cost.pool)
-            raise DataError(
-                f"{where}: row {row}: expected models among {known}, found {min(strangers)}"
-            )
-        found = cost.graph_cost(graph)
-        if abs(found - units) > 1e-6 * abs(found):
-            raise DataError(
-                f"{where}: row {row}: expected {found:.6g} budget units, found {units:.6g}"
-            )
-        prices = [cost.pool[model].price for model in graph.model_counts()]
-        read = max(max(price.prompt, price.cached or 0.0) for price in prices)
-        written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
-        most = (read * prompted + written * completed) / 1e6
-        if dollars > most * (1 + 1e-6):
-            raise DataError(
-                f"{where}: row {row}: expected at most ${most:.4g} for its tokens, found"
-                f" ${dollars:.4g}"
-            )
+    names = ["method", "graph", "budget_units", "prompt_tokens", "completion_tokens", "dollars"]
+    for number, row in enumerate(table[names].to_dict("records")):
+        if problem := _problem(row, cost, method):
+            raise DataError(f"{where}: row {number}: {problem}")
+
+
+def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
+    if row["method"] != method:
+        return f"expected candidates of {method}, found some of {row['method']}"
+    graph = CollaborationGraph.from_json(row["graph"])
+    if strangers := {node.model for node in graph.nodes} - set(cost.pool):
+        return f"expected models among {', '.join(cost.pool)}, found {min(strangers)}"
+    units = cost.graph_cost(graph)
+    if abs(units - row["budget_units"]) > 1e-6 * abs(units):
+        return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"
+    prices = [cost.pool[model].price for model in graph.model_counts()]
+    read = max(max(price.prompt, price.cached or 0.0) for price in prices)
+    written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
+    most = (read * row["prompt_tokens"] + written * row["completion_tokens"]) / 1e6
+    if row["dollars"] > most * (1 + 1e-6):
+        return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
+    return ""
 
 
 def check_evidence(
@@ -446,14 +443,14 @@ def check_evidence(
     """
     if table.empty:
         return
-    known = pd.DataFrame(
-        [
-            (number, graph.content_hash, node.id, _called(node), node.role, node.id == graph.sink)
-            for number, graph in graphs.items()
-            for node in graph.nodes
-        ],
-        columns=["candidate_id", "graph_hash", "node", "model", "role", "is_sink"],
-    )
+    rows = []
+    for number, graph in graphs.items():
+        for node in graph.nodes:
+            model = node.model if get_role(node.role).calls_model else ""
+            is_sink = node.id == graph.sink
+            rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
+    columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
+    known = pd.DataFrame(rows, columns=columns)
     found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
     wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
     if len(wrong):
@@ -465,35 +462,31 @@ def check_evidence(
         )
 
 
-def _called(node: Node) -> str:
-    return node.model if get_role(node.role).calls_model else ""
-
-
 def _explain(error: pandera.errors.SchemaErrors) -> str:
     cases = error.failure_cases
-    across = (cases["schema_context"] == "DataFrameSchema") & cases["index"].notna()
+    of_table = cases["schema_context"] == "DataFrameSchema"
+    cases = cases.assign(column=cases["column"].mask(of_table))  # which a rule has no single one of
     problems = []
-    for name, rows in cases[across].groupby("check", sort=False):
-        numbers = sorted({int(i) for i in rows["index"]})
-        more = f" and {len(numbers) - ROWS_SHOWN} more" if len(numbers) > ROWS_SHOWN else ""
-        first = ", ".join(f"row {i}" for i in numbers[:ROWS_SHOWN])
-        problems.append(f"rule {name} is broken in {first}{more}")
-    cases = cases[~across]
     for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
         if name in ("column_in_dataframe", "column_in_schema"):
             word = "missing" if name == "column_in_dataframe" else "unexpected"
             problems.append(f"{word} column {', '.join(map(repr, rows['failure_case']))}")
-            continue
-        if (rows["schema_context"] == "DataFrameSchema").all():  # of the table as a whole
-            problems.append(f"rule {name} is broken")
-            continue
-        shown = [
-            f"row {int(i)}: {value!r}" if pd.notna(i) else repr(value)
-            for i, value in zip(rows["index"][:ROWS_SHOWN], rows["failure_case"], strict=False)
-        ]
-        more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
-        problems.append(f"column {column!r} fails {name} ({'; '.join(shown)}{more})")
+        elif rows["schema_context"].iloc[0] == "DataFrameSchema":
+            numbers = sorted({int(i) for i in rows["index"].dropna()})
+            where = f" in {_first([f'row {i}' for i in numbers], ', ')}" if numbers else ""
+            problems.append(f"rule {name} is broken{where}")
+        else:
+            shown = [
+                f"row {int(i)}: {value!r}" if pd.notna(i) else repr(value)
+                for i, value in zip(rows["index"], rows["failure_case"], strict=True)
+            ]
+            problems.append(f"column {column!r} fails {name} ({_first(shown, '; ')})")
     return "; ".join(problems)
+
+
+def _first(rows: Sequence[str], between: str) -> str:
+    more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
+    return between.join(rows[:ROWS_SHOWN]) + more
 
 
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
@@ -524,49 +517,39 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
     unreadable or wrong.
     """
     try:
-        table = (
-            pd.read_csv(path, dtype=_text_columns(schema))
-            if path.suffix == ".csv"
-            else pd.read_parquet(path)
-        )
+        return check(_read(schema, path), schema, str(path))
+    except DataError as error:
+        raise DataError(f"{error}; {makes(made_by, path)}") from None
+
+
+def _read(schema: type[Table], path: Path) -> pd.DataFrame:
+    try:
+        if path.suffix == ".csv":
+            # Else a reader takes a hash of digits with one e for a number.
+            columns = schema.to_schema().columns.items()
+            texts = {name: str for name, column in columns if str(column.dtype).startswith("str")}
+            return pd.read_csv(path, dtype=texts)
+        table = pd.read_parquet(path)
         # Columns are read when they are used.
         as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: expected a table, but there is none; {makes(made_by, path)}"
-        ) from None
+        raise DataError(f"{path}: expected a table, but there is none") from None
     except Exception as error:  # readers raise a dozen kinds of damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(
-            f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}"
-        ) from None
-    try:
-        if not as_written:
-            raise DataError(f"{path}: its content is not what was written there")
-        return check(table, schema, str(path))
-    except DataError as error:
-        raise DataError(f"{error}; {makes(made_by, path)}") from None
+        raise DataError(f"{path}: expected a table, but it can't be read: {reason}") from None
+    if not as_written:
+        raise DataError(f"{path}: its content is not what was written there")
+    return table
 
 
 def _checksum(table: pd.DataFrame) -> str:
     """A hash of names and values, which a parquet file carries: its pages have none of their
     own.
     """
-    told = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
+    found = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
     for column in table.columns:
-        told.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
-    return told.hexdigest()[:16]
-
-
-def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
-    """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one
-    e.
-    """
-    return {
-        name: str
-        for name, column in schema.to_schema().columns.items()
-        if str(column.dtype).startswith("str")
-    }
+        found.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 @lru_cache(maxsize=4096)

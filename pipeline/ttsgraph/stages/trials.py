@@ -44,6 +44,10 @@ class Case:
     graph: CollaborationGraph
     columns: dict[str, str]
 
+    def best(self, feedback: Feedback) -> Best:
+        """The event that it is the best so far."""
+        return Best(feedback.accuracy, *feedback.interval, ", ".join(self.columns.values()))
+
 
 async def evaluate_cases(
     cases: Sequence[Case],
@@ -133,6 +137,7 @@ def answers_table(
                 for i, node in result.nodes.items()
             }
             told = {
+                **case.columns,
                 "question_id": result.question_id,
                 "correct": result.correct,
                 "form": extract(result.answer) or "",
@@ -140,7 +145,7 @@ def answers_table(
                 "error": result.error,
                 "nodes": json.dumps(nodes),
             }
-            rows.append({**case.columns, **told})
+            rows.append(told)
     grades = [row["correct"] for row in rows if row["correct"] is not None]
     return pd.DataFrame(rows).astype({"correct": "boolean" if binary(grades) else "Float64"})
 
@@ -154,25 +159,18 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
     """The profile stage's table: facts about each model beside what it scored alone (columns of
     schemas.Profiles).
     """
-    rows = []
-    of_graph = ["graph", "graph_hash", "n_nodes", "width", "depth"]
-    for row in scores.drop(columns=of_graph).to_dict("records"):
-        spec = cost.pool[row["model"]]
-        calls = row["calls"]
-        rows.append(
-            row
-            | {
-                "family": spec.family,
-                "total": math.nan if spec.total is None else float(spec.total),
-                "layers": spec.layers,
-                "hidden": spec.hidden,
-                "price_prompt": spec.price.prompt,
-                "price_completion": spec.price.completion,
-                "mean_prompt_tokens": row["prompt_tokens"] / calls if calls else math.nan,
-                "mean_completion_tokens": row["completion_tokens"] / calls if calls else math.nan,
-            }
-        )
-    return pd.DataFrame(rows)
+    specs = [cost.pool[model] for model in scores["model"]]
+    calls = scores["calls"].where(scores["calls"] > 0)
+    return scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"]).assign(
+        family=[spec.family for spec in specs],
+        total=[math.nan if spec.total is None else float(spec.total) for spec in specs],
+        layers=[spec.layers for spec in specs],
+        hidden=[spec.hidden for spec in specs],
+        price_prompt=[spec.price.prompt for spec in specs],
+        price_completion=[spec.price.completion for spec in specs],
+        mean_prompt_tokens=scores["prompt_tokens"] / calls,
+        mean_completion_tokens=scores["completion_tokens"] / calls,
+    )
 
 
 def pilot_cases(
@@ -189,41 +187,51 @@ def pilot_cases(
     allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
     """
     sinks = joining(roles) or [ASSISTANT]
-    cases = []
+    cases: list[Case] = []
+
+    def add(sweep: str, label: str, *graphs: CollaborationGraph) -> None:
+        cases.extend(Case(graph, {"sweep": sweep, "label": label}) for graph in graphs)
+
+    def at_random(counts: Counts) -> Iterator[CollaborationGraph]:
+        for _ in range(settings.random_graphs):
+            yield topologies.random_graph(counts, roles, Budget(cost), rng)
+
     for sink in sinks:
         for width in settings.widths:
             graph = topologies.parallel([best_model] * width, best_model, sink)
-            cases.append(_case("width", f"{counted(width, 'answer')}, {sink}", graph))
-    cases += [
-        _case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths
-    ]
+            add("width", f"{counted(width, 'answer')}, {sink}", graph)
+    for depth in settings.depths:
+        add("depth", f"chain of {depth}", topologies.chain([best_model] * depth))
     for width in settings.widths:
         for depth in settings.depths:
             if width * depth <= settings.max_nodes:
                 graph = topologies.grid(width, depth, best_model, sinks[-1])
-                cases.append(_case("width_x_depth", f"{width} x {depth}", graph))
-
-    def at_random(sweep: str, counts: Counts, label: str) -> list[Case]:
-        drawn = [
-            topologies.random_graph(counts, roles, Budget(cost), rng)
-            for _ in range(settings.random_graphs)
-        ]
-        return [_case(sweep, label, graph) for graph in drawn]
-
+                add("width_x_depth", f"{width} x {depth}", graph)
     for pair in _family_pairs(cost.pool):
         counts = Counter(pair * 2)
-        cases += at_random("family", counts, in_words(counts))
-    cases += _size_cases(settings, cost, sinks[-1])
-    for model in _small_and_middle(cost.pool, best_model):
-        cases += [
-            *_shape_cases(model, sinks),
-            *at_random("topology", {model: SHAPE_NODES}, f"random, {model}"),
-        ]
+        add("family", in_words(counts), *at_random(counts))
+    dearest = max(cost.single(model) for model in cost.pool)
+    for model in cost.pool:
+        # Once, twice, and as often as the dearest model's single call costs; a sink adds its own.
+        price = cost.single(model)
+        as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
+        for count in sorted({1, 2, max(1, as_dear)}):
+            graph = topologies.single(model)
+            if count > 1:
+                graph = topologies.parallel([model] * count, model, sinks[-1])
+            add("size", f"{count} x {model}", graph)
+    # The best model, and the smallest and the middle one of its family (table 4).
+    family = cost.pool.families[cost.pool[best_model].family]
+    for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
+        # In a row, side by side, and two by two.
+        add("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))
+        for sink in sinks:
+            parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
+            hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
+            add("topology", f"parallel, {sink}, {model}", parallel)
+            add("topology", f"hybrid, {sink}, {model}", hybrid)
+        add("topology", f"random, {model}", *at_random({model: SHAPE_NODES}))
     return cases
-
-
-def _case(sweep: str, label: str, graph: CollaborationGraph) -> Case:
-    return Case(graph, {"sweep": sweep, "label": label})
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
@@ -237,47 +245,11 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
     """Each pair of families, a family with itself included, by their smallest models and by those
     of middle size (figure 3).
     """
-    levels = [
-        [models[0].name for models in pool.families.values()],
-        [_middle(models) for models in pool.families.values()],
-    ]
-    return list(
-        dict.fromkeys((a, b) for level in levels for i, a in enumerate(level) for b in level[i:])
-    )
-
-
-def _small_and_middle(pool: ModelPool, best_model: str) -> list[str]:
-    """The best model, and the smallest and the middle one of its family (table 4)."""
-    family = pool.families[pool[best_model].family]
-    return list(dict.fromkeys((family[0].name, _middle(family), best_model)))
-
-
-def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
-    """Each model once, twice, and as often in parallel as the dearest model's single call costs; an
-    LLM sink adds its own call.
-    """
-    dearest = max(cost.single(model) for model in cost.pool)
-    cases = []
-    for model in cost.pool:
-        price = cost.single(model)
-        as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
-        for count in sorted({1, 2, max(1, as_dear)}):
-            graph = topologies.single(model)
-            if count > 1:
-                graph = topologies.parallel([model] * count, model, sink)
-            cases.append(_case("size", f"{count} x {model}", graph))
-    return cases
-
-
-def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
-    """Four answering nodes in a row, side by side, and two by two."""
-    cases = [_case("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))]
-    for sink in sinks:
-        parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
-        cases.append(_case("topology", f"parallel, {sink}, {model}", parallel))
-        hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
-        cases.append(_case("topology", f"hybrid, {sink}, {model}", hybrid))
-    return cases
+    families = pool.families.values()
+    smallest = [models[0].name for models in families]
+    middle = [_middle(models) for models in families]
+    pairs = chain.from_iterable(combinations_with_replacement(m, 2) for m in (smallest, middle))
+    return list(dict.fromkeys(pairs))
 
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
@@ -307,9 +279,8 @@ def trial_cases(
     """
     cases = []
     for counts in multisets:
-        if sum(counts.values()) == 1:
-            graphs = [topologies.single(next(iter(counts)))]
-        else:
+        graphs = [topologies.single(next(iter(counts)))]
+        if sum(counts.values()) > 1:
             graphs = [
                 topologies.random_graph(counts, brief.roles, brief.budget, rng)
                 for _ in range(topologies_each)
@@ -347,7 +318,10 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
             "expected at least one model multiset that fits the budget and could be scored, found"
             " none"
         )
-    best = max(trials, key=lambda t: (t.score, -_calls_cost(t.counts, brief)))
+    price = brief.cost.single
+    best = max(
+        trials, key=lambda t: (t.score, -sum(price(m) * count for m, count in t.counts.items()))
+    )
     if way == "paper":
         return best
     questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
@@ -358,10 +332,6 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
         if set(trial.counts) == set(best.counts) and trial.score >= best.score - error
     ]
     return max(close, key=lambda t: (sum(t.counts.values()), t.score))
-
-
-def _calls_cost(counts: Counts, brief: Brief) -> float:
-    return sum(brief.cost.single(model) * count for model, count in counts.items())
 
 
 def test_cases(

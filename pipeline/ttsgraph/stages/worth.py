@@ -108,14 +108,15 @@ def with_worth(
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
     known = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
-    counted = known[["repairable", "repaired", "spoilable", "spoilt"]].fillna(0).astype(int)
+    counts = ["answers", "repairable", "repaired", "spoilable", "spoilt"]
+    known[counts] = known[counts].fillna(0).astype(int)
     unknown = Difference(math.nan, math.nan)
-    told = [losses.get(int(node), unknown) for node in nodes["node"]]
+    predicted = [losses.get(int(node), unknown) for node in nodes["node"]]
     return nodes.assign(
-        n_answers=known["answers"].fillna(0).astype(int),
+        n_answers=known["answers"],
         read_accuracy=known["before"],
         own_accuracy=known["after"],
-        **{str(name): values for name, values in counted.items()},
-        predicted_loss=[loss.mean for loss in told],
-        predicted_spread=[loss.spread for loss in told],
+        **{name: known[name] for name in counts[1:]},
+        predicted_loss=[loss.mean for loss in predicted],
+        predicted_spread=[loss.spread for loss in predicted],
     )
