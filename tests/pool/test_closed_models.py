@@ -65,7 +65,7 @@ def test_what_is_told_of_closed_models_leaves_out_what_is_not_known(tmp_path):
     right = Feedback((QuestionResult("1", True, "2", 0.1),), Usage(10, 2, 1e-6, 1e-6, 1, 0), 0.1)
     cases = single_cases(cost.pool)
     table = profile_table(cases_table(cases, [right] * len(cases), cost), cost)
-    table = table.assign(mean_read_tokens=math.nan, mean_more_tokens=math.nan)
+    table = table.assign(mean_read_tokens=math.nan, mean_more_tokens=math.nan, reading_by_role="{}")
     write_table(table, Profiles, tmp_path / "profile.parquet")
     read = read_table(Profiles, tmp_path / "profile.parquet", "profile")
     assert math.isnan(read["total"][0])

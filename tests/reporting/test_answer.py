@@ -27,23 +27,16 @@ def row(
     arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more: Any
 ) -> dict[str, Any]:
     """A row of test.parquet."""
-    known = {
+    known: dict[str, Any] = {
         "arm": arm,
         "label": label,
         "graph": graph.to_json(),
         "n_nodes": len(graph.nodes),
-        "accuracy": accuracy,
-        "accuracy_low": accuracy - 0.03,
-        "accuracy_high": accuracy + 0.02,
-        "n_scored": 400,
-        "n_unscored": 0,
-        "dollars": 0.48,
-        "latency_s": 2.14,
-        "budget_units": 6.0,
-        "found_only": 0,
-        "rival_only": 0,
-        "p_differs": 1.0,
     }
+    known |= {"accuracy": accuracy, "n_scored": 400, "n_unscored": 0}
+    known |= {"accuracy_low": accuracy - 0.03, "accuracy_high": accuracy + 0.02}
+    known |= {"dollars": 0.48, "latency_s": 2.14, "budget_units": 6.0}
+    known |= {"found_only": 0, "rival_only": 0, "p_differs": 1.0}
     return known | more
 
 
@@ -65,28 +58,14 @@ def answer(
 def against(
     p: float, found_only: int, rival_only: int, accuracy: float = 0.87, **more: Any
 ) -> dict[str, Any]:
-    return row(
-        "single",
-        "a",
-        single("a"),
-        accuracy,
-        p_differs=p,
-        found_only=found_only,
-        rival_only=rival_only,
-        **more,
-    )
+    paired: dict[str, Any] = {"p_differs": p, "found_only": found_only, "rival_only": rival_only}
+    return row("single", "a", single("a"), accuracy, **paired, **more)
 
 
 GATE = {"arm": "single", "label": "a", "verdict": "as good"}
 CHEAP = {"budget_units": 1.2, "dollars": 0.004, "latency_s": 0.43}
-VOTES = row(
-    "self_consistency",
-    "majority of 3 x a",
-    parallel(["a"] * 3, "a", "voter"),
-    0.88,
-    budget_units=3.0,
-    p_differs=0.9,
-)
+THREE = parallel(["a"] * 3, "a", "voter")
+VOTES = row("self_consistency", "majority of 3 x a", THREE, 0.88, budget_units=3.0, p_differs=0.9)
 
 
 def found(accuracy: float, graph: CollaborationGraph = FIVE, **more: Any) -> dict[str, Any]:
@@ -235,10 +214,7 @@ def test_the_numbers_for_other_tables_are_those_of_the_sentence() -> None:
     [
         (chain(["a", "a"]), "one call of a and one more that has the last word"),
         (parallel(["a", "b", "b"], "a", "voter"), "two calls of b, one of a and their majority"),
-        (
-            chain(["a", "a", "b"]),
-            "two calls of a and one of b that has the last word, in three steps",
-        ),
+        (chain(["a"] * 4), "three calls of a and one more that has the last word, in four steps"),
         (parallel(["a"] * 13, "a", "voter"), "13 calls of a and their majority"),
     ],
 )
@@ -249,18 +225,15 @@ def test_a_graph_in_a_few_words(graph: CollaborationGraph, words: str) -> None:
 @pytest.mark.parametrize(
     ("value", "form", "text"),
     [
-        (0.0012, "price", "$1.2 per 1,000 questions"),
         (3.5e-9, "price", "$0.0035 per million questions"),
         (0.256, "price", "$0.256 a question"),
         (0.0, "price", "$0"),
         (0.0451, "time", "45 ms"),
-        (2.14, "time", "2.1 s"),
         (210.0, "time", "3.5 min"),
         (0.2, "part", "a fifth of the cost"),
         (0.58, "part", "58 % of the cost"),
         (1.0, "part", "the same cost"),
         (1.5, "part", "1.5 times the cost"),
-        (0.0004, "p", "< 0.001"),
         (0.00035, "thousand", "0.35"),
         (0.00191, "money", "$0.0019"),
         (12.345, "money", "$12.35"),

@@ -35,10 +35,6 @@ POOL = ModelPool(
                 "          └▶ 4 × ▢ large ─┘",
             ],
         ),
-        (
-            parallel(["small"] * 2, "large", "fuser"),
-            ["question ──▶ 2 × ▢ small ────▶ ⬡ large ──▶ answer"],
-        ),
     ],
 )
 def test_a_graph_in_characters(graph: CollaborationGraph, lines: list[str]) -> None:
@@ -96,11 +92,3 @@ def test_a_log_gets_the_sentence_on_one_line(
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert sum("Use this" in line and "50.8 % right" in line for line in shown.splitlines()) == 1
-
-
-def test_without_a_report_nothing_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with chdir(tmp_path):
-        tell("laptop")
-    assert capsys.readouterr().out == ""

@@ -12,14 +12,9 @@ from ttsgraph.reporting.pooled import pooled, write_pooled
 def answers(arm: str, seed: int, correct: str, units: float = 1.0) -> list[dict[str, object]]:
     """A row per letter: `x` right, `.` wrong, `?` lost."""
     grades = {"x": 1.0, ".": 0.0, "?": None}
+    row = {"arm": arm, "seed": seed, "units": units}
     return [
-        {
-            "arm": arm,
-            "seed": seed,
-            "question": f"{seed}/q{place}",
-            "correct": grades[letter],
-            "units": units,
-        }
+        row | {"question": f"{seed}/q{place}", "correct": grades[letter]}
         for place, letter in enumerate(correct)
     ]
 

@@ -22,7 +22,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures
-from ttsgraph.reporting.answer import verdict
+from ttsgraph.reporting.answer import Verdict
 from ttsgraph.reporting.charts import MOST, in_script, sweeps, thinned, validated_front
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.reporting.pictures import FULL, chart_svg, draw, graph_svg, write_picture
@@ -114,7 +114,9 @@ def table(count: int, seed: int = 0) -> pd.DataFrame:
 
 
 def test_few_candidates_are_all_drawn_and_of_many_one_for_each_place() -> None:
-    assert thinned(table(MOST), set()) == list(range(MOST))
+    few = table(MOST)
+    few.loc[0, "accuracy"] = np.nan  # without a score there is no place for it
+    assert thinned(few, set()) == list(range(1, MOST))
     many = table(20_000)
     always = {3, 19_999}
     rows = thinned(many, always)
@@ -124,12 +126,6 @@ def test_few_candidates_are_all_drawn_and_of_many_one_for_each_place() -> None:
     for column in ("budget_units", "accuracy"):
         assert drawn[column].min() - many[column].min() < 0.02 * np.ptp(many[column])
         assert many[column].max() - drawn[column].max() < 0.02 * np.ptp(many[column])
-
-
-def test_candidates_without_a_score_are_not_drawn() -> None:
-    scores = table(5)
-    scores.loc[2, "accuracy"] = np.nan
-    assert thinned(scores, set()) == [0, 1, 3, 4]
 
 
 def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_cost() -> None:
@@ -142,10 +138,8 @@ def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_co
             "graph": ["a", "b", "c", "d", "e", "f", "f"],
         }
     )
-    assert [row.place for row in validated_front([TableSource("archive.parquet", frame)])] == [
-        "6",
-        "2",
-    ]
+    front = validated_front([TableSource("archive.parquet", frame)])
+    assert [row.place for row in front] == ["6", "2"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +162,7 @@ def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
         }
         | {"p_differs": [1.0, *p]}
     )
-    told = verdict(method_of(frame))
+    told = Verdict(method_of(frame))
     assert told.answer == answer
     ranked = [[row.place for row in told.ranked(how)] for how in ("ahead", "unclear", "behind")]
     assert tuple(ranked) == places
@@ -188,19 +182,14 @@ def test_what_the_gate_selected_is_the_row_that_the_record_names(
 ) -> None:
     labels = ["found graph", "a", "b"]
     frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": labels})
-    told = verdict(method_of(frame, {"gate": {"arm": arm, "label": label}}))
+    told = Verdict(method_of(frame, {"gate": {"arm": arm, "label": label}}))
     assert (told.found.place, told.selected.place) == ("0", place)
-    assert verdict(method_of(frame)).selected.place == "0"
+    assert Verdict(method_of(frame)).selected.place == "0"
 
 
+ASKED = [(0, "assistant", "m"), (1, "assistant", "k"), (2, "assistant", "m"), (3, "voter", "k")]
 WIDE = CollaborationGraph(
-    (
-        Node(0, "assistant", "m"),
-        Node(1, "assistant", "k"),
-        Node(2, "assistant", "m"),
-        Node(3, "voter", "k"),
-        Node(5, "fuser", "k"),
-    ),
+    tuple(Node(*each) for each in [*ASKED, (5, "fuser", "k")]),
     ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
 )
 
@@ -244,9 +233,8 @@ def test_a_figure_says_where_it_is_from() -> None:
     )
     assert "files" in row
     assert "none" not in row
-    source = TableSource(
-        "t.parquet", pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]})
-    )
+    frame = pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]})
+    source = TableSource("t.parquet", frame)
     assert 'data-at="t.parquet#sum/calls"' in figures.total(source, "calls")
     assert ">1,234<" in figures.total(source, "calls")
     assert figures.shown(source.rows[1]["accuracy"], "percent") == figures.MISSING
@@ -294,23 +282,13 @@ def pilots(**within: bool) -> pd.DataFrame:
     """Rows of a pilot: two random graphs over the same models, a third over others, and two of
     width x depth.
     """
+    sweep = ["family"] * 3 + ["width_x_depth"] * 2
     labels = ["4 x a", "4 x a", "2 x a + 2 x b", "1 x 2", "2 x 2"]
-    table = pd.DataFrame(
-        {
-            "sweep": ["family"] * 3 + ["width_x_depth"] * 2,
-            "label": labels,
-            "accuracy": [0.4, 0.5, 0.6, 0.3, 0.7],
-        }
-    )
-    scores = {
-        "accuracy_low": table["accuracy"] - 0.1,
-        "accuracy_high": table["accuracy"] + 0.1,
-        "n_scored": 20,
-        "budget_units": 4.0,
-    }
-    return table.assign(
-        **scores, within_budget=[within.get(sweep, True) for sweep in table["sweep"]]
-    )
+    accuracy = np.array([0.4, 0.5, 0.6, 0.3, 0.7])
+    columns: dict[str, Any] = {"sweep": sweep, "label": labels, "n_scored": 20, "budget_units": 4.0}
+    columns |= {"accuracy": accuracy}
+    columns |= {"accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.1}
+    return pd.DataFrame(columns | {"within_budget": [within.get(name, True) for name in sweep]})
 
 
 def test_random_graphs_over_the_same_models_share_a_line() -> None:

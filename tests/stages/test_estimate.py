@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab.study.ledger import Ledger, LedgerClient
@@ -92,10 +93,8 @@ def test_calls_are_estimated_within_half_as_many_again(task, limit, monkeypatch)
 
 
 def test_a_rehearsal_counts_a_call_once():
-    profile = papers("math", 18.0)
-    cost = profile.cost_model("math")
-
-    counted = estimate.Rehearsal(cost, estimate.np.random.default_rng(0))
+    cost = papers("math", 18.0).cost_model("math")
+    counted = estimate.Rehearsal(cost, np.random.default_rng(0))
     questions = [Question(f"q{k}", "", "") for k in range(3)]
     model = next(iter(cost.pool))
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
-from ttsgraph.base.journal import read_journal
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, Habits
 from ttsgraph.serving.launcher import recorded_pool
@@ -63,20 +62,19 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
     except ValueError:
         data = None
     kind = draw(st.sampled_from([*kinds, "keys", "types"] if isinstance(data, dict) else kinds))
-    at = draw(st.integers(0, len(content) - 1))
-    if kind == "cut":
-        return content[:at]
-    if kind == "flipped":
-        return content[:at] + bytes([content[at] ^ draw(st.integers(1, 255))]) + content[at + 1 :]
-    if kind == "zeroed":
-        return content[:at] + b"\0" * (len(content) - at)
-    if kind == "grown":
-        return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at:]
     if kind in ("keys", "types"):
         return json.dumps(_otherwise(draw, data, kind)).encode()
-    return {"empty": b"", "doubled": content * 2}.get(kind) or (
-        b"" if kind == "empty" else draw(st.binary(max_size=200))
-    )
+    at = draw(st.integers(0, len(content) - 1))
+    before, after = content[:at], content[at + 1 :]
+    return {
+        "cut": lambda: before,
+        "flipped": lambda: before + bytes([content[at] ^ draw(st.integers(1, 255))]) + after,
+        "zeroed": lambda: before + b"\0" * (len(content) - at),
+        "grown": lambda: before + draw(st.binary(min_size=1, max_size=8)) + content[at:],
+        "empty": lambda: b"",
+        "doubled": lambda: content * 2,
+        "random": lambda: draw(st.binary(max_size=200)),
+    }[kind]()
 
 
 def _otherwise(draw: st.DrawFn, data: Any, kind: str) -> Any:
@@ -245,8 +243,6 @@ def readers(path: Path) -> Callable[[], Any]:
         return lambda: read_table(TABLES[path][0], path, TABLES[path][1])
     if path in FILES:
         return lambda: read_data(FILES[path][0], path, FILES[path][1])
-    if path.name == "journal.jsonl":
-        return lambda: read_journal(path)
     return lambda: read_found(METHOD)[0].content_hash
 
 
@@ -312,20 +308,14 @@ CASES = [
     ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
     ("python -m ttsgraph_flows.pilot --task math", RESULTS / "profile.parquet", b""),
     ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
-    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
-    (SEARCH, RESULTS / "start.json", b"{}"),
     (SEARCH, RESULTS / "start.json", damage_in_the_middle),
     (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
     (EVALUATE, METHOD / "search.json", b"{}"),
     (EVALUATE, METHOD / "graph.json", b"{}"),
     (EVALUATE, METHOD / "trajectory.csv", REMOVED),
     (EVALUATE, METHOD / "history.jsonl", REMOVED),
-    (EVALUATE, METHOD / "history.jsonl", b""),
     (EVALUATE, METHOD / "history.jsonl", cut_lines),
-    (EVALUATE, METHOD / "history.jsonl", damage_in_the_middle),
     (EVALUATE, RESULTS / "start.json", b"{}"),
-    (REPORT, RESULTS / "preference.json", b"{}"),
-    (REPORT, RESULTS / "init_family.parquet", b""),
     (REPORT, METHOD / "test.parquet", b""),
     (REPORT, METHOD / "verdict.json", b"{}"),
     (REPORT, METHOD / "archive.parquet", cut_lines),
@@ -397,15 +387,13 @@ def test_a_damaged_outcome_of_a_re_search_is_as_none(
 @pytest.mark.slow
 def test_a_graph_that_is_not_the_found_one_is_told(project: SimulatedProject) -> None:
     path = METHOD / "graph.json"
+    said = "its graph is not the one that the search found; the stage 'search' makes it"
     with chdir(project.folder):
         content = path.read_text()
         graph = CollaborationGraph.from_json(content)
         path.write_text(content.replace(graph.nodes[0].model, "another", 1))
         try:
-            with pytest.raises(
-                DataError,
-                match="its graph is not the one that the search found; the stage 'search' makes it",
-            ):
+            with pytest.raises(DataError, match=said):
                 read_found(METHOD)
         finally:
             path.write_text(content)

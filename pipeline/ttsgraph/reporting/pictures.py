@@ -8,8 +8,10 @@ lanes between the nodes there, one for each node that they come from.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from jinja2 import Environment as Templates
@@ -25,7 +27,7 @@ from ttsgraph.reporting.charts import Chart
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SCALE = 2
 FORMATS = (".svg", ".png", ".pdf")
-SWEEPS = 6
+SWEEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ SMALL = Size(34, 24, 46, 10, 4, 14)
 """Nodes without words, for a first look: shape says the role, colour the model."""
 
 Point = tuple[float, float]
-Item = tuple[str, int]
-"""What stands in a level: ("node", its id), or ("lane", the id of the node that its arrows come
-from).
+Item = tuple[str, int, int]
+"""What stands in a level: "node" and its id, or "lane" and the id of the node that its arrows come
+from; and the number of the level.
 """
 
 
@@ -111,7 +113,7 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
     for level, items in enumerate(columns):
         x = float(size.end + size.gap_x + level * (size.width + size.gap_x))
         y = (height - _height(items, size)) / 2
-        for kind, i in items:
+        for kind, i, _ in items:
             tall = size.height if kind == "node" else size.lane
             if kind == "node":
                 nodes[i] = (x, y + tall / 2)
@@ -130,32 +132,21 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
     called = {pool[node.model].model for node in graph.nodes if get_role(node.role).calls_model}
     tints = {model: colour(k) for k, model in enumerate(models) if model in called}
-    boxes = tuple(_box(node, nodes[node.id], graph, pool, tints, size) for node in graph.nodes)
+    boxes = []
+    for node in graph.nodes:
+        x, y = nodes[node.id][0], nodes[node.id][1] - size.height / 2
+        model = words = "no model call"
+        tint = "var(--quiet)"
+        if get_role(node.role).calls_model:
+            model, words = node.model, pool[node.model].words
+            tint = tints[pool[node.model].model]
+        shape = outline(node.role, x, y, size)
+        last = node.id == graph.sink
+        boxes.append(Box(node.id, node.role, model, words, x, y, shape, tint, last, _when(node)))
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
-    return Drawing(width, height, height / 2, boxes, tuple(arrows), tuple(tints.items()), roles)
-
-
-def _box(
-    node: Node,
-    place: Point,
-    graph: CollaborationGraph,
-    pool: ModelPool,
-    tints: dict[str, str],
-    size: Size,
-) -> Box:
-    """A node with its left side's middle at a place."""
-    x = place[0]
-    y = place[1] - size.height / 2
-    model = words = "no model call"
-    tint = "var(--quiet)"
-    if get_role(node.role).calls_model:
-        spec = pool[node.model]
-        model = node.model
-        words = spec.words
-        tint = tints[spec.model]
-    shape = outline(node.role, x, y, size)
-    last = node.id == graph.sink
-    return Box(node.id, node.role, model, words, x, y, shape, tint, last, _when(node))
+    return Drawing(
+        width, height, height / 2, tuple(boxes), tuple(arrows), tuple(tints.items()), roles
+    )
 
 
 def _when(node: Node) -> str:
@@ -173,34 +164,34 @@ def _ordered(graph: CollaborationGraph) -> list[list[Item]]:
     cross.
     """
     level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
-    columns: list[list[Item]] = [[("node", i) for i in ids] for ids in graph.levels]
-    before: list[dict[Item, list[Item]]] = [{item: [] for item in items} for items in columns]
+    columns: list[list[Item]] = [
+        [("node", i, level) for i in ids] for level, ids in enumerate(graph.levels)
+    ]
+    before: dict[Item, list[Item]] = defaultdict(list)
+    after: dict[Item, list[Item]] = defaultdict(list)
     for a, b in graph.edges:
-        for level in range(level_of[a] + 1, level_of[b] + 1):
-            item: Item = ("node", b) if level == level_of[b] else ("lane", a)
-            if item not in before[level]:
-                columns[level].append(item)
-                before[level][item] = []
-            before[level][item].append(("node", a) if level == level_of[a] + 1 else ("lane", a))
-    after: list[dict[Item, list[Item]]] = [{item: [] for item in items} for items in columns]
-    for level, items in enumerate(columns):
-        for item in items:
-            for other in before[level][item]:
-                after[level - 1][other].append(item)
-    for sweep in range(SWEEPS):
-        if sweep % 2 == 0:
-            for level in range(1, len(columns)):
-                _sort(columns[level], columns[level - 1], before[level])
-        else:
-            for level in reversed(range(len(columns) - 1)):
-                _sort(columns[level], columns[level + 1], after[level])
+        lanes: list[Item] = [("lane", a, k) for k in range(level_of[a] + 1, level_of[b])]
+        for lane in lanes:
+            if lane not in before:
+                columns[lane[2]].append(lane)
+                before[lane] = []
+        for left, right in pairwise([("node", a, level_of[a]), *lanes, ("node", b, level_of[b])]):
+            before[right].append(left)
+            after[left].append(right)
+    places = range(len(columns))
+    for _ in range(SWEEPS):
+        for level in places[1:]:
+            _sort(columns[level], columns[level - 1], before)
+        for level in places[-2::-1]:
+            _sort(columns[level], columns[level + 1], after)
     return columns
 
 
 def _sort(items: list[Item], others: list[Item], near: dict[Item, list[Item]]) -> None:
     """Order one level by the mean place of each item's neighbours in the level next to it."""
-    own = _shares(items)
-    shares = _shares(others)
+    own, shares = (
+        {item: (k + 0.5) / len(level) for k, item in enumerate(level)} for level in (items, others)
+    )
     means = {
         item: sum(shares[n] for n in near[item]) / len(near[item]) if near[item] else own[item]
         for item in items
@@ -208,13 +199,8 @@ def _sort(items: list[Item], others: list[Item], near: dict[Item, list[Item]]) -
     items.sort(key=lambda item: (means[item], own[item]))
 
 
-def _shares(items: Sequence[Item]) -> dict[Item, float]:
-    """How far down each item stands, from 0 to 1."""
-    return {item: (k + 0.5) / len(items) for k, item in enumerate(items)}
-
-
 def _height(items: Sequence[Item], size: Size) -> float:
-    boxes = sum(size.height if kind == "node" else size.lane for kind, _ in items)
+    boxes = sum(size.height if kind == "node" else size.lane for kind, *_ in items)
     return boxes + size.gap_y * (len(items) - 1)
 
 

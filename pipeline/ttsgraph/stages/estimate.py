@@ -111,32 +111,26 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
+    hours = {
+        stage: round(one["seconds"] / 3600, 2) for stage, one in used.items() if one["seconds"]
+    }
     total = _sum(used.values())
     run = _sum(one for stage, one in used.items() if stage in OF_RUN)
-    run["dollars"] += _judging(profile.task(task).task, run)
-    of_means = "; the budget limits what a question costs on average"
+    expected = {"task": task, "calls": {"total": round(run["calls"])}}
+    note = "for one method; calls that the cache answers are not counted"
+    if profile.budget.limits == "mean":
+        note += "; the budget limits what a question costs on average"
     return {
         "task": task,
-        "expected": {
-            "task": task,
-            "calls": {"total": round(run["calls"])},
-            "dollars": run["dollars"],
-            "dollars_between": _between(run["dollars"]),
-        },
+        "expected": expected | _dollars(run["dollars"] + _judging(profile.task(task).task, run)),
         "calls": calls | {"total": sum(calls.values())},
         "prompt_tokens": round(total["prompt_tokens"]),
         "generated_tokens": round(total["generated_tokens"]),
-        "dollars": total["dollars"],
-        "dollars_between": _between(total["dollars"]),
-        "seconds": total.get("seconds"),
-        "hours_by_stage": {
-            stage: round(one["seconds"] / 3600, 2)
-            for stage, one in used.items()
-            if "seconds" in one
-        },
+        **_dollars(total["dollars"]),
+        "seconds": total["seconds"] or None,
+        "hours_by_stage": hours,
         "agent": _agent(profile),
-        "note": "for one method; calls that the cache answers are not counted"
-        + (of_means if profile.budget.limits == "mean" else ""),
+        "note": note,
     }
 
 
@@ -148,8 +142,8 @@ def _judging(kind: Task, run: Mapping[str, float]) -> float:
     return JUDGED * sum(price_of(each.price).dollars(read, written) for each in judges)
 
 
-def _between(value: float) -> list[float]:
-    return [value / RANGE, value * RANGE]
+def _dollars(value: float) -> dict[str, Any]:
+    return {"dollars": value, "dollars_between": [value / RANGE, value * RANGE]}
 
 
 def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -165,9 +159,7 @@ def _used(
 ) -> dict[str, float]:
     """What calls of these kinds take, each `more` times what it would by its lengths."""
     found: dict[str, float] = defaultdict(float)
-    tflops = profile.engine.effective_tflops
-    if cost.pool.unknown:
-        tflops = None
+    tflops = None if cost.pool.unknown else profile.engine.effective_tflops
     by_speed = all(spec.speed for spec in cost.pool.values())
     for (name, reads), count in kinds.items():
         spec = cost.pool[name]
@@ -208,15 +200,11 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
         "evaluate": splits.test * held,  # the found graph, and votes that share draws with it
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
-    return {
-        stage: _used(
-            profile,
-            cost,
-            {(name, 0): calls / len(pool) for name in pool},
-            READS if stage.startswith("init") else 1.0,
-        )
-        for stage, calls in shares.items()
-    }
+    used = {}
+    for stage, calls in shares.items():
+        kinds = {(name, 0): calls / len(pool) for name in pool}
+        used[stage] = _used(profile, cost, kinds, READS if stage.startswith("init") else 1.0)
+    return used
 
 
 def _agent(profile: Profile) -> dict[str, float]:
@@ -227,12 +215,9 @@ def _agent(profile: Profile) -> dict[str, float]:
     if agent.kind != "llm":
         return {"calls": 0, "tokens": 0, "dollars": 0.0}
     calls = (profile.search.max_iterations + INIT_STAGES) * (1 + agent.reasks)
-    dollars = profile.agent_price().dollars(calls * agent.context_tokens, calls * agent.max_tokens)
-    return {
-        "calls": calls,
-        "tokens": calls * (agent.context_tokens + agent.max_tokens),
-        "dollars": dollars,
-    }
+    read, written = calls * agent.context_tokens, calls * agent.max_tokens
+    dollars = profile.agent_price().dollars(read, written)
+    return {"calls": calls, "tokens": read + written, "dollars": dollars}
 
 
 class Rehearsal:
@@ -298,16 +283,16 @@ class Rehearsal:
             yield keys[i], alike
 
 
-def rehearse(profile: Profile, task: str, seed: int = 0) -> dict[str, Counter[Kind]]:
+def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     """Calls of each kind by stage, for one task and one method; with a contest, of the stages
     before it. Raises BudgetError where the budget holds no call.
     """
     agent = profile.agent.model_copy(update={"kind": "heuristic"})
-    return asyncio.run(_rehearse(profile.model_copy(update={"agent": agent}), task, seed))
+    return asyncio.run(_rehearse(profile.model_copy(update={"agent": agent}), task))
 
 
-async def _rehearse(profile: Profile, task: str, seed: int) -> dict[str, Counter[Kind]]:
-    rng = np.random.default_rng(seed)
+async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
+    rng = np.random.default_rng(0)
     splits = profile.task(task).splits
     brief = brief_of(profile, task, {}, [])
     cost = brief.cost
@@ -339,7 +324,7 @@ async def _rehearse(profile: Profile, task: str, seed: int) -> dict[str, Counter
     tried = await evaluate_cases(cases, stage, cost, some)
     found["init_instances"] = stage.take()
     counts = start_trial(tried, brief, profile.search.way).counts
-    problem = Problem(brief, profile.search, profile.agent, counts, seed)
+    problem = Problem(brief, profile.search, profile.agent, counts, 0)
     searcher = searcher_class("agent_reinforce").of(problem)
     driver = Driver(cost, profile.search, Archive(None))
     graph = (await driver.run(searcher, stage, train, val)).graph

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,15 +42,7 @@ ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 SERVE = ("max_model_len", "extra_args")
 """The same, of one model that is served here."""
 
-REACHED = {
-    "base_url",
-    "api_key_env",
-    "api_key_header",
-    "query",
-    "tokens_key",
-    "listed",
-    "serve",
-}
+REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
 """Where and how a model is reached, which may change without the model."""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
@@ -150,20 +141,14 @@ def _versions(imported: set[str]) -> dict[str, str]:
     found = {}
     for name in sorted(imported & LIBRARIES.keys()):
         with suppress(PackageNotFoundError):
-            found[LIBRARIES[name]] = _version(LIBRARIES[name])
+            found[LIBRARIES[name]] = version(LIBRARIES[name])
     return found
-
-
-@cache
-def _version(distribution: str) -> str:
-    return version(distribution)
 
 
 def digest(data: Mapping[str, Any]) -> str:
     """SHA-256 of plain data, whatever the order of its keys."""
-    return hashlib.sha256(
-        json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _task(task: TaskSettings) -> dict[str, Any]:

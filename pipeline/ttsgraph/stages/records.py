@@ -69,10 +69,15 @@ class Stood(Closed):
             raise ValueError(str(error)) from None
         return graph
 
+    @property
+    def parsed(self) -> CollaborationGraph:
+        """The graph itself."""
+        return CollaborationGraph.from_dict(self.graph)
+
     def contender(self) -> Contender:
         """The graph as one that stands in a search."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
-        return Contender(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
+        return Contender(self.parsed, self.label, value, spread)
 
 
 class Started(Closed):
@@ -95,7 +100,7 @@ class Started(Closed):
     @property
     def routed(self) -> CollaborationGraph | None:
         """The graph of the router of single calls."""
-        return None if self.router is None else CollaborationGraph.from_dict(self.router.graph)
+        return None if self.router is None else self.router.parsed
 
     def leaders(self) -> tuple[Contender, ...]:
         """All standings that were kept, the best first, but for routes."""
