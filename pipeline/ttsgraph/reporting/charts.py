@@ -415,22 +415,13 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
 
 
 def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int]:
-    """Row numbers to draw: all if they are few, else the first at each place of a grid over cost
-    and accuracy, as fine as `most` allows, and all of `always`.
+    """Row numbers to draw: all with a score if they are few, else so many of them, evenly over the
+    search, and all of `always`.
     """
     rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
-    if len(rows) <= most:
-        return rows.tolist()
-    values = table.iloc[rows][["budget_units", "accuracy"]].to_numpy(dtype=float)
-    span = np.ptp(values, axis=0)
-    places = (values - values.min(axis=0)) / np.where(span > 0, span, 1)
-    split = pd.factorize(table["split"].iloc[rows])[0]
-    for cells in (480, 240, 160, 120, 80, 60, 40, 30, 20):
-        grid = np.column_stack([split, np.round(places * (cells, cells / 2)).astype(int)])
-        _, first = np.unique(grid, axis=0, return_index=True)
-        if len(first) <= most:
-            break
-    return sorted({*rows[first].tolist(), *always})
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+    return sorted({*rows.tolist(), *always})
 
 
 PILOT = (*SCORES, "label", "within_budget")

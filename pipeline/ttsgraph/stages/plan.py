@@ -51,11 +51,8 @@ class StagePlan:
     @property
     def identity(self) -> str:
         """Where its identity is written."""
-        return (
-            f"{IDENTITY}/{{task}}/{self.name}.json"
-            if "task" in self.per
-            else f"{IDENTITY}/{self.name}.json"
-        )
+        folder = f"{IDENTITY}/{{task}}" if "task" in self.per else IDENTITY
+        return f"{folder}/{self.name}.json"
 
     def outputs(self, **names: str | None) -> list[str]:
         """The paths of all that it writes for this profile, task and method."""
