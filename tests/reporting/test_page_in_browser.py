@@ -32,6 +32,9 @@ def test_every_plot_is_drawn_without_a_network_and_without_an_error(open_page):
     for k in range(charts.count()):
         assert charts.nth(k).locator("svg").count() == 1
         assert len(charts.nth(k).locator("..").get_attribute("aria-label")) > 20
+    page.locator("#math-comparison .mark-symbol path").first.hover()
+    page.wait_for_selector("#vg-tooltip-element.visible")
+    assert "accuracy" in page.locator("#vg-tooltip-element").inner_text()
 
 
 @in_browser
@@ -68,24 +71,19 @@ def test_the_slider_shows_another_iteration(open_page):
     page = open_page()
     unfold(page)
     figure = page.locator("#math-edges_agent_reinforce")
-    colours = (
-        "figure => [...figure.querySelectorAll('.mark-rect path')].map(p =>"
-        " p.getAttribute('fill')).join()"
-    )
+    fills = "[...figure.querySelectorAll('.mark-rect path')].map(p => p.getAttribute('fill'))"
+    colours = f"figure => {fills}.join()"
     slider = figure.locator("input")
     before = figure.evaluate(colours)
     slider.focus()
     page.keyboard.press("Home")
-    page.wait_for_function(
-        "document.querySelector('#math-edges_agent_reinforce').dataset.shown === '1'"
-    )
+    shown = "document.querySelector('#math-edges_agent_reinforce').dataset.shown"
+    page.wait_for_function(f"{shown} === '1'")
     assert figure.locator("output").inner_text().startswith("1 of ")
     assert slider.get_attribute("aria-valuetext").startswith("1 of ")
     assert figure.evaluate(colours) != before
     page.keyboard.press("End")
-    page.wait_for_function(
-        "document.querySelector('#math-edges_agent_reinforce').dataset.shown !== '1'"
-    )
+    page.wait_for_function(f"{shown} !== '1'")
     assert figure.evaluate(colours) == before
 
 
@@ -105,15 +103,6 @@ def test_the_theme_follows_the_system_until_it_is_switched_and_then_stays(open_p
     assert page.locator("#theme").get_attribute("aria-pressed") == "true"
     page.reload()
     assert page.evaluate(background) == dark
-
-
-@in_browser
-def test_a_point_says_what_it_is_when_pointed_at(open_page):
-    page = open_page()
-    unfold(page)
-    page.locator("#math-comparison .mark-symbol path").first.hover()
-    page.wait_for_selector("#vg-tooltip-element.visible")
-    assert "accuracy" in page.locator("#vg-tooltip-element").inner_text()
 
 
 @in_browser

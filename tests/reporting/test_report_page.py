@@ -191,9 +191,8 @@ def data_values(spec: Any) -> list[list[dict[str, Any]]]:
 
 def test_the_edge_probabilities_are_those_of_the_search(words, built):
     shown = words.data["data-edges math/edges_agent_reinforce"]
-    table = pd.read_parquet(built.parents[1] / shown["file"]).set_index(
-        ["iteration", "source", "target"]
-    )["probability"]
+    table = pd.read_parquet(built.parents[1] / shown["file"])
+    table = table.set_index(["iteration", "source", "target"])["probability"]
     assert len(table) > 0
     cells = {
         (iteration, *pair): value
@@ -236,10 +235,9 @@ def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built,
     with chdir(root):
         tell("simulated-small")
     said = " ".join(capsys.readouterr().out.split())
-    page = re.search('<p class="answer">(.*?)</p>', (built / "index.html").read_text(), re.DOTALL)[
-        1
-    ]
-    sentence = " ".join(unescape(re.sub("<[^>]*>", "", page)).split())
+    page = (built / "index.html").read_text()
+    answer = re.search('<p class="answer">(.*?)</p>', page, re.DOTALL)[1]
+    sentence = " ".join(unescape(re.sub("<[^>]*>", "", answer)).split())
     assert f"math: {sentence}" in said
     assert "ttsgraph serve math@champion" in said
     dvc = subprocess.run(

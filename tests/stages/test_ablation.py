@@ -113,23 +113,6 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
     assert questions[0].text in sent[-1]["content"]
 
 
-def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone(
-    profile: Profile, cost: CostModel
-) -> None:
-    graph = parallel([SMALL] * 2, SMALL, "voter")
-    questions = questions_of(profile, "math", 4)
-    environment = environment_of(profile)
-    whole = asyncio.run(environment.evaluate(graph, questions))
-    nodes = node_table(
-        graph, cost, environment.task, environment.prompt, questions[0], {}, whole, {}
-    )
-    table = check(with_worth(nodes, graph, whole, {}), Nodes, "nodes")
-    assert table["accuracy"].isna().all()
-    assert table["whole_accuracy"].isna().all()
-    assert table["calls"].sum() == 0
-    assert json.loads(table.set_index("node").loc[graph.sink, "prompt"]) == []
-
-
 def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
     learnt = {"ids": [3, 7], "roles": ["assistant"], "models": ["m"], "alpha": 1.0}
     learnt |= {"theta": [[0, 2.0], [0, 0]], "pi": [[0.0], [0.0]], "psi": [[0.0], [0.0]]}

@@ -101,10 +101,8 @@ def test_under_a_joint_objective_the_start_weighs_latency():
     assert start_trial(table, joint).counts == {"gemma-3-1b": 2}
 
 
-def piloted(
-    settings: PilotSettings, seed: int = 0, roles: tuple[str, ...] = ("assistant", "fuser")
-):
-    return pilot_cases(settings, COST, "llama-3.1-8b", roles, np.random.default_rng(seed))
+def piloted(settings: PilotSettings, roles: tuple[str, ...] = ("assistant", "fuser")):
+    return pilot_cases(settings, COST, "llama-3.1-8b", roles, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -132,13 +130,10 @@ def labelled(cases, sweep: str) -> dict[str, list]:
 
 def test_pilots_try_each_pair_of_families_in_random_graphs_of_small_and_of_middle_sized_models():
     families = labelled(piloted(PilotSettings(random_graphs=10)), "family")
+    assert families == labelled(piloted(PilotSettings(random_graphs=10)), "family")
     small = ("gemma-3-1b", "llama-3.2-1b")
     middle = ("gemma-1.1-2b", "llama-3.2-3b")
-    pairs = [
-        (a, b)
-        for level in (small, middle)
-        for a, b in ((level[0], level[0]), level, (level[1], level[1]))
-    ]
+    pairs = [pair for a, b in (small, middle) for pair in ((a, a), (a, b), (b, b))]
     assert list(families) == [f"4 x {a}" if a == b else f"2 x {a} + 2 x {b}" for a, b in pairs]
     for (a, b), graphs in zip(pairs, families.values(), strict=True):
         assert len(graphs) == 10
@@ -165,12 +160,6 @@ def test_pilots_try_topologies_with_each_size_of_the_best_models_family_random_o
             for kind in ("sequential", "parallel, fuser", "hybrid, fuser", "random")
         }
         assert len(shapes[f"random, {model}"]) == 10
-
-
-def test_pilots_are_drawn_by_the_seed():
-    graphs = [[case.graph for case in piloted(PilotSettings(), seed)] for seed in (0, 0, 1)]
-    assert graphs[0] == graphs[1]
-    assert graphs[0] != graphs[2]
 
 
 def test_an_estimate_of_the_pilots_calls_leaves_out_those_that_its_graphs_share():

@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
@@ -103,11 +102,9 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, 
     losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
     rests = removals(graph, contest.brief.cost)
     assert losses.keys() == rests.keys()
-    errors = []
-    for i, rest in rests.items():
-        true = truth.accuracy(graph) - truth.accuracy(rest)
-        errors.append(abs(losses[i].mean - true))
-    assert np.mean(errors) < MOST_OFF[name]
+    whole = truth.accuracy(graph)
+    errors = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
+    assert np.mean(np.abs(errors)) < MOST_OFF[name]
 
 
 def test_without_evidence_nothing_is_predicted(contest):
@@ -164,10 +161,3 @@ def test_nodes_that_no_question_needed_are_told_nothing_of(profile, contest):
     assert math.isnan(table["predicted_loss"][0])
     assert all("nan" not in line for line in worth_of(graph, table))
     assert len(removals(graph, contest.brief.cost)) >= 1
-
-
-def test_a_damaged_table_is_an_error_of_one_line(tmp_path):
-    (tmp_path / "graph.json").write_text(GRAPHS["fan"].to_json())
-    pd.DataFrame({"node": [0]}).to_parquet(tmp_path / "nodes.parquet")
-    with pytest.raises(Exception, match=r"nodes\.parquet"):
-        kept_nodes(GRAPHS["fan"], [tmp_path])
