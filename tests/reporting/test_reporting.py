@@ -16,11 +16,11 @@ import pandas as pd
 import pytest
 import vl_convert
 
+from tests.reporting.test_answer import pool_of
 from tests.support.project import ROOT
 from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures
 from ttsgraph.reporting.answer import Verdict
 from ttsgraph.reporting.charts import MOST, in_script, sweeps, thinned, validated_front
@@ -28,32 +28,28 @@ from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.reporting.pictures import FULL, chart_svg, draw, graph_svg, write_picture
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
+
+def matrix(text: str) -> np.ndarray:
+    """Three rows of three numbers."""
+    return np.array(text.split(), float).reshape(3, 3)
+
+
 # How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009,
 # severity 1).
 SIGHT = {
-    "all cones": np.eye(3),
-    "protanopia": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deuteranopia": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritanopia": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
+    "all cones": matrix("1 0 0  0 1 0  0 0 1"),
+    "protanopia": matrix(
+        "0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998"
+    ),
+    "deuteranopia": matrix(
+        "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.011820 0.042940 0.968881"
+    ),
+    "tritanopia": matrix(
+        "1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.303900"
+    ),
 }
-XYZ = np.array(
-    [
-        [0.4124564, 0.3575761, 0.1804375],
-        [0.2126729, 0.7151522, 0.0721750],
-        [0.0193339, 0.1191920, 0.9503041],
-    ]
+XYZ = matrix(
+    "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
 )
 FARTHEST_ALIKE = 20.0
 
@@ -77,7 +73,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("theme", SERIES)
 @pytest.mark.parametrize("sight", SIGHT)
 def test_series_can_be_told_apart_whatever_colours_someone_sees(theme: str, sight: str) -> None:
-    seen = [lab(np.array(SIGHT[sight]) @ linear(colour)) for colour in SERIES[theme]]
+    seen = [lab(SIGHT[sight] @ linear(colour)) for colour in SERIES[theme]]
     assert (
         min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2))
         >= FARTHEST_ALIKE
@@ -175,12 +171,6 @@ WIDE = CollaborationGraph(
     tuple(Node(*each) for each in [*ASKED, (5, "fuser", "k")]),
     ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
 )
-
-
-def pool_of(*models: str) -> ModelPool:
-    return ModelPool(
-        tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in models)
-    )
 
 
 @pytest.mark.parametrize("graph", [WIDE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")])

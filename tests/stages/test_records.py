@@ -163,46 +163,37 @@ def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@SHARED
-@given(data=st.data())
-def test_what_was_kept_is_there_as_it_was_or_not_at_all(
-    tmp_path: Path, data: st.DataObject
-) -> None:
-    value = [{"accuracy": 0.25, "graph": "{}"}, {"accuracy": None}]
-    keep(tmp_path / "cell.json", value)
-    (tmp_path / "cell.json").write_bytes(data.draw(damaged((tmp_path / "cell.json").read_bytes())))
-    assert kept(tmp_path / "cell.json") in (value, None)
-    (tmp_path / "cell.json").unlink()
-    assert kept(tmp_path / "cell.json") is None
+def kept_value(path: Path) -> Callable[[], Any]:
+    keep(path, [{"accuracy": 0.25, "graph": "{}"}, {"accuracy": None}])
+    return lambda: kept(path)
 
 
-@SHARED
-@given(data=st.data())
-def test_damaged_habits_are_as_they_were_or_found_out_again(
-    tmp_path: Path, data: st.DataObject
-) -> None:
-    path = tmp_path / "endpoints.json"
+def kept_habits(path: Path) -> Callable[[], Any]:
     habits = Habits(path)
-    known = Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
-    habits.keep("http://here m", known)
-    path.write_bytes(data.draw(damaged(path.read_bytes())))
-    assert habits.get("http://here m") in (known, None)
+    habits.keep("http://here m", Dialect("max_completion_tokens", frozenset({"seed"}), False))
+    return lambda: habits.get("http://here m")
 
 
+def kept_servers(path: Path) -> Callable[[], Any]:
+    server = {"name": "m", "model": "m", "lists_models": True}
+    server |= {"base_url": "http://127.0.0.1:9/v1"}
+    keep(path, {"pid": 1, "written": 0.0, "servers": [server], "failed": ""})
+    return lambda: recorded_pool(path)
+
+
+@pytest.mark.parametrize("kind", [kept_value, kept_habits, kept_servers])
 @SHARED
 @given(data=st.data())
 @example(data=None)
-def test_a_damaged_record_of_servers_names_servers_or_none(
-    tmp_path: Path, data: st.DataObject | None
+def test_what_was_kept_is_there_as_it_was_or_not_at_all(
+    tmp_path: Path, kind: Callable[[Path], Callable[[], Any]], data: st.DataObject | None
 ) -> None:
-    path = tmp_path / "servers.json"
-    url = "http://127.0.0.1:9/v1"
-    server = {"name": "m", "model": "m", "base_url": url, "lists_models": True}
-    keep(path, {"pid": 1, "written": 0.0, "servers": [server], "failed": ""})
-    known = recorded_pool(path)
+    path = tmp_path / "kept.json"
+    reader = kind(path)
+    known = reader()
     content = path.read_bytes()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
-    assert recorded_pool(path) in (known, None)
+    assert reader() in (known, None)
 
 
 @pytest.fixture(scope="module")

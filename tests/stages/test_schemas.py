@@ -1,14 +1,35 @@
+"""Tables come back as they were written, and those that can't be right are refused by a message
+that names row and rule.
+"""
+
+import math
+from dataclasses import asdict
+
 import pandas as pd
 import pytest
 
+from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.archive import record_of
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import parallel, single
+from ttsgraph.models.client import Usage
 from ttsgraph.stages.schemas import (
+    Answers,
     Candidates,
+    Evaluations,
+    Evidence,
+    Nodes,
+    Pilots,
     Profiles,
     Questions,
     Trajectory,
     check,
+    check_archive,
+    check_evidence,
     read_table,
     write_table,
 )
@@ -100,3 +121,208 @@ def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
     row |= {"result_hash": digits, "iteration": 1, "width": 1, "depth": 1, "n_nodes": 1}
     write_table(pd.DataFrame([row]), Trajectory, path)
     assert read_table(Trajectory, path, "search")["result_hash"][0] == digits
+
+
+COST = CostModel(PAPER_POOL, Lengths(202, 275))
+SMALL = "llama-3.2-1b"
+LARGE = "llama-3.1-8b"
+
+
+def record(number: int, split: str = "train", correct: tuple[bool | None, ...] = (True, False)):
+    graph = parallel([SMALL] * 2, LARGE) if number % 2 else single(SMALL)
+    results = tuple(
+        QuestionResult(f"q{k}", each, "", 1.5, "" if each is not None else "the server went away")
+        for k, each in enumerate(correct * 5)
+    )
+    status = "ok" if any(each is not None for each in correct) else "failed"
+    usage = Usage(100, 200, 1e-6, 1e-6, 10 * len(graph.nodes), 0)
+    feedback = Feedback(results, usage, 0.3)
+    units = COST.graph_cost(graph)
+    iteration = 1 + number // 3
+    said = "loop, iteration 1"
+    return record_of(number, "random", iteration, split, graph, units, feedback, status, said)
+
+
+@pytest.fixture(scope="module")
+def archive() -> pd.DataFrame:
+    rows = [record(k, "val" if k % 3 == 2 else "train") for k in range(8)]
+    rows.append(record(8, correct=(None, None)))
+    rows.append(record(9, correct=(True, None)))
+    return pd.DataFrame([asdict(row) for row in rows])
+
+
+def checked(table: pd.DataFrame) -> None:
+    check_archive(check(table, Candidates, "archive"), COST, "random", "archive")
+
+
+def test_an_archive_as_searches_write_it_holds(archive):
+    checked(archive)
+
+
+OTHER_MODEL = parallel(["another"] * 2, LARGE)
+
+WRONG = {
+    "no accuracy though questions were scored": {"accuracy": math.nan},
+    "infinite dollars": {"dollars": math.inf},
+    "infinite latency": {"latency_s": math.inf},
+    "accuracy above its interval": {"accuracy_high": 0.4},
+    "accuracy below its interval": {"accuracy_low": 0.6},
+    "low above high": {"accuracy_low": 0.9, "accuracy_high": 0.1},
+    "an accuracy of no questions": {"n_scored": 0},
+    "another graph's hash": {"graph_hash": "0123456789abcdef"},
+    "nodes that the graph lacks": {"n_nodes": 5},
+    "another width": {"width": 7},
+    "another depth": {"depth": 7},
+    "a model that the pool lacks": {
+        "graph": OTHER_MODEL.to_json(),
+        "graph_hash": OTHER_MODEL.content_hash,
+    },
+    "an unknown method": {"method": "guess"},
+    "an error though all was scored": {"error": "the server went away"},
+    "budget units 100 times off": {"budget_units": 1234.0},
+    "numbers with a gap": {"candidate_id": 70},
+    "a number twice": {"candidate_id": 2},
+    "iterations that go back": {"iteration": 9},
+    "iteration 0": {"iteration": 0},
+    "fewer calls than right answers": {"calls": 1},
+    "negative dollars": {"dollars": -1.0},
+    "accuracy above 1": {"accuracy": 1.5},
+    "an unknown split": {"split": "test"},
+    "an unknown status": {"status": "done"},
+    "no graph": {"graph": "{}"},
+    "nobody who found it": {"found_by": "somebody"},
+    "an interval of fewer questions": {"accuracy_low": 0.0, "accuracy_high": 1.0},
+    "tokens without a call": {"calls": 0, "accuracy": 0.0, "accuracy_low": 0.0},
+    "dollars without tokens": {"prompt_tokens": 0, "completion_tokens": 0},
+    "more dollars than tokens cost": {"dollars": 1e6},
+    "no latency though questions were scored": {"latency_s": math.nan},
+    "failed though all was scored": {"status": "failed"},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
+    table = archive.copy()
+    for column, value in WRONG[wrong].items():
+        table.loc[3, column] = value
+    with pytest.raises(DataError, match=r"archive: .*\brow \d"):
+        checked(table)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda table: table[:0],
+        lambda table: table.drop(columns="calls"),
+        lambda table: table.assign(more=1),
+        lambda table: table.assign(method="guess"),
+        lambda table: table.assign(calls=table["calls"].astype(str)),
+        lambda table: table[::-1].reset_index(drop=True),
+    ],
+)
+def test_a_wrong_table_is_refused(archive, made):
+    with pytest.raises(DataError, match=r"archive: "):
+        checked(made(archive))
+
+
+def test_a_message_names_the_rule_and_each_row_once(archive):
+    table = archive.assign(accuracy_low=1.0)
+    with pytest.raises(DataError) as caught:
+        checked(table)
+    message = str(caught.value)
+    assert message.count("accuracy_within_its_interval") == 1
+    assert "row 0, row 1, row 2 and " in message
+
+
+def first(**values):
+    def change(table):
+        for column, value in values.items():
+            table.loc[0, column] = value
+        return table
+
+    return change
+
+
+def twice(table):
+    return pd.concat([table, table[:1]], ignore_index=True)
+
+
+def without_first(table):
+    return table[1:].reset_index(drop=True)
+
+
+OTHERS = {
+    "random/trajectory.csv": (
+        Trajectory,
+        [
+            first(val_low=0.9, val_high=0.1),
+            first(val_accuracy=0.99, val_high=0.6),
+            first(train_best=0.0, train_mean=0.5),
+            first(budget_units=math.inf),
+            lambda table: table.assign(best_val_value=[0.9] + [0.1] * (len(table) - 1)),
+            without_first,
+        ],
+    ),
+    "random/nodes.parquet": (
+        Nodes,
+        [
+            first(repaired=99_999),
+            first(spoilt=99_999),
+            first(repairable=99_999),
+            first(nodes_left=99),
+            lambda table: table.assign(is_sink=True),
+            lambda table: table.assign(cost_share=1.0),
+        ],
+    ),
+    "random/test.parquet": (
+        Evaluations,
+        [
+            without_first,
+            twice,
+            first(found_only=5),
+            first(n_unscored=7),
+            lambda table: table.assign(rival_only=99_999),
+            lambda table: table.assign(p_differs=0.001),
+        ],
+    ),
+    "random/answers.parquet": (
+        Answers,
+        [twice, without_first, first(correct=None), first(error="the server went away")],
+    ),
+    "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
+    "profile.parquet": (Profiles, [lambda table: table[:0], first(price_prompt=math.inf)]),
+    "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
+    "../../../data/simulated-small/math/questions.parquet": (
+        Questions,
+        [first(text="  "), lambda table: table.assign(text="the same")],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_wrong_tables_are_refused_too(searched, name):
+    schema, changes = OTHERS[name]
+    right = read_table(schema, searched.results / name, "search")
+    for change in changes:
+        wrong = change(right.copy())
+        with pytest.raises(DataError, match="table: "):
+            check(wrong, schema, "table")
+
+
+STRANGE = {"candidate_id": 9999, "node": 99, "graph_hash": "0" * 16, "model": "another"}
+STRANGE |= {"is_sink": None, "question_id": "another"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("column", "value"), STRANGE.items())
+def test_evidence_of_what_is_not_there_is_refused_with_its_row(searched, column, value):
+    folder = searched.results / "random"
+    archive = read_table(Candidates, folder / "archive.parquet", "search")
+    graphs = dict(enumerate(map(CollaborationGraph.from_json, archive["graph"])))
+    table = read_table(Evidence, folder / "evidence.parquet", "search")
+    questions = {q.id for split in ("train", "val") for q in searched.questions(split)}
+    check_evidence(table, graphs, questions, "evidence")
+    table.loc[7, column] = not table.loc[7, column] if value is None else value
+    with pytest.raises(DataError, match="evidence: row 7: expected a node of candidate"):
+        check_evidence(table, graphs, questions, "evidence")
