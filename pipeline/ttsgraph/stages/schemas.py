@@ -92,11 +92,11 @@ class Scores(Table):
         "no_dollars_without_tokens", "dollars == 0 or prompt_tokens + completion_tokens > 0"
     )
 
-    @pa.dataframe_check(error="accuracy_within_its_interval")
-    def _interval(self, table: pd.DataFrame) -> pd.Series[bool]:
-        low, high, accuracy = (table[f"accuracy{end}"] for end in ("_low", "_high", ""))
-        inside = (low <= accuracy + CLOSE) & (accuracy <= high + CLOSE)
-        return inside | (accuracy.isna() & (low == 0) & (high == 1))
+    _interval = rule(
+        "accuracy_within_its_interval",
+        f"accuracy_low - {CLOSE} <= accuracy <= accuracy_high + {CLOSE}"
+        " or (accuracy.isna() and accuracy_low == 0 and accuracy_high == 1)",
+    )
 
     @pa.dataframe_check(error="no_wider_interval_than_of_so_many_questions")
     def _width(self, table: pd.DataFrame) -> pd.Series[bool]:
