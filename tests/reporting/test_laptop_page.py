@@ -1,6 +1,4 @@
-"""The default profile as its recorded calls have it: its first screen in a browser, and the figures
-of README, which are those of its tables.
-"""
+"""The default profile as its recorded calls have it: README says what comes of them."""
 
 from __future__ import annotations
 
@@ -8,12 +6,10 @@ import json
 from contextlib import chdir
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from lab.readme import BEGIN, END, block
 from tests.support.project import ROOT
-from ttsgraph.reporting.figures import shown
 from ttsgraph.settings.profile import load_params
 from ttsgraph.stages.plan import STAGES
 from ttsgraph_flows.answers import answers_file
@@ -49,23 +45,3 @@ def test_readme_says_of_the_first_task_what_its_tables_have(laptop: Path) -> Non
     in_readme = readme.partition(BEGIN)[2].partition(END)[0]
     made = block(told, {}).partition(BEGIN)[2].partition(END)[0]
     assert made.strip() in in_readme
-
-
-def test_every_figure_of_the_small_table_is_a_cell_of_the_test(laptop: Path) -> None:
-    (told,) = json.loads((laptop / answers_file("laptop")).read_text())["tasks"]
-    (used,) = [cells for cells in told["rows"] if cells[0].startswith("→ ")]
-    named = next(cells[0] for cells in told["rows"] if "found by" in cells[0])
-    method = named.removeprefix("→ ").removeprefix("found by ")
-    test = pd.read_parquet(laptop / f"results/laptop/{TASK}/{method}/test.parquet")
-    for cells, row in zip(told["rows"], test.to_dict("records"), strict=True):
-        expected = [
-            shown(row["accuracy"], "percent"),
-            f"{shown(row['accuracy_low'], 'bare')} to {shown(row['accuracy_high'], 'bare')}",
-            shown(row["dollars"] / (row["n_scored"] + row["n_unscored"]), "price"),
-            shown(row["budget_units"], "fine"),
-            shown(row["latency_s"], "time"),
-            "" if row["arm"] == "found" else shown(row["p_differs"], "p"),
-        ]
-        assert cells[1:] == [cell.replace("\N{NO-BREAK SPACE}", " ") for cell in expected]
-        assert cells[0].endswith(row["label"] if row["arm"] != "found" else method)
-        assert used[1] in told["sentence"]

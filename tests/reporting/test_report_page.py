@@ -25,7 +25,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import shown
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows.answers import tell
+from ttsgraph_flows.answers import answers_file, tell
 
 pytestmark = pytest.mark.slow
 
@@ -247,6 +247,13 @@ def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built,
     told = files["reports/simulated-small/metrics.json"]["data"]["math"]
     test = pd.read_parquet(root / "results/simulated-small/math/agent_reinforce/test.parquet")
     assert told["accuracy"] in set(test["accuracy"])
+    rows = json.loads((root / answers_file("simulated-small")).read_text())["tasks"][0]["rows"]
+    shares, intervals, units = zip(*((row[1], row[2], row[4]) for row in rows), strict=True)
+    tables = [pd.read_parquet(path) for path in root.glob("results/*/math/*/test.parquet")]
+    used = next(t for t in tables if shares == tuple(f"{100 * a:.1f} %" for a in t["accuracy"]))
+    ends = zip(used["accuracy_low"], used["accuracy_high"], strict=True)
+    assert intervals == tuple(f"{100 * low:.1f} to {100 * high:.1f}" for low, high in ends)
+    assert units == tuple(f"{each:.2f}" for each in used["budget_units"])
     assert {"accuracy_low", "dollars_per_1000", "latency_s", "p_best_call", "nodes"} <= set(told)
 
 

@@ -29,7 +29,6 @@ from ttsgraph.reporting.figures import (
     SPACE,
     Figure,
     Row,
-    Sentence,
     TableSource,
     plain,
     shown,
@@ -57,7 +56,7 @@ class Recommendation:
     method: MethodReport
     row: Row
     graph: CollaborationGraph
-    sentence: Sentence
+    sentence: tuple[str | Figure, ...]
 
     @property
     def text(self) -> str:

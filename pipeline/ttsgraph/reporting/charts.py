@@ -354,7 +354,7 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
         if p is not None
     ]
     ids = sorted({i for pair in pairs for i in pair})
-    side = {"type": "ordinal", "sort": None, "scale": {"domain": ids}}
+    side: Spec = {"type": "ordinal", "sort": None, "scale": {"domain": ids}}
     side |= {"axis": {"labelAngle": 0, "labelOverlap": "greedy"}}
     at = {
         "x": {"field": "target", "title": "node that reads the answer"} | side,
@@ -463,7 +463,7 @@ def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
         " below."
     )
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
-    body = {"data": {"values": values}, "layer": layers}
+    body: Spec = {"data": {"values": values}, "layer": layers}
     body |= {"transform": [{"calculate": starred, "as": "shown"}]}
     return chart_of(name, f"{task}: accuracy by width and depth", alt, height, body)
 

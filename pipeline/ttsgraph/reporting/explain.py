@@ -311,9 +311,9 @@ def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
             if k > last:
                 lines[k] += " " * (widest + 7)
                 continue
-            left, right = "──" if last == 0 else "┬┐" if k == 0 else "└┘" if k == last else "├┤"
+            ends = "──" if last == 0 else "┬┐" if k == 0 else "└┘" if k == last else "├┤"
             padded = f"{labels[k]} ".ljust(widest + 1, "─")
-            lines[k] += f"{'─' if k == 0 else ' '}{left}▶ {padded}─{right}"
+            lines[k] += f"{'─' if k == 0 else ' '}{ends[0]}▶ {padded}─{ends[1]}"
     lines[0] += "▶ answer"
     return [line.rstrip() for line in lines]
 

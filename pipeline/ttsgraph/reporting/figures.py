@@ -9,7 +9,7 @@ look every figure up, and a test does. README and terminal show the same sentenc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -128,7 +128,7 @@ class Figure:
         return Markup("<data{}>{}</data>").format(Markup("").join(known), self.text)
 
 
-Sentence = Sequence[str | Figure]
+Sentence = Iterable[str | Figure]
 
 
 def plain(sentence: Sentence) -> str:
