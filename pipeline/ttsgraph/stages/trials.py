@@ -160,14 +160,20 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
     schemas.Profiles).
     """
     specs = [cost.pool[model] for model in scores["model"]]
+    facts = [
+        {
+            "family": spec.family,
+            "total": math.nan if spec.total is None else float(spec.total),
+            "layers": spec.layers,
+            "hidden": spec.hidden,
+            "price_prompt": spec.price.prompt,
+            "price_completion": spec.price.completion,
+        }
+        for spec in specs
+    ]
+    alone = scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"])
     calls = scores["calls"].where(scores["calls"] > 0)
-    return scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"]).assign(
-        family=[spec.family for spec in specs],
-        total=[math.nan if spec.total is None else float(spec.total) for spec in specs],
-        layers=[spec.layers for spec in specs],
-        hidden=[spec.hidden for spec in specs],
-        price_prompt=[spec.price.prompt for spec in specs],
-        price_completion=[spec.price.completion for spec in specs],
+    return alone.join(pd.DataFrame(facts, scores.index)).assign(
         mean_prompt_tokens=scores["prompt_tokens"] / calls,
         mean_completion_tokens=scores["completion_tokens"] / calls,
     )
