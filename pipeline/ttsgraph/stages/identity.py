@@ -11,7 +11,8 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
 """The same, of the agent's model; and its base_url, which is left empty."""
+
+
+version = cache(metadata.version)
 
 
 def settings_identity(
@@ -140,7 +144,7 @@ def other_kinds(profile: Profile, task: str | None) -> set[str]:
 def _versions(imported: set[str]) -> dict[str, str]:
     found = {}
     for name in sorted(imported & LIBRARIES.keys()):
-        with suppress(PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             found[LIBRARIES[name]] = version(LIBRARIES[name])
     return found
 
