@@ -179,18 +179,20 @@ def ask(
 @graph_app.command()
 def draw(
     graph: GraphName,
-    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
-        "graph.svg"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help=".svg, .png, .pdf, .graphml, .json (networkx)")
+    ] = Path("graph.svg"),
 ) -> None:
-    """Draw a graph to a file.
+    """Draw a graph to a file, or write it for other tools.
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
+    from ttsgraph.graphs.graph import FORMATS, written
+    from ttsgraph.reporting import pictures
 
-    if out.suffix not in FORMATS:
-        raise InputError(f"expected a file ending in {', '.join(FORMATS)}, found {out}")
+    forms = (*pictures.FORMATS, *FORMATS)
+    if out.suffix not in forms:
+        raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
     if _is_graph_file(graph):
         found = CollaborationGraph.read(Path(graph))
         pool = None
@@ -198,7 +200,11 @@ def draw(
         version = _deployed(graph)
         found = version.graph
         pool = version.profile.model_pool()
-    write_picture(graph_svg(found, pool, simulated=of_simulation(out)), out)
+    if out.suffix in FORMATS:
+        write_text(out, written(found, out.suffix))
+    else:
+        drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
+        pictures.write_picture(drawn, out)
     typer.echo(out)
 
 

@@ -42,6 +42,12 @@ T = TypeVar("T")
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
 
+FORMATS = (".graphml", ".json")
+"""Endings of the files in which networkx knows graphs."""
+
+NESTED = ("stop", "wave", "gate", "route")
+"""Attributes that GraphML, whose values are plain, holds as JSON text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -414,25 +420,32 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """The inverse of `to_json`. Raises GraphError for malformed JSON or a graph that breaks a
-        rule.
+        """Parse JSON text, of `to_json` or of networkx's nodes and links. Raises GraphError for
+        malformed JSON or a graph that breaks a rule.
         """
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
+        if isinstance(data, Mapping) and "directed" in data:
+            return _read_links(data, where)
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
+        """Read a graph file, JSON or GraphML. Raises GraphError when it is missing or not a valid
+        graph.
+        """
         made = (
             f"; `make repro` makes it, or `{command_of('search', path)}`"
             if "results" in path.parts
             else ""
         )
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".graphml":
+                return _read_graphml(text, str(path))
+            return cls.from_json(text, str(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise GraphError(
@@ -440,6 +453,43 @@ class CollaborationGraph:
             ) from None
         except GraphError as error:
             raise GraphError(f"{error}{made}") from None
+
+
+def written(graph: CollaborationGraph, suffix: str) -> str:
+    """The graph as text of one of FORMATS, for other tools."""
+    import networkx as nx
+
+    if suffix == ".json":
+        return json.dumps(nx.node_link_data(graph.digraph), indent=1)
+    plain = nx.DiGraph(graph.digraph)
+    for attributes in plain.nodes.values():
+        attributes |= {key: json.dumps(attributes[key]) for key in NESTED if key in attributes}
+    return "\n".join(nx.generate_graphml(plain))
+
+
+def _read_graphml(text: str, where: str) -> CollaborationGraph:
+    import networkx as nx
+
+    try:
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.parse_graphml(text, node_type=int))
+        for attributes in digraph.nodes.values():
+            attributes |= {key: json.loads(attributes[key]) for key in NESTED if key in attributes}
+    except (nx.NetworkXException, SyntaxError, ValueError, LookupError) as error:
+        raise GraphError(
+            f"{where}: expected GraphML with numbers as node ids, but {error or 'found none'}"
+        ) from None
+    return CollaborationGraph.from_digraph(digraph, where)
+
+
+def _read_links(data: Any, where: str) -> CollaborationGraph:
+    """A graph of networkx's nodes and links."""
+    import networkx as nx
+
+    try:
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.node_link_graph(data))
+    except (nx.NetworkXException, KeyError, TypeError) as error:
+        raise GraphError(f"{where}: expected nodes and links, but lacks {error}") from None
+    return CollaborationGraph.from_digraph(digraph, where)
 
 
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
