@@ -90,6 +90,7 @@ class ContestSettings(Closed):
     """predict contenders from every node's answers; without it each is taken to be one call's
     worth"""
 
+
 class InitSettings(Closed):
     """The init stages: training questions per trial, multisets in the second stage, random
     topologies averaged per multiset.

@@ -10,8 +10,9 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations_with_replacement
 from typing import Any
 
 import numpy as np
