@@ -26,7 +26,7 @@ from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import launcher as launcher_module
 from ttsgraph.serving.launcher import Launcher, read_pool, served_models, write_pool
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import Hosted, ServerSpec, core_shares, server_specs
+from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs, threads_of_each
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -233,17 +233,10 @@ def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("servers", "cores", "expected"),
-    [
-        (2, [0, 1], ["0", "1"]),
-        (1, [0, 1], ["0"]),
-        (2, list(range(8)), ["0,1,2", "3,4,5"]),
-        (3, [4, 6], ["4", "6", "4"]),
-        (1, [3], ["3"]),
-    ],
+    ("servers", "cores", "threads"), [(2, 2, 1), (1, 2, 1), (2, 8, 3), (3, 2, 1), (1, 1, 1)]
 )
-def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> None:
-    assert core_shares(servers, cores) == expected
+def test_servers_share_the_cores(servers: int, cores: int, threads: int) -> None:
+    assert threads_of_each(servers, cores) == threads
 
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:

@@ -28,6 +28,15 @@ HOST = "127.0.0.1"
 # read error.
 _ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+# Of vLLM's three processes a server two are left: messages between the engine and a worker of its
+# own cost each step of a small model more than the step (4 calls a second and core instead of 6),
+# and the worker's import of vLLM costs 20 core seconds. Threads of transformers that spin while
+# they wait for one another make every layer wait for whatever else runs on their cores: 15 ms
+# instead of 0.2 for a small product on two busy cores.
+_ON_CPU: dict[ServerEngine, dict[str, str]] = {
+    "vllm": {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+    "transformers": {"OMP_WAIT_POLICY": "passive"},
+}
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
 """Where the hub's token is, for servers that fetch their weights from it."""
 
@@ -69,18 +78,11 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
-    """Which cores each of `servers` binds its compute to, as VLLM_CPU_OMP_THREADS_BIND writes it
-    ("0", "0,1").
-
-    Where there are more cores than servers one stays free for the API processes and the client;
-    with fewer, they share.
+def threads_of_each(servers: int, cores: int) -> int:
+    """How many threads each of `servers` computes with: of more cores than servers one stays free
+    for the API processes and the client; of fewer, they share.
     """
-    each = max(1, (len(cores) - 1) // max(1, servers))
-    return [
-        ",".join(str(cores[(i * each + j) % len(cores)]) for j in range(each))
-        for i in range(servers)
-    ]
+    return max(1, (cores - 1) // max(1, servers))
 
 
 def server_specs(
@@ -105,9 +107,9 @@ def server_specs(
     if gpus is None:
         dtype = dtype or number_format("auto", python)
     placed = servers_of(models, gpus)
-    cores = core_shares(len(placed), sorted(os.sched_getaffinity(0)))
+    threads = threads_of_each(len(placed), len(os.sched_getaffinity(0)))
     specs = []
-    for server, spare, cores_of in zip(placed, free_ports(len(placed)), cores, strict=True):
+    for server, spare in zip(placed, free_ports(len(placed)), strict=True):
         hosted = models[server.model]
         port = hosted.port(server.replica) or spare
         context = hosted.serve.max_model_len or max_model_len
@@ -118,13 +120,8 @@ def server_specs(
         env = _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
         if gpus is not None:
             env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.gpus))}
-        elif engine == "vllm":
-            env |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": cores_of}
         else:
-            # Threads that spin while they wait for one another make every layer wait for whatever
-            # else runs on their cores: 15 ms instead of 0.2 for a small product on two busy cores.
-            threads = str(cores_of.count(",") + 1)
-            env |= {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
+            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU[engine]
         address = ("--host", HOST, "--port", str(port))
         specs.append(
             ServerSpec(
