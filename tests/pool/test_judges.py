@@ -217,9 +217,8 @@ def test_a_profile_routes_its_judges_by_their_own_endpoint(tmp_path: Path) -> No
 
     grading = {"rubric": RUBRIC, "models": {"j": MODEL | {"served_as": "big"}}}
     profile = load(Profile, profile_with(tmp_path, kind="judge", grading=grading))
-    local = dict.fromkeys(profile.pool, ("http://x/v1",))
     profile = profile.model_copy(update={"pool": {}})
-    assert endpoints(profile, local)["judge:j"].served_as == "big"
+    assert endpoints(profile, {})["judge:j"].served_as == "big"
     with pytest.raises(SettingsError, match="judge 'j': expected a base_url, found none"):
         load(
             Profile,

@@ -35,7 +35,16 @@ from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.ballots import mixed
-from ttsgraph.contest.contenders import Contender, Contenders, Learnt, form_of, probes
+from ttsgraph.contest.contenders import (
+    HOPE,
+    PRICE,
+    RELIED_ON,
+    Contender,
+    Contenders,
+    Learnt,
+    form_of,
+    probes,
+)
 from ttsgraph.contest.routes import (
     FORMS,
     HOPEFUL,
@@ -55,11 +64,6 @@ from ttsgraph.response.model import ConstantModel, Prediction, Predictor, Respon
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
-RELIED_ON = 0.05
-"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
-accuracy, beyond chance.
-"""
-
 WATCHED = 120
 """Contenders that are predicted anew in each round: the best of the first prediction."""
 
@@ -71,12 +75,6 @@ ROUTE_SHARE = 0.3
 
 ASKED = 0.9
 """Of as many questions as any model was asked, those that one has to be for a later router."""
-
-HOPE = 0.5
-PRICE = 0.002
-"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
-question has to be worth.
-"""
 
 THRIFT = 0.01
 """Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the

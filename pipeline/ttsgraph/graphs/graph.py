@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -19,18 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
+from ttsgraph.graphs.node import Node as Node
+from ttsgraph.graphs.node import Route, parse_node
 from ttsgraph.graphs.stopping import (
     LOSSLESS,
     NEVER,
-    Gate,
-    Stop,
     are_ids,
     in_waves,
-    parse_gate,
-    parse_stop,
-    parse_waves,
 )
-from ttsgraph.routing.router import Router
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -47,82 +43,6 @@ FORMATS = (".graphml", ".json")
 
 NESTED = ("stop", "wave", "gate", "route")
 """Attributes that GraphML, whose values are plain, holds as JSON text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A router and the nodes in which its branches end, in the order of its choices."""
-
-    router: Router
-    ends: tuple[int, ...]
-
-    def __lt__(self, other: Route) -> bool:
-        return (self.router.text, self.ends) < (other.router.text, other.ends)
-
-    def taken(self, asked: Container[int]) -> int:
-        """The place of the branch that answered, by the nodes that a question asked; the default
-        where none is known.
-        """
-        known = (k for k, end in enumerate(self.ends) if end in asked)
-        return next(known, int(self.router.data["default"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in a graph's JSON."""
-        return {"to": list(self.ends), "router": self.router.to_json()}
-
-
-def parse_route(value: Any) -> Route:
-    """A route as it stands in JSON. Raises GraphError."""
-    ends: Any = value.get("to") if isinstance(value, Mapping) else None
-    if not are_ids(ends) or set(value) != {"to", "router"}:
-        raise GraphError(
-            'expected route as {"to": [node ids], "router": {...}}, found another thing'
-        )
-    return Route(Router.of(value["router"]), tuple(ends))
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Node:
-    """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
-
-    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin
-    together, in their order: the next wave begins once the one before has answered and the vote is
-    still open; without sizes all begin at once. With a `gate` the node runs only where the answers
-    that it watches disagree (ttsgraph/graphs/stopping.py). With a `route` it is a router, whose
-    predecessors end the branches that it chooses from.
-    """
-
-    id: int
-    role: str
-    model: str
-    top_k: int | None = None
-    stop: Stop = LOSSLESS
-    waves: tuple[int, ...] = ()
-    gate: Gate | None = None
-    route: Route | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether what it asks for depends on answers, or on the question."""
-        return bool(self.waves) or self.gate is not None or self.route is not None
-
-    @property
-    def label(self) -> tuple[str | int, ...]:
-        """What the node is, apart from its number; what it watches shows at its edges."""
-        plain = (self.role, self.model, self.top_k or 0)
-        more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
-        more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
-        more |= {"route": self.route.router.hash} if self.route else {}
-        return (*plain, json.dumps(more, sort_keys=True)) if more else plain
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What is set beside id, role and model, as it stands in JSON."""
-        found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
-        found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
-        found |= {"wave": list(self.waves)} if self.waves else {}
-        found |= {"gate": self.gate.to_json()} if self.gate else {}
-        return found | ({"route": self.route.to_json()} if self.route else {})
 
 
 @dataclass(frozen=True)
@@ -506,45 +426,7 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     for edge in edges:
         if not are_ids(edge) or len(edge) != 2:
             raise GraphError(f"expected an edge as [from, to] with node ids, found {edge!r}")
-    return cls(tuple(_parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
-
-
-def _parse_top_k(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise GraphError(f"expected top_k as an integer of at least 1, found {value!r}")
-    return value
-
-
-_KINDS = {"id": int, "role": str, "model": str}
-_PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "top_k": ("top_k", _parse_top_k),
-    "stop": ("stop", parse_stop),
-    "wave": ("waves", parse_waves),
-    "gate": ("gate", parse_gate),
-    "route": ("route", parse_route),
-}
-"""Key of a node in JSON -> the node's field, and what reads it."""
-
-
-def _parse_node(node: Any) -> Node:
-    if not isinstance(node, Mapping):
-        raise GraphError(f"expected a node as an object, found {node!r}")
-    keys = (*_KINDS, *_PARSERS)
-    where = f"node {node.get('id')!r}"
-    unknown = sorted(set(node) - set(keys))
-    if unknown:
-        raise GraphError(f"{where}: unknown key {unknown[0]!r}; expected {', '.join(keys)}")
-    for key, kind in _KINDS.items():
-        if type(node.get(key)) is not kind:
-            raise GraphError(
-                f"{where}: expected {key} of type {kind.__name__}, found {node.get(key)!r}"
-            )
-    given = {key: node[key] for key in _PARSERS if node.get(key) is not None}
-    try:
-        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in given.items()}
-    except GraphError as error:
-        raise GraphError(f"{where}: {error}") from None
-    return Node(node["id"], node["role"], node["model"], **more)
+    return cls(tuple(parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 
 
 def _neighbours(

@@ -14,7 +14,8 @@ import numpy as np
 
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph, Node, Route
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.node import Route
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, ROUTER, get_role
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.routing.router import Router
@@ -125,6 +126,7 @@ def random_graph(
     Every node gets one random forward edge, so all count; further edges come in random order while
     the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
     the model with the dearest call, and roles are drawn evenly among those that in-degrees allow.
+    Raises BudgetError without an instance.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:

@@ -28,8 +28,7 @@ import numpy as np
 from ttsgraph.agent.base import Brief, affordable, in_words
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.contest.contenders import Contender, Learnt, form_of
-from ttsgraph.contest.contest import HOPE, PRICE, RELIED_ON
+from ttsgraph.contest.contenders import HOPE, PRICE, RELIED_ON, Contender, Learnt, form_of
 from ttsgraph.contest.mutations import changed
 from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Feedback
