@@ -55,6 +55,10 @@ _NAMED_SMALL = re.compile(
     r"\b(option|choice|letter|alternative)[\s-]+[(]?([a-j])(?![\w'])(?=[).:,;]|\s*$|\s+(?:is|was|would)\b)",
     re.I | re.M,
 )
+_ASKED_AND_ANSWERED = re.compile(
+    r"(?:\b(?:is|was|are|could|would|what)\b[^.?!\n]{0,60}?\s|(?<![^.!\n]))[(]?\b([A-J])[)]?\s?[?]\s*(?:(yes|correct|right)|no|nope|wrong)\b[,.!]?",
+    re.I,
+)
 _ALL_BUT = re.compile(
     r"\b(?:(?P<all>all|every\w*|any\w*)|none|nothing|no)\b[^.\n]{0,40}?\b(?:but|except(?:\s+for)?|besides|other\s+than)"
     r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
@@ -63,8 +67,8 @@ _ALL_BUT = re.compile(
 # A letter that is mentioned, not given: in a condition, as a topic, as what is not the answer, as
 # the name of something else; and in a question.
 _MENTIONS = re.compile(
-    r"\b(?:(?:if|suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to|mistake"
-    r"|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might))\b[^,.;\n]{0,100}"
+    r"\b(?:(?:if|between|(?<!i\s)suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to"
+    r"|mistake(?!:)|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might)(?!\salso))\b[^,.;\n]{0,100}"
     r"|(?:(?:consider|examin|evaluat|check|test|verify)(?:e|ing)?|look(?:ing)?\s+at|(?:begin|start)(?:n?ing)?\s+with"
     r"|(?:wrong|least\s\w{1,20}|not\s(?:the|an?))\s+(?:answer|choice)\s?(?:is|was|would\sbe|:)|vitamin|hepatitis|plan|type"
     r"|point|grade|chapter|section|country|state|city|person|student|patient|player|team|group|class|set|vector|matrix|event|firm"
@@ -83,7 +87,7 @@ _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
     "|based|from|according|in this|in that|in the|does(?=[.])"
     "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best|has to"
-    "|ist|obviously"
+    "|ist|obviously|[a-z]+ly(?=[.!]?$)|of course|wins"
     "|the (?:correct|right|best|only|most|answer)|works|remains|holds"
     "|satisfies|it is|meets|gives|says|refers"
 )
@@ -93,7 +97,7 @@ _LETTER = re.compile(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
     rf"|(?P<plain>{_NAMED}[A-J](?![A-Za-z0-9À-ɏ_]|-[A-Za-z0-9])|[A-J](?![A-Za-z0-9À-ɏ_]"
     rf"|['’](?:m|d|ll|ve|s)\b|[-=][A-Za-z0-9]|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
-    r"(?<!I(?=\s(?:(?:would|should|must)(?!\sbe\b)|also|then|rather(?!\sthan)|best|said|was|am)\b))"
+    r"(?<!I(?=\s(?:(?:would|should|must)(?!\sbe\b)|also|then|rather(?!\sthan)|best(?!\s\w+s\b)|said|was|am)\b))"
     r"(?<!I(?=\s?(?:,|and\b|or\b)\s?I[IV])))"
     rf"|(?P<small>[a-j])(?=[).:,;](?:\s|$)|[ \t]*$))",
     re.M,
@@ -108,60 +112,62 @@ _SUBJECT = re.compile(
     r"(?:\b(?:answers?|response|correction|conclusion|the\s+closest(?=\s+is\b)|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
     r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[a-j]\b(?![.):]))|"
     r"(?:^\W{0,3}|(?<=\?\s))a(?=:\s*[(]?[a-j]\b(?!.*\n\W{0,3}b\b))|"
-    r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svar|ответ)|答案|答え|正解|正确选项|정답)"
+    r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svaret|svar|ответ|jawaban(?:nya)?|cevap|đáp\s+án|الإجابة)|答案|答え|正解|正确选项|정답)"
     r"(?P<between>(?:\s*(?:choice|option|letter|here|therefore|to\s+(?:this|the)\s+question|(?:for|of|in|from|among)\s+(?:this|the|these)(?:\s+(?:given|above))?\s+"
-    r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|richtige|должен))*)"
+    r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|giusta|certa|richtige|đúng|الصحيحة|должен))*)"
     r"\s*(?P<verb>,?\s*(?:(?:therefore|thus|then|hence|so),?\s*)?(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|will\s+be|must\s+be|could\s+be|may\s+be|might\s+be|has\s+to\s+be|"
-    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|är|是|为|為|は|:|=|-+>?|→|=>|\|(?!\s*\n))(?!n't|\s*n't))?",
+    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|to|adalah|är|là|هي|是|为|為|は|:|=|-+>?|→|=>|\|(?!\s*\n))(?!n't|\s*n't))?",
     re.I | re.M,
 )
 _AS_CORRECT = re.compile(
     r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't|ist)(?P<how>(?:,?\s+(?!(?-i:[A-J])\b)\w+){0,4}?)\s+"
-    r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|most\s+(?:plausible|likely|suitable|reasonable)(?!\s+(?:wrong|incorrect|false|not)\b)|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|too|distractor|(?<!stands\s)out)\b",
+    r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|most\s+(?:plausible|likely|suitable|reasonable)(?!\s+(?:wrong|incorrect|false|not)\b)|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|mistaken|too|distractor|(?<!stands\s)out)\b",
     re.I,
 )
 _BUT_NOT = re.compile(
-    r"\s+only\s+(?:if|when)\b|[^.\n]{0,60}?,?\s+but\s+(?:(?:it|this|that)(?:'s|\s+is|\s+was)?|is)(?:n't|\s*(?:not|wrong|incorrect|false))\b",
+    r"\s+(?:only\s+(?:if|when)|if\b[^.\n]{0,60}\bwere)\b|[^.\n]{0,60}?,?\s+but\s+(?:(?:it|this|that)(?:'s|\s+is|\s+was)?|is)(?:n't|\s*(?:not|wrong|incorrect|false))\b",
     re.I,
 )
 _FAILS = re.compile(
-    r"[)\].:|]{0,2}\s*(?:[-:|]?\s*(?:(?:incorrect|wrong)(?!\s*,)|✗|✘|❌)|makes\s+no\b|fails|(?:does|do|can)(?:n't|\s+not)|cannot|can\s+be\s+(?:eliminated|ruled|excluded))",
+    r"[)\].:|]{0,2}\s*(?:[-:|]?\s*(?:(?:incorrect|wrong)(?!\s*,)|✗|✘|❌)|[-:|]\s*(?:no|false)(?!\s*,)\b|,?\s+but\s+(?:it|this|that)(?:'s|\s+is|\s+was)(?:n't|\s+not)\b|makes\s+no\b|fails|contradicts|(?:does|do|can)(?:n't|\s+not)|cannot|can\s+be\s+(?:eliminated|ruled|excluded))",
     re.I,
 )
 _NOT = re.compile(
-    r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b|\bfar from\b|\bpart(?:ial)?ly\b", re.I
+    r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b|\bfar from\b|\bleast\b|\bpart(?:ial)?ly\b",
+    re.I,
 )
 _WRONG = {"incorrect", "wrong", "false", "untrue", "inaccurate", "impossible", "invalid"} | {
-    *("unlikely", "eliminated", "excluded", "irrelevant", "too", "distractor", "out")
+    *("unlikely", "eliminated", "excluded", "irrelevant", "mistaken", "too", "distractor", "out")
 }
 _CHOSEN = re.compile(
     r"(?:\b(?:choose|chose|choosing|pick(?:ed|ing)?|select(?:ed|ing)?|(?:go|going|goes|went)\s+(?:with|for)|opt(?:ed|ing)?\s+for|settled?\s+(?:on|for)|"
     r"stick(?:ing)?\s+(?:with|to)|vot(?:e|ing)\s+for|say|guess(?:ing)?|lean(?:ing)?\s+(?:towards?|to)|mark|tick|circle|think|believe|conclude|"
-    r"(?:that|this|it|which|answer)(?:\s+(?:is|must\s+be|has\s+to\s+be|would\s+be|should\s+be)|'s)|(?:this|that|which)\s+leaves(?:\s+(?:us|me))?(?:\s+with)?|leaving|left\s+with|correspond(?:s|ing)?\s+to|match(?:es)?|"
+    r"(?:that|this|it|which|answer)(?:\s+(?:is|(?:must|will|would|should|has\s+(?:got\s+)?to|can\s+only|turns\s+out\s+to)\s+be)|'s(?:\s+got\s+to\s+be)?)|(?:this|that|which)\s+leaves(?:\s+(?:us|me))?(?:\s+with)?|leaving|left\s+with|correspond(?:s|ing)?\s+to|match(?:es)?|"
     r"points?\s+to|must\s+be|has\s+to\s+be|therefore|thus|hence|so|finally|in\s+conclusion|i\s+would\s+answer|i'd\s+answer|definitely|probably|maybe)|->|→|⇒|∴|选择|选|選)(?!n't)",
     re.I,
 )
 _NEGATED = re.compile(
-    r"(?:(?:\b|can)not(?:\s+be)?|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
-    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
+    r"(?:(?:(?:\b|can)not|\bnever)(?:\s+(?:be|think|believe|convinced|sure)\b)?(?:\s+(?:that\s+)?it(?:\s+is|\s+be)?\b)?|\bno\s+way|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
+    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\b(?:reject|refute|dismiss|discard|contradict)(?:s|ed)?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
     r"\s*(?:(?:is|the|option|choice|answer|letter|both|to|be|it's|it|that|choos\w+|pick|select|(?:go|going)\s+(?:with|for)|vote\s+for|opt\s+for)\s*){0,3}[\s:,]*$",
     re.I,
 )
 _FURTHER = re.compile(
-    r"\s*(?:,?\s*\bor\b|[,/&]|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
+    r"\s*(?:,?\s*\bor\b|,?\s+but\s+it\s+(?:may|might|could)\s+(?:also\s+)?be\b|[,/&]|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
     re.I,
 )
 _JOINED = re.compile(
     r"[A-J][)\]]?\s*(?:,\s*)?(?:,|&|/|\band\b|\bor\b)\s*(?:(?:option|choice|statement)s?\s+)?[(\[]?$"
 )
 _SEVERAL = re.compile(r"[(]?[A-J][)]?\s*(?:,|&|\b(?:and|or)\b)\s*[(]?(?!I\s[a-z])[A-J]\b")
-_OR = re.compile(r"[A-J][)\]]?\s+(?:or|nor|and)\s+[(\[]?$")
+_OR = re.compile(r"[A-J][)\]]?\s+(?:or|nor|(and))\s+[(\[]?$")
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
     re.I,
 )
 _TAKEN_BACK = re.compile(
-    r"(?:[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b)+", re.I
+    r"(?:[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+meant?|hmm|on\s+(?:second\s+thought|reflection)|i\s+(?:made|was)\b[^.:\n]{0,20}(?:mistake|error|wrong)n?)\b)+",
+    re.I,
 )
 _REFUSED = re.compile(
     r"\W{0,4}(?:(?:wait|or)\b|$)|[^.\n]{0,60}\b(?:wrong|incorrect|false|mistaken|impossible|not)\b|[^.\n]{0,20}n't\b",
@@ -178,16 +184,24 @@ _HEAD = re.compile(
     r"[ \t.:\-]*"
 )
 _APART_BEFORE = re.compile(
-    r"(?:(?:option|choice|letter|statement|answer|but|[^\w\s])\s*|^\s*)$", re.I
+    r"(?:(?:option|choice|letter|statement|answer|but|\w+ly|perhaps|[^\w\s])\s*|^\s*)$", re.I
 )
-_APART_AFTER = re.compile(r"\s*(?:$|[^\w\s]|because\b)")
+_APART_AFTER = re.compile(
+    r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of)\s[A-J]\b)"
+)
+# "I suspect", "this brings us to", "the winner is": what ends in a letter then concludes.
+_CONCLUDES = re.compile(
+    r"(?:^|[,;:])\W*(?:(?:and|so|but|which|then)\s+)?(?:(?:I|we|you|this|that|it|which)(?:'\w+)?\s+(?:(?:have|would|will|can|must|do)\s+)?"
+    r"(?:\w+|(?:\w+\s+){1,3}(?:to|with|on|for|in|at|by|towards?))|(?:my|mine|the)\s+(?:\w+\s+){0,4}(?:is|to|with))\s+$",
+    re.I,
+)
 _SOUGHT = re.compile(
-    r"\b(?:only|best|fits?|works?|remains?|does|valid|corr?e[ct]\w*|right|true|false|incorrect|closest|exception|belongs?|likely|surely|certainly"
-    r"|clearly|obviously|lean|money|chosen|agree|like|gotta|makes|gives|given|it\s+is|describes|answer|choice|option)\b|[\u3040-\ud7af]",
+    r"\b(?:only|best|fits?|works?|remains?|does|valid|holds?|wins?|winner|match\w*|consistent|supported|want|(?:is|be)\s+it|the\s+one|solution|describes|corr?e[ct]\w*|right|true|false|incorrect|closest|exception|belongs?|likely|surely|certainly"
+    r"|clearly|obviously|lean|money|chosen|agree|like|gotta|makes|gives|given|it\s+is|answer|choice|option)\b|[\u3040-\ud7af]",
     re.I,
 )
 _DOUBTED = re.compile(
-    r"(?:\bnot|n't)\s+(?:sure|certain|convinced|agree)\b|\b(?:no|nothing|little|never|doubt|mistake|trap|misconception|opposite"
+    r"(?:\bnot|n't)\s+(?:sure|certain|convinced|agree)\b|\b(?:no|nothing|little|never|(?<!thout\s)doubt|call\w*|denote\w*|weak\w*|least|mistake|trap|misconception|opposite"
     r"|un(?:sure|clear|like)|tempting|avoid|discard|cross|ignore|disagree|compared|worst|lacks?)\b",
     re.I,
 )
@@ -224,6 +238,7 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     text = _TAG_CLOSES.sub("\n", _TAG_OPENS.sub(r"\n\1: ", text))
     text = re.sub(r"(?<=[a-z])_(?=[a-z])", " ", _MARKDOWN.sub("", text))
     text = _NAMED_SMALL.sub(lambda found: f"{found[1]} {found[2].upper()}", text)
+    text = _ASKED_AND_ANSWERED.sub(_answered_question, text)
     text = _ALL_BUT.sub(
         r"\g<letter> is correct, others ", re.sub(r"(?i)\b(option|choice)-", r"\1 ", text)
     )
@@ -233,6 +248,10 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     boxes = [inner or letter for inner, letter in _BOX.findall(text)]
     text = _BOX.sub(lambda box: f" ({box[1] or box[2]}) ", text)
     return re.sub(r"[ \t]{2,}", " ", text).strip(), boxes
+
+
+def _answered_question(found: re.Match[str]) -> str:
+    return f"{found[1]} is correct." if found[2] else ""
 
 
 def _without_letters(found: re.Match[str]) -> str:
@@ -328,7 +347,8 @@ def _unless_taken_back(named: str, rest: str) -> str:
     if back := _TAKEN_BACK.search(rest):
         rest = rest[back.end() :]
         sentence = _SENTENCE.split(_FILLER.sub("", rest, count=1), maxsplit=1)[0]
-        instead = _of(alone) if (alone := _alone(sentence)) else ""
+        last = re.search(r"\b[A-J]\W*$", sentence)
+        instead = _of_clause(sentence) if last or _alone(sentence) else ""
         return _called_right(rest) or instead or ("" if _REFUSED.match(rest) else named)
     return named or _called_right(rest) or ""
 
@@ -364,7 +384,8 @@ def _chosen(text: str) -> Iterator[tuple[int, str]]:
         if letter is None or _is_negated(text, letter) or re.search(r"\.\s", filler[0]):
             continue
         named: str | None = ""
-        if not _OR.search(text[max(0, chosen.start() - 30) : chosen.start()]):
+        joined = _OR.search(text[max(0, chosen.start() - 30) : chosen.start()])
+        if joined is None or joined[1]:
             clause = text[letter.start() : letter.start() + 200]
             named = _of_clause(_SENTENCE.split(clause, maxsplit=1)[0])
         if named is not None:
@@ -465,4 +486,5 @@ def _is_given(text: str, letter: re.Match[str]) -> bool:
     after = _SENTENCE.split(text[letter.end() : letter.end() + 200])[0]
     apart = letter["marked"] or (_APART_BEFORE.search(before) and _APART_AFTER.match(after))
     sentence = f"{before} {after}"
-    return bool(apart or _SOUGHT.search(sentence)) and not _DOUBTED.search(sentence)
+    concludes = _APART_AFTER.fullmatch(after) and _CONCLUDES.search(before)
+    return bool(apart or concludes or _SOUGHT.search(sentence)) and not _DOUBTED.search(sentence)
