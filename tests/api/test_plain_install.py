@@ -39,6 +39,14 @@ def test_every_extra_that_is_named_exists() -> None:
     assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 
+def test_commands_load_without_any_extra() -> None:
+    others = {package for package, extra in EXTRAS.items() if extra != "serve"}
+    code = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)}))\n"
+    code += "import ttsgraph.api.project, ttsgraph.api.export, ttsgraph.deployment.bundle\n"
+    code += "import ttsgraph.service.server"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
 @pytest.fixture(scope="module")
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment that has the wheel and what it requires, nothing else."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -33,7 +33,9 @@ from ttsgraph.reporting.figures import (
     plain,
     shown,
 )
-from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
+
+if TYPE_CHECKING:  # tables are of an extra
+    from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 ASKED = ("n_scored", "n_unscored")
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
