@@ -4,6 +4,7 @@ from.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.registry import Registry, Version, run_digests
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import add_baseline, client_of, git, stage_run
+from ttsgraph_flows.tracking import client_of, explained, git, stage_run
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = (
@@ -135,7 +136,7 @@ def deploy(
     )
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
-    run_id = read_run_id(folder, made_by)
+    run_id = read_record(Running, folder / "run.json", made_by).run_id
     begun = read_record(Started, start / "start.json", started_by)
     champion = registry.settled(stage.task)
     parent = None
@@ -144,8 +145,10 @@ def deploy(
     baseline = selected.baseline(method)
     if baseline is not None:
         shown = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
-        content = baseline.model_dump() | shown
-        add_baseline(registry.uri, run_id, selected.graph.content_hash, content)
+        text = json.dumps(baseline.model_dump() | shown, indent=1)
+        with explained(registry.uri):
+            place = f"baselines/{selected.graph.content_hash}.json"
+            client_of(registry.uri).log_text(run_id, text, place)
     budget = stage.profile.budget_on(stage.task)
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
@@ -230,11 +233,6 @@ def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
     if found != summary.candidates:
         raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {again}")
     return history
-
-
-def read_run_id(folder: Path, made_by: str) -> str:
-    """The run of a search in MLflow. Raises DataError when run.json is missing or damaged."""
-    return read_record(Running, folder / "run.json", made_by).run_id
 
 
 def code_state() -> Code:

@@ -20,6 +20,7 @@ from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.records import (
     Gated,
     GateVerdict,
+    Running,
     Started,
     read_found,
     read_record,
@@ -118,12 +119,12 @@ def _select(
     write why; returns that in words.
     """
     # Here, as MLflow is slow to import and no answer waits for it.
-    from ttsgraph_flows.deployment import challenger, deploy, read_run_id, seal
+    from ttsgraph_flows.deployment import challenger, deploy, seal
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
-    add_test_scores(uri, read_run_id(folder, "search"), table)
+    add_test_scores(uri, read_record(Running, folder / "run.json", "search").run_id, table)
     questions = stage.questions()
     cost = stage.profile.cost_model(stage.task)
     selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)

@@ -2,9 +2,12 @@
 stage).
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,9 +22,11 @@ from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of
 from ttsgraph.stages.trials import evaluate_cases, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.contest import run_contest
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
+
+if TYPE_CHECKING:
+    from ttsgraph.contest.contest import Contest
 
 
 @flow(name="init_family")
@@ -56,6 +61,31 @@ def init_family(task: str, profile: str | None = None) -> None:
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
         table, preference, exchanges = stage.with_agent(run, account="init_family")
     _finish(stage, table, preference, exchanges)
+
+
+def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
+    """The contest of both init stages, to its end or to the end of its probes: run anew in each,
+    the second finds the first one's calls in the cache.
+    """
+    from ttsgraph.contest.contest import Contest  # with scipy, slow to import
+
+    settings = stage.profile.contest
+    brief = stage.brief()
+    questions = stage.questions()
+    rng = np.random.default_rng([stage.params.seed, 1])
+    contest = Contest(brief, questions["train"], questions["val"], settings, rng)
+
+    async def run(environment: Environment, splits: dict[str, list[Question]]) -> None:
+        graded = environment.with_node_grades()
+        if probes_only:
+            await contest.begin(graded, publish)
+        else:
+            await contest.run(graded, publish)
+
+    most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
+    with live(run_state(f"{name} {stage.task}", most, at_most=True)) as publish:
+        stage.with_models(run, account=name)
+    return contest
 
 
 def _finish(

@@ -20,7 +20,7 @@ from ttsgraph.stages.schemas import Evidence, Trials, write_table
 from ttsgraph.stages.standings import contest_evidence, contest_table, start_data
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases
 from ttsgraph.tasks.base import Question
-from ttsgraph_flows.contest import run_contest
+from ttsgraph_flows.init_family import run_contest
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 

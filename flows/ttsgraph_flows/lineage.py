@@ -472,9 +472,8 @@ class _Walk:
 
     def _parent(self, label: str, parent: Parent) -> str:
         version = self.registry.find(label)
-        text = self.registry.text(version, LINEAGE)
-        for digest in (version.tags.get("lineage_sha256"), sha256(text)):
-            same("the hash of its lineage record", parent.record_sha256, digest)
+        text = self.registry.registered(version, LINEAGE, "lineage_sha256")
+        same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion that it was compared with; its record is unchanged"
 
 

@@ -22,7 +22,6 @@ import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
@@ -35,7 +34,7 @@ from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, canonical, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows.tracking import client_of, explained
+from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -65,8 +64,6 @@ DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST
 
 LATER = ("answer/", "charts/", "spent/")
 """Metrics and artefacts of a run that a report renews, or that the clock decides."""
-
-NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +138,12 @@ class Registry:
                 for each in sorted(found, key=lambda each: (each.name, int(each.version)))
             ]
 
-    def text(self, version: Version, name: str) -> str:
-        """One of a version's files. Raises DataError when it can't be had."""
-        with self._download(version, name) as path:
-            return path.read_text(encoding="utf-8")
-
     def registered(self, version: Version, name: str, tag: str) -> str:
-        """One of a version's files. Raises DataError when its hash is not the one of the tag."""
-        text = self.text(version, name)
+        """One of a version's files. Raises DataError when it can't be had, or its hash is not the
+        one of the tag.
+        """
+        with self._download(version, name) as path:
+            text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(tag):
             raise DataError(
                 f"version {version.label}: {name} is not the file that was registered; `ttsgraph"
@@ -273,8 +268,8 @@ class Registry:
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
             return Decision(True, version.tags[DECISION])
-        elif champion is not None and (left := self.left_pool(champion)):
-            decision = Decision(True, _unservable(champion, left))
+        elif champion is not None and (why := self.unservable(champion)):
+            decision = Decision(True, why)
         else:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
@@ -301,10 +296,10 @@ class Registry:
         if before is not None:
             self._tag(version, REPLACED, before.number)
         for tag in (ROLLED_BACK, STANDS_IN):
-            self._untag(version, tag)
+            self.untag(version, tag)
         self._crown(version)
         if before is not None:
-            self._untag(before, STANDS_IN)
+            self.untag(before, STANDS_IN)
         return before
 
     def _crown(self, version: Version) -> None:
@@ -320,18 +315,21 @@ class Registry:
         if PROMOTED not in now.tags:
             self._tag(version, PROMOTED, "yes")
 
-    def left_pool(self, version: Version) -> tuple[str, ...]:
-        """Models that a version's graph calls and that its profile has no more, neither in the pool
-        nor as newcomers.
-
-        None where the profile can't be read here: then there is nothing to go by.
+    def unservable(self, version: Version) -> str:
+        """Which models a version's graph calls that its profile has no more, neither in the pool
+        nor as newcomers; nothing where all are there, or the profile can't be read here: then there
+        is nothing to go by.
         """
+        name = version.tags.get("profile", "")
         try:
-            profile = load_profile(version.tags.get("profile", ""))
+            profile = load_profile(name)
         except SettingsError:
-            return ()
+            return ""
         there = {*profile.model_pool(), *profile.newcomers}
-        return tuple(model for model in json.loads(version.tags["uses"]) if model not in there)
+        left = [model for model in json.loads(version.tags["uses"]) if model not in there]
+        if not left:
+            return ""
+        return f"{version.label} uses {', '.join(left)}, which left the pool of {name}"
 
     def serving(self, task: str) -> Version:
         """The champion; where a model of it has left the pool, the best version that can be served,
@@ -341,13 +339,12 @@ class Registry:
         DeploymentError when there is no champion, or nothing that can be served.
         """
         champion = self.find(f"{task}@{CHAMPION}")
-        left = self.left_pool(champion)
-        if not left:
+        why = self.unservable(champion)
+        if not why:
             return champion
         others = [
-            v for v in self.versions(task) if ROLLED_BACK not in v.tags and not self.left_pool(v)
+            v for v in self.versions(task) if ROLLED_BACK not in v.tags and not self.unservable(v)
         ]
-        why = _unservable(champion, left)
         if not others:
             raise DeploymentError(
                 f"{why}, and no other version of {task} can be served; put it back, or search again"
@@ -366,13 +363,9 @@ class Registry:
         except DeploymentError:
             return self.champion(task)
 
-    def searched_without(self, version: Version) -> None:
-        """Note that a search was made since a version came to stand in for another."""
-        self._untag(version, STANDS_IN)
-
     def _require_servable(self, version: Version) -> None:
-        if left := self.left_pool(version):
-            raise DeploymentError(f"{_unservable(version, left)}: it can't be served")
+        if why := self.unservable(version):
+            raise DeploymentError(f"{why}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
         """Make the version before the champion the champion again; returns both. The rule does not
@@ -409,7 +402,8 @@ class Registry:
         with explained(self.uri):
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
-    def _untag(self, version: Version, key: str) -> None:
+    def untag(self, version: Version, key: str) -> None:
+        """Take a tag from a version, if it has it."""
         if key in version.tags:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)
@@ -514,12 +508,6 @@ def _digest(folder: Path) -> str:
     """A hash over the names and contents of all files in a folder."""
     found = digests_of(folder)
     return sha256("\n".join(f"{name} {found[name]}" for name in found if name != MADE_WHEN_READ))
-
-
-def _unservable(version: Version, left: tuple[str, ...]) -> str:
-    return (
-        f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
-    )
 
 
 def tags_of(record: Provenance) -> dict[str, str]:

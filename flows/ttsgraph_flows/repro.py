@@ -26,10 +26,10 @@ from rich.text import Text
 
 from ttsgraph.base.ending import EXIT_INPUT, say, stopped_by_signals
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
-from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
+from ttsgraph.settings.profile import Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.identity import identity
@@ -198,23 +198,6 @@ def _answers(url: str) -> bool:
         return False
 
 
-def recall(params: Params, profile: Profile) -> None:
-    """Put calls that were pulled into the call cache, if there is none yet, so that no model is
-    asked for them again. A file that is not the one of dvc.lock is left out, with a message.
-    """
-    from ttsgraph.models.recording import read_calls
-    from ttsgraph_flows.verify import locked_files, remember
-
-    if (STATE / "calls").exists() or profile.workers.store is not None:
-        return
-    locked = locked_files()
-    for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
-        if locked.get(str(path)) in (None, md5(path)):
-            remember(profile, read_calls(path))
-        else:
-            say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
-
-
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
     """Print what doctor says of a profile for GPUs, with the plan of its servers and what a run
     takes. Raises EndpointError where something is missing that a run does not fetch.
@@ -273,6 +256,7 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
     from ttsgraph.methods import searcher_class
     from ttsgraph.runtime.clients import servers_on_demand
+    from ttsgraph_flows.verify import recall
 
     for method in params.methods:
         searcher_class(method)

@@ -35,12 +35,12 @@ from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.records import Researched, Started, read_record, write_record
+from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 from ttsgraph_flows.answers import refresh
-from ttsgraph_flows.deployment import challenger, deploy, read_run_id, seal
+from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
@@ -130,7 +130,7 @@ def _research(stage: Stage) -> Researched:
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.searched_without(now)
+        registry.untag(now, STANDS_IN)  # the search that its standing in calls for is made
         outcome = Researched(
             plan="cold",
             reason=plan.reason,
@@ -218,7 +218,8 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
         account="evaluate-warm",
     )
     table = cases_table(cases, feedbacks, cost)
-    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "research"), table)
+    run = read_record(Running, folder / "run.json", "research")
+    add_test_scores(stage.params.tracking_uri, run.run_id, table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
     selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)

@@ -25,7 +25,7 @@ from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import WarmReinforce
-from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
@@ -130,6 +130,7 @@ def tracked_search(
     # MLflow is slow to import, so a search does once it has read what it is given.
     from ttsgraph_flows.tracking import (
         SearchTracker,
+        log_params,
         loop_params,
         metric_name,
         run_page,
@@ -141,14 +142,11 @@ def tracked_search(
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[Found, Archive, list[Exchange]]:
-        environment.client = MeteredClient(environment.client, meter, environment.paid)
         environment = environment.with_free_node_grades()
-        paying = None if speak is None else metered(speak, meter)
         archive = Archive(journal)
-        async with meter.watched():
-            searcher, settings = await prepare(environment, questions, paying)
-            driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
-            found = await driver.run(searcher, environment, questions["train"], questions["val"])
+        searcher, settings = await prepare(environment, questions, speak)
+        driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
+        found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive, driver.exchanges
 
     def record(evaluated: Record) -> None:
@@ -176,7 +174,7 @@ def tracked_search(
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        found, archive, exchanges = stage.with_agent(run, acting.uses_agent)
+        found, archive, exchanges = stage.with_agent(run, meter, acting.uses_agent)
         tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
         summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
@@ -193,7 +191,7 @@ def tracked_search(
         if exchanged:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
         if any(record.split == "train" for record in archive.records):
-            tracker.params(loop_params(stage.profile, acting))
+            log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
     return found, summary
 
 

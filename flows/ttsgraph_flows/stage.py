@@ -20,7 +20,6 @@ from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, metered
@@ -161,8 +160,12 @@ class Stage:
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
 
-    def meter(self, account: str) -> Meter:
-        """What work of this name may spend under the profile's limits, over all its starts."""
+    def meter(self, account: str) -> Meter | None:
+        """What work of this name may spend under the profile's limits, over all its starts; None
+        where nothing is limited.
+        """
+        if self.profile.limits == NO_LIMITS:
+            return None
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
@@ -174,28 +177,26 @@ class Stage:
     def with_models(
         self,
         work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]],
-        account: str | None = None,
-        meter: Meter | None = None,
+        account: str | Meter | None,
     ) -> T:
         """Run async work with an environment over live models; servers that were started for it are
         stopped after it.
 
-        What the work spends is held to the profile's limits: by a meter, if there is one, else
-        under the name of an `account`. Without either, the work sees to that itself.
+        What the work spends is held to the profile's limits: under the name of an account, or by a
+        meter of its own.
         """
         questions = self.questions()
         self.grader()  # refuses before anything is spent
-        if meter is None and account is not None and self.profile.limits != NO_LIMITS:
-            meter = self.meter(account)
+        meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(carry: Carry | None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
-                asked: Client = RecordingClient(client, self.recorder)
-                if meter is not None:
-                    asked = MeteredClient(asked, meter, self.profile.model_pool())
+                asked = RecordingClient(client, self.recorder)
                 environment = environment_for(self.profile, self.task, asked, questions["shots"])
-                for line in await checked(environment.task, asked):
+                if meter is not None:
+                    environment.client = MeteredClient(asked, meter, environment.paid)
+                for line in await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
                     order = order_of(self.profile, self.task, questions["shots"], STATE)
@@ -220,11 +221,11 @@ class Stage:
         work: Callable[
             [Environment, dict[str, list[Question]], Chat | None], Coroutine[Any, Any, T]
         ],
+        account: str | Meter,
         needed: bool = True,
-        account: str | None = None,
     ) -> T:
         """As `with_models`, and with the agent's language model, if one is needed."""
-        meter = None if account is None or self.profile.limits == NO_LIMITS else self.meter(account)
+        meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
             if not needed:
@@ -234,7 +235,7 @@ class Stage:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
                 return await work(environment, questions, paying)
 
-        return self.with_models(run, meter=meter)
+        return self.with_models(run, meter)
 
     def record(
         self,

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from alembic.util import CommandError
-from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, RunStatus
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    Experiment,
+    InputTag,
+    Metric,
+    Param,
+    Run,
+    RunStatus,
+)
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
@@ -77,6 +85,9 @@ PREFIXES = ("agent", "spent")
 
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's codes for trouble with its database."""
+
+NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
+"""Its codes for what there isn't, or can't be by its name."""
 
 
 @contextmanager
@@ -176,15 +187,25 @@ def git(*arguments: str, folder: Path = Path()) -> str | None:
     return done.stdout.strip()
 
 
-@lru_cache(maxsize=1)
-def _commit() -> str | None:
-    return git("rev-parse", "HEAD")
-
-
-def _run_tags(stage: str) -> dict[str, str]:
-    """What made a run, and at which commit, as MLflow shows it."""
-    tags = {"mlflow.source.name": f"{__package__}.{stage}", "mlflow.source.type": "LOCAL"}
-    return tags | ({"mlflow.source.git.commit": known} if (known := _commit()) else {})
+def _new_run(
+    client: MlflowClient,
+    experiment_id: str,
+    name: str,
+    made_by: str,
+    params: Mapping[str, Any],
+    began: float | None = None,
+) -> str:
+    """The id of a new run, with what made it, and at which commit, as MLflow shows it; `began` in
+    seconds since 1970, now by default.
+    """
+    stage = "search" if made_by == "search" else name
+    tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
+    if commit := git("rev-parse", "HEAD"):
+        tags["mlflow.source.git.commit"] = commit
+    start = None if began is None else int(began * 1000)
+    run = client.create_run(experiment_id, start, tags | {"stage": stage}, name)
+    log_params(client, run.info.run_id, params)
+    return str(run.info.run_id)
 
 
 class SearchTracker:
@@ -214,20 +235,15 @@ class SearchTracker:
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            tags = _run_tags("search") | {"stage": "search"}
-            self.run_id = self.client.create_run(
-                self.experiment.experiment_id, tags=tags, run_name=name
-            ).info.run_id
-        self.params(params)
+            place = self.experiment.experiment_id
+            self.run_id = _new_run(self.client, place, name, "search", params)
 
     def _go_on_in(self, run_id: str) -> bool:
         """Take up a run; False when there is no such run here (another or a new database)."""
-        try:
-            info = self.client.get_run(run_id).info
-        except MlflowException:
+        run = run_of(self.client, run_id)
+        if run is None or run.info.lifecycle_stage != "active":
             return False
-        here = info.experiment_id == self.experiment.experiment_id
-        if not here or info.lifecycle_stage != "active":
+        if run.info.experiment_id != self.experiment.experiment_id:
             return False
         self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
         self._known = known_steps(self.client, run_id)
@@ -260,11 +276,6 @@ class SearchTracker:
         rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
         log_steps(self.client, self.run_id, rows)
 
-    def params(self, values: Mapping[str, Any]) -> None:
-        """Params of the run, also some that are known later than its beginning."""
-        params = [Param(key, str(value)) for key, value in values.items()]
-        self.client.log_batch(self.run_id, params=params)
-
     def found(
         self,
         found: Found,
@@ -273,14 +284,9 @@ class SearchTracker:
         figures: Mapping[str, Any],
     ) -> None:
         """What a search came to: trajectory, table, final figures and graph."""
-        now = int(time.time() * 1000)
-        metrics = [
-            Metric(key, float(row[key]), now, int(row["iteration"]))
-            for row in found.trajectory.to_dict("records")
-            for key in SERIES
-            if not math.isnan(row[key])
-        ]
-        self.client.log_batch(self.run_id, metrics=metrics)
+        rows = found.trajectory.to_dict("records")
+        series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
+        _log(self.client, self.run_id, series)
         log_rows(self.client, self.run_id, archive)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
         log_metrics(self.client, self.run_id, figures)
@@ -340,10 +346,8 @@ def record_stage(
     with explained(uri):
         client = client_of(uri)
         place = experiment_of(client, stage.experiment).experiment_id
-        tags = _run_tags(name.split("-")[0]) | {"stage": name}
-        run_id = client.create_run(place, int(stage.began * 1000), tags, name).info.run_id
-        params = [Param(key, str(value)) for key, value in stage.run_params.items()]
-        client.log_batch(run_id, params=params)
+        made_by = name.split("-")[0]
+        run_id = _new_run(client, place, name, made_by, stage.run_params, stage.began)
         measured = "graph" in table
         rows = as_archive(name, table) if measured else table
         log_rows(client, run_id, rows)
@@ -396,13 +400,8 @@ def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
 
 def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any]]) -> None:
     """Log rows of an archive as steps of a run's metrics."""
-    now = int(time.time() * 1000)
-    metrics = [
-        Metric(key, value, now, step)
-        for key, values in steps(rows).items()
-        for step, value in values.items()
-    ]
-    _log_all(client, run_id, metrics)
+    found = steps(rows).items()
+    _log(client, run_id, [(key, each[step], step) for key, each in found for step in each])
 
 
 def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
@@ -428,17 +427,23 @@ def logged_rows(client: MlflowClient, run_id: str, folder: Path) -> pd.DataFrame
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
-    """Log single values to a run, leaving out NaN. What MLflow allows in no name becomes `_`."""
+    """Log single values to a run."""
+    _log(client, run_id, [(key, value, 0) for key, value in values.items()])
+
+
+def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
+    """Log params of a run, also some that are known later than its beginning."""
+    client.log_batch(run_id, params=[Param(key, str(value)) for key, value in values.items()])
+
+
+def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:
+    """Log metrics with their steps, but for NaN; what MLflow allows in no name becomes `_`."""
     now = int(time.time() * 1000)
     metrics = [
-        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
-        for key, value in values.items()
+        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, int(step))
+        for key, value, step in values
         if not math.isnan(value)
     ]
-    _log_all(client, run_id, metrics)
-
-
-def _log_all(client: MlflowClient, run_id: str, metrics: Sequence[Metric]) -> None:
     for start in range(0, len(metrics), MOST_AT_ONCE):
         client.log_batch(run_id, metrics=metrics[start : start + MOST_AT_ONCE])
 
@@ -458,7 +463,7 @@ def add_answer(
     graph = "\n".join(drawing)
     with explained(tracking_uri):
         client = client_of(tracking_uri)
-        if not _has_run(client, run_id):
+        if run_of(client, run_id) is None:
             return
         client.set_tag(run_id, MLFLOW_RUN_NOTE, f"{sentence}\n\n```\n{graph}\n```\n")
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
@@ -472,7 +477,7 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     """
     with explained(tracking_uri):
         client = client_of(tracking_uri)
-        if not _has_run(client, run_id):
+        if run_of(client, run_id) is None:
             raise InputError(
                 f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
                 f" {run_id}, found none; run the search again"
@@ -487,20 +492,11 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
         log_metrics(client, run_id, scores)
 
 
-def _has_run(client: MlflowClient, run_id: str) -> bool:
+def run_of(client: MlflowClient, run_id: str) -> Run | None:
+    """A run, None where there is none of this id."""
     try:
-        client.get_run(run_id)
+        return client.get_run(run_id)
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+        if error.error_code not in NOT_THERE:
             raise
-        return False
-    return True
-
-
-def add_baseline(
-    tracking_uri: str, run_id: str, graph_hash: str, content: Mapping[str, Any]
-) -> None:
-    """Record in a search's run the baseline that is selected instead of what it found."""
-    with explained(tracking_uri):
-        text = json.dumps(content, indent=1)
-        client_of(tracking_uri).log_text(run_id, text, f"baselines/{graph_hash}.json")
+        return None

@@ -226,7 +226,7 @@ def _compared(lock: Lock, run: StageRun) -> Comparison:
     wanted = run.locked(lock)
     if not wanted:
         return Comparison(0, (f"{run.name}: dvc.lock does not have it",))
-    found = {path: _md5(Path(path)) for path in wanted}
+    found = {path: md5_of(Path(path)) for path in wanted}
     wrong = tuple(
         f"{run.name}: {path} is {found[path]}, in dvc.lock it is {md5}"
         for path, md5 in wanted.items()
@@ -240,27 +240,6 @@ def read_lock(path: Path = Path("dvc.lock")) -> Lock:
     if not path.exists():
         return {}
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
-
-
-def locked_files() -> dict[str, str]:
-    """Path -> MD5 of the files that stages wrote, in dvc.lock."""
-    return {
-        item["path"]: item["md5"]
-        for entry in read_lock().values()
-        for item in entry.get("outs", ())
-    }
-
-
-def lock_entries(params: Params) -> dict[str, Any]:
-    """The hashes of what the stages wrote in this folder, as dvc.lock has them; what they depend on
-    is left out, so that other code which makes the same files agrees.
-    """
-    return {
-        run.name: {
-            "outs": [{"path": path, "md5": _md5(Path(path))} for path in sorted(run.outputs)]
-        }
-        for run in runs_of(params, *params.tasks)
-    }
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
@@ -332,7 +311,7 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
                     run.run()
 
 
-def _md5(path: Path) -> str:
+def md5_of(path: Path) -> str:
     """The hash by which DVC knows a file or a folder; nothing where there is none."""
     if path.is_file():
         return md5(path)
@@ -435,6 +414,21 @@ def remember(profile: Profile, calls: Calls) -> None:
         for key, call in calls.items():
             if isinstance(call.outcome, Completion):
                 cache.put(key, call.outcome, call.model)
+
+
+def recall(params: Params, profile: Profile) -> None:
+    """Put calls that were pulled into the call cache, if there is none yet, so that no model is
+    asked for them again. A file that is not the one of dvc.lock is left out, with a message.
+    """
+    if (STATE / "calls").exists() or profile.workers.store is not None:
+        return
+    entries = read_lock().values()
+    locked = {out["path"]: out["md5"] for entry in entries for out in entry.get("outs", ())}
+    for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
+        if locked.get(str(path)) in (None, md5(path)):
+            remember(profile, read_calls(path))
+        else:
+            say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
 
 
 def relocate(tracking_uri: str) -> None:

@@ -35,10 +35,11 @@ from ttsgraph_flows.verify import (
     Recorded,
     copy_into,
     flow_of,
-    lock_entries,
+    md5_of,
     published_calls,
     replay_in,
     run_stages,
+    runs_of,
     write_published,
 )
 
@@ -106,8 +107,14 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
         write_published(calls, out / f"{task}.parquet", engine)
         manifest["tasks"][task] = {"calls": len(calls), "draws": counts}
     write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    # What the stages depend on is left out, so that other code which makes the same files agrees.
     with chdir(folder):
-        entries = lock_entries(params)
+        entries = {
+            run.name: {
+                "outs": [{"path": path, "md5": md5_of(Path(path))} for path in sorted(run.outputs)]
+            }
+            for run in runs_of(params, *params.tasks)
+        }
     lock = {
         "python": PYTHON,
         "params": params.model_dump(mode="json", exclude={"tracking_uri"}),

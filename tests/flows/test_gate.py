@@ -298,7 +298,7 @@ def test_a_champion_that_stands_in_means_that_a_search_is_due_until_one_was_made
             "cold",
             f"{now.tags['stands_in']}; {now.label} stands in",
         )
-        registry.searched_without(now)
+        registry.untag(now, "stands_in")
         plan, _ = research.planned(stage, registry, registry.champion("math"))
         assert (plan.kind, plan.reason) == (
             "nothing",

@@ -129,22 +129,15 @@ def set_tag(project):
     mlflow.MlflowClient(project.uri).set_tag(run_id, "mlflow.source.git.commit", "0" * 40)
 
 
-def change_param(project):
-    with sqlite3.connect("mlflow.db") as store:
-        store.execute("update params set value = '7' where key = 'budget.limit'")
-
-
 def add_file(project):
     (found,) = Path("mlruns").rglob("bundle.json")
     found.with_name("sitecustomize.py").write_text("print('here')")
 
 
-def in_database(statement):  # {run} is that of the search
-
+def in_database(statement):
     def change(project):
         with sqlite3.connect("mlflow.db") as store:
-            (run,) = store.execute("select run_uuid from runs where name = 'random'").fetchone()
-            assert store.execute(statement.format(run=run)).rowcount > 0
+            assert store.execute(statement).rowcount > 0
 
     return change
 
@@ -197,32 +190,22 @@ def link_to_another(project):
     [
         (lose_calls, "file"),
         (lambda project: Path("dvc.lock").unlink(), "file"),
-        (rewrite(f"{RESULTS}/random/verdict.json", '"reason"', '"season"'), "file"),
         (rewrite(f"{RESULTS}/random/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "file"),
         (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model files"),
         (rewrite("mlruns/**/ladder.json", "llama-3.2-1b", "llama-3.2-3b"), "ladder"),
         (add_file, "model files"),
         (rewrite("mlruns/**/ttsgraph/runtime/clients.py", "import", " import"), "model files"),
-        (rewrite(f"{RESULTS}/random/history.jsonl", "accuracy", "accurecy"), "file"),
         (change_questions, "dataset"),
         (set_tag, "run"),
-        (change_param, "run"),
+        (in_database("update params set value = '7' where key = 'budget.limit'"), "run"),
         (set_metric("pilot", "train/accuracy"), "stage run"),
-        (set_metric("pilot", "best_accuracy"), "run"),
         (set_metric("evaluate-random", "test/accuracy"), "run"),
-        (set_metric("random", "search/candidates"), "run"),
         (set_metric("random", "evidence/fuser/gemma-3-1b/gain"), "run"),
         (in_database("update latest_metrics set value = 0.9 where key = 'val/accuracy'"), "run"),
-        (
-            in_database("update params set value = 7 where run_uuid != '{run}' and key = 'seed'"),
-            "run",
-        ),
         (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "run"),
-        (in_database("update runs set name = 'other' where run_uuid = '{run}'"), "run"),
         (in_database("update datasets set digest = 'other'"), "run"),
         (in_database("update model_versions set run_id = 'other'"), "version"),
         (rewrite("mlruns/**/artifacts/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "run"),
-        (rewrite("mlruns/1/*/artifacts/table.json", "[[", "[[ "), "run"),
         (set_version_tag("figures", '{"accuracy": 0.99}'), "tags"),
         (set_version_tag("uses", "[]"), "tags"),
         (set_version_tag("manifest", '{"files"'), "version"),
@@ -290,32 +273,26 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
         read(registry.find("math@champion"))
 
 
-def test_a_candidate_changed_in_mlflow_or_a_deleted_run_is_named(project):
+def test_a_deleted_run_is_named(project):
     run_id = lineage("math@champion", project.uri).record.run_id
-    client = mlflow.MlflowClient(project.uri)
-    client.log_metric(run_id, "train/accuracy", 0.999, step=99_999)
-    assert "train/accuracy of the candidates" in " ".join(broken(project).values())
-    client.delete_run(run_id)
+    mlflow.MlflowClient(project.uri).delete_run(run_id)
     assert ("search run", run_id) in broken(project)
 
 
-@pytest.mark.parametrize("tag", ["dataset", "models", "test_accuracy", "graph_hash", "profile"])
+@pytest.mark.parametrize("tag", ["models", "test_accuracy"])
 def test_a_tag_that_one_searches_by_is_verified(project, tag):
-    client = mlflow.MlflowClient(project.uri)
-    client.set_model_version_tag("ttsgraph-math", "1", tag, '{"other": "r1"}')
+    set_version_tag(tag, '{"other": "r1"}')(project)
     assert f"tag {tag}" in " ".join(broken(project).values())
 
 
-@pytest.mark.parametrize(
-    "metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"]
-)
+@pytest.mark.parametrize("metric", ["test_found_accuracy_low", "train_best"])
 def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
     walked = lineage("math@champion", project.uri)
     mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
     assert metric in " ".join(broken(project).values())
 
 
-@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy", "train/n_scored"])
+@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy"])
 def test_what_was_changed_of_a_candidate_in_the_database_is_named(project, metric):
     run_id = lineage("math@champion", project.uri).record.run_id
     with sqlite3.connect("mlflow.db") as store:

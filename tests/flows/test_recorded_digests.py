@@ -11,7 +11,7 @@ import pytest
 from ttsgraph.base.files import md5
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Call, write_calls
-from ttsgraph_flows import repro, verify
+from ttsgraph_flows import verify
 
 KEY = "ab" * 32
 
@@ -45,6 +45,6 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
         (tmp_path / "dvc.lock").write_text(f"stages:\n  profile@math:\n{outs}")
     write_calls(calls("5"), path)
     profile = SimpleNamespace(workers=SimpleNamespace(store=None))
-    repro.recall(SimpleNamespace(profile="laptop"), profile)
+    verify.recall(SimpleNamespace(profile="laptop"), profile)
     assert bool(remembered) != is_locked
     assert ("dvc.lock" in capsys.readouterr().err) == is_locked

@@ -163,4 +163,4 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
         assert (found.info.run_id, found.info.run_name) == (run, name)
         assert str(tmp_path / name) in found.info.artifact_uri
     with chdir(tmp_path / "one"):
-        tracking.add_baseline("sqlite:///mlflow.db", runs["one"], "hash", {})
+        tracking.client_of("sqlite:///mlflow.db").log_text(runs["one"], "{}", "later.json")
