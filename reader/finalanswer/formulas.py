@@ -60,7 +60,10 @@ _COMMANDS = (
     r"π\pi ∞\infty ±\pm ×\times ⋅\cdot ·\cdot ≤\le ≥\ge ≠\ne ≈\approx ∪\cup ∩\cap ∈\in ∅\emptyset"
     r" θ\theta °^\circ"
 )
-_NAMES = {"degree": "^\\circ", "langle": "(", "rangle": ")", "gt": ">", "lt": "<"}
+_NAMES = {"degree": "^\\circ", "langle": "(", "rangle": ")", "gt": ">", "lt": "<"} | {
+    "leqslant": r"\le ",
+    "geqslant": r"\ge ",
+}
 _OTHER_NAMES = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z]) ?")
 _SPELLINGS = {ord(each[0]): f"{each[1:]} " for each in _COMMANDS.split()} | str.maketrans(
     "−÷⁄→⇒（），：", "-//==(),:"

@@ -244,10 +244,14 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     )
     text = _LISTED.sub(lambda line: re.sub(r"\s+(?=[(]?[B-J][).:]\s)", "\n", line[0]), text)
     pieces = re.split(r"(?<=[.!?\n])", _MENTIONS.sub(_without_letters, text))
-    text = "".join(_LETTER.sub("", each) if _ASKS.search(each) else each for each in pieces)
+    text = "".join(_LETTER.sub("", each) if _asks(each) else each for each in pieces)
     boxes = [inner or letter for inner, letter in _BOX.findall(text)]
     text = _BOX.sub(lambda box: f" ({box[1] or box[2]}) ", text)
     return re.sub(r"[ \t]{2,}", " ", text).strip(), boxes
+
+
+def _asks(sentence: str) -> bool:
+    return sentence.endswith(("?", "?\n")) and _ASKS.search(sentence) is not None
 
 
 def _answered_question(found: re.Match[str]) -> str:

@@ -34,8 +34,9 @@ _BASED = re.compile(r"([\dA-Z]{1,90})_\{?(\d{1,2})\}?")
 _ONLY_NUMBERS = re.compile(
     rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
 )
+_SPACED = re.compile(r"[\s=:*]*(-?\d{1,3}(?: \d{3})+)[\s.*]*")
 # A model of texts goes on with questions of its own.
-_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)([^\n]*\d.*?)\n\s*(?:Q|Question)\s?\d*\s?:)")
+_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)(?=[^\n]*\d)(.*?)\n[^\S\n]*(?:Q|Question)\s?\d*\s?:)")
 _STATED = re.compile(
     r"""(?i:\banswer(?:s|\*\*|\")?\s{0,3}
       (?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?
@@ -64,7 +65,8 @@ _TAIL = re.compile(
 )
 _LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
 _RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
-_BRACKETED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\\})")
+_BRACKETED = re.compile(r"(\(|\[|\\?\{)[^()\[\]]*,[^()\[\]]*(\)|\]|\\?\})")
+_HALF_OF_DAY = re.compile(r"\b([ap])\.? ?m\b")
 _HALF_TURNED = re.compile(r"([^<>=,]*?[\d}])(<|\\le ?|>|\\ge ?)([a-z])")
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge ", "\\ge": "\\le "}
 _HALF = re.compile(r"[a-z](<|\\le ?|>|\\ge ?)([^<>=,]*?[\d}])")
@@ -159,7 +161,7 @@ _TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|my mistake|hm
 # A supposed answer, or one that is asked for or doubted.
 _UNSAID = re.compile(
     r"""(?i:\b(?:doubt|impossible|suppos(?:e|ing)|assum(?:e|ing)|if|unless|whether|(?:might|may|could)\sthink)\b
-      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\b(?:wrong|incorrect)\sanswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
+      [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\b(?:wrong|incorrect)\sanswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|(?:\A|(?<=[!?\n])|(?<=\.)(?!\d))[^\w.!?\n]{0,9}\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
     re.VERBOSE,
 )
 _UNKNOWN = re.compile(
@@ -212,7 +214,7 @@ def answer_in(text: str) -> str | None:
     first, _, rest = plain.partition("\n")
     numbers = _ONLY_NUMBERS.fullmatch(first[:AT_START])
     if numbers and not _MIXED.fullmatch(first):
-        return normalise(numbers[1])
+        return normalise(whole[1] if (whole := _SPACED.fullmatch(first)) else numbers[1])
     if plain and not rest.strip() and not has_words(plain):
         return _formula_of(plain.lstrip("= ")) or None
     return _last_value(text)
@@ -275,7 +277,7 @@ def _formula_of(line: str) -> str:
     rest = line
     for start, end, _ in reversed(formulas_in(line)):
         rest = rest[:start] + rest[end:]
-    return values[0] if len(values) == 1 and not re.search(r"\w", rest) else _right_side(line)
+    return values[0] if len(values) == 1 and not re.search(r"[\w|]", rest) else _right_side(line)
 
 
 def _last_value(text: str) -> str | None:
@@ -457,11 +459,17 @@ def _differ_in_kind(right: str, answer: str) -> bool:
     based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
         return True  # which base is meant is for the question to say
-    brackets = [match and match.groups() for match in map(_BRACKETED.fullmatch, (right, answer))]
+    brackets = [
+        match and match.expand(r"\1\2").replace("\\", "")
+        for match in map(_BRACKETED.fullmatch, (right, answer))
+    ]
     listed = "," in right and right[0] not in "([\\"
     if brackets[0] != brackets[1] and (
-        None not in brackets or (listed and brackets[1] and brackets[1][0] != "\\{")
+        None not in brackets or (listed and brackets[1] and brackets[1][0] != "{")
     ):
+        return True
+    halves = [_HALF_OF_DAY.findall(each) for each in (right, answer)]
+    if halves[0] != halves[1] and all(halves):
         return True
     units = [
         found and _UNITS.get(found[found.lastindex or 0])

@@ -1,10 +1,11 @@
 """Numbers and formulas: what each reply states, and which are equal."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from finalanswer import NotCompared, answer_in, last_boxed, normalise, same_value
+from finalanswer import NotCompared, answer_in, last_boxed, letter_in, normalise, same_value
 from finalanswer.comparer import FormulaComparer
 
 REPLIES = Path(__file__).with_name("math_replies.txt")
@@ -69,6 +70,17 @@ def test_reads_no_more_and_no_less_than_a_reply_says():
         if right(expected, reply) is not (verdict == "right")
     ]
     assert misread == []
+
+
+@pytest.mark.parametrize("piece", ["1_000", "_9", ".1", "so A ", "1 ", "\n", "(1,2)"])
+@pytest.mark.parametrize("read", [answer_in, letter_in])
+def test_no_reply_takes_long(read, piece):
+    def taken():
+        start = time.thread_time()
+        read(piece * (10_000 // len(piece)))
+        return time.thread_time() - start
+
+    assert any(taken() < 0.05 for _ in range(5))
 
 
 @pytest.mark.parametrize(
