@@ -5,7 +5,7 @@ from.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +32,12 @@ from ttsgraph.deployment.provenance import (
 )
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import BASELINE
-from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
-from ttsgraph.settings.stages import DeploySettings
 from ttsgraph.stages.plan import STAGES
 from ttsgraph.stages.records import Running, Searched, Started, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.registry import Registry, Version, run_digests
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.tracking import client_of, explained, git, stage_run
@@ -89,19 +86,15 @@ class Challenger:
         )
 
 
-def challenger(
-    cases: Sequence[Case],
-    feedbacks: Sequence[Feedback],
-    cost: CostModel,
-    questions: Sequence[Question],
-    settings: DeploySettings,
-) -> Challenger:
+def challenger(stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback]) -> Challenger:
     """Which of the tested graphs is selected; the first is the one that the search found."""
+    settings = stage.profile.deploy
+    cost = stage.profile.cost_model(stage.task)
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
-    figures = figures_of(feedback, case.graph)
-    return Challenger(case, test_result(feedback, questions), choice, cases[0].graph, figures)
+    test = test_result(feedback, stage.questions()["test"])
+    return Challenger(case, test, choice, cases[0].graph, figures_of(feedback, case.graph))
 
 
 def deploy(
@@ -110,7 +103,6 @@ def deploy(
     folder: Path,
     start: Path,
     selected: Challenger,
-    questions: Mapping[str, Sequence[Question]],
     tested: pd.DataFrame,
     warm_from: str | None = None,
 ) -> tuple[Version, Decision]:
@@ -121,6 +113,7 @@ def deploy(
     Doing it again finds the same version, and comes to the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
+    questions = stage.questions()
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)

@@ -125,10 +125,8 @@ def _select(
 
     uri = stage.params.tracking_uri
     add_test_scores(uri, read_record(Running, folder / "run.json", "search").run_id, table)
-    questions = stage.questions()
-    cost = stage.profile.cost_model(stage.task)
-    selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
-    version, decision = deploy(stage, method, folder, stage.results, selected, questions, table)
+    selected = challenger(stage, cases, feedbacks)
+    version, decision = deploy(stage, method, folder, stage.results, selected, table)
     record = Registry(uri).provenance(version)
     choice = selected.choice
     why: dict[str, Any] = {

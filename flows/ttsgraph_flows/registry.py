@@ -273,10 +273,7 @@ class Registry:
         else:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
-        if decision.promote and promote == "by_hand":
-            decision = replace(
-                decision, promote=False, reason=f"the settings say by hand; {decision.reason}"
-            )
+        decision = _left_to_people(decision, promote)
         self._tag(version, DECISION, decision.reason)
         if decision.promote:
             self.promote(version, decision.reason)
@@ -390,12 +387,11 @@ class Registry:
         profile does not leave that to people; the reason is kept with the version either way.
         """
         version = self.find(f"{task}/{number}")
-        by_hand = self.deployed(version).profile.deploy.promote == "by_hand"
-        if decision.promote and not by_hand and ROLLED_BACK not in version.tags:
-            self.promote(version, decision.reason)
+        decided = _left_to_people(decision, self.deployed(version).profile.deploy.promote)
+        if decided.promote and ROLLED_BACK not in version.tags:
+            self.promote(version, decided.reason)
         else:
-            left = "the settings say by hand; " if decision.promote and by_hand else ""
-            self._tag(version, DECISION, left + decision.reason)
+            self._tag(version, DECISION, decided.reason)
         self._tag(version, TRIAL, decision.reason)
 
     def _tag(self, version: Version, key: str, value: str) -> None:
@@ -407,6 +403,13 @@ class Registry:
         if key in version.tags:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)
+
+
+def _left_to_people(decision: Decision, promote: str) -> Decision:
+    """The decision; none to promote where the profile leaves that to people."""
+    if not decision.promote or promote != "by_hand":
+        return decision
+    return replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
 
 
 def dependents(

@@ -208,7 +208,6 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     before = last.version.label
     if found.graph.content_hash == last.record.graph_hash:
         return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
-    questions = stage.questions()
     folder = _folder(stage)
     tested = replace(stage, measured=folder / "profile.parquet")
     cost = tested.profile.cost_model(stage.task)
@@ -222,10 +221,10 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     add_test_scores(stage.params.tracking_uri, run.run_id, table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
-    selected = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    selected = challenger(tested, cases, feedbacks)
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
-    version, decision = deploy(tested, "warm", folder, folder, selected, questions, table, before)
+    version, decision = deploy(tested, "warm", folder, folder, selected, table, before)
     seal(tested, version)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own} against {others} of {before}"]

@@ -4,11 +4,15 @@ worth nothing.
 
 from __future__ import annotations
 
+import json
 from contextlib import chdir
+from typing import Any
 
 import pytest
 
+from tests.support.project import Project
 from tests.support.simulated_project import SimulatedProject
+from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
@@ -20,7 +24,8 @@ from ttsgraph_flows.stage import load_stage
 
 
 async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> int:
-    return (await environment.evaluate(single("llama-3.2-1b"), questions["train"][:2])).n_scored
+    model = next(iter(environment.pool))
+    return (await environment.evaluate(single(model), questions["train"][:2])).n_scored
 
 
 def test_judges_are_checked_before_the_work(
@@ -44,3 +49,34 @@ def test_judges_are_checked_before_the_work(
         monkeypatch.setattr(stage_module, "checked", useless)
         with pytest.raises(SettingsError, match="worse than chance"):
             stage.with_models(some_calls, account="one")
+
+
+class Scoring(StubServer):
+    """Whatever it is asked, it gives a score."""
+
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        answer = super().completion(body, count)
+        answer["choices"][0]["message"]["content"] = "Score: 7"
+        return answer
+
+
+def test_what_judges_take_is_held_to_the_limits_of_the_profile(tmp_path) -> None:
+    stub = Scoring(("small", "large", "j"))
+    with serve(stub) as url:
+        project = Project(tmp_path, url)
+        rows = [{"question": f"{k} + 1", "answer": str(k + 1)} for k in range(60)]
+        source = {"kind": "jsonl", "path": "inputs/qa.jsonl"}
+        (tmp_path / source["path"]).write_text("\n".join(map(json.dumps, rows)))
+        grading = {"rubric": "Is it right?", "models": {"j": {"base_url": url, "price": 1}}}
+        math = {"kind": "judge", "grading": grading, "source": source, "prompt": {"style": "chat"}}
+        project.profile["tasks"]["math"] |= math
+        project.profile["limits"] = {"tokens": 10**9}
+        project.save()
+        with chdir(project.folder):
+            sample.fn("math")
+            stage = load_stage("math")
+            assert stage.with_models(some_calls, account="one") == 2
+            meter = stage.meter("one")
+    assert [body["model"] for body in stub.requests].count("j") == 2
+    assert meter is not None
+    assert meter.spent.tokens > 0
