@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import write_text
 from ttsgraph.service.book import Book, made_private
-from ttsgraph.tasks.sources import JsonlSource, MixtureSource, Source
+from ttsgraph.tasks.sources import JsonlSource, MixtureSource
 from ttsgraph_flows.stage import Stage
 
 SERVED = "served.jsonl"
@@ -43,16 +42,12 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
 def renew_source(stage: Stage) -> None:
     """Where the task's source is a file of served questions, write it anew from the table."""
     settings = stage.params.service.feedback
-    for path in _served_files(stage.settings.source):
+    source = stage.settings.source
+    for part in source.parts if isinstance(source, MixtureSource) else (source,):
+        if not isinstance(part, JsonlSource) or not part.path.name.endswith(SERVED):
+            continue
         try:
-            count = write_served(settings.path, settings.rows, stage.task, path)
-            say(f"{path}: {count} served questions")
+            count = write_served(settings.path, settings.rows, stage.task, part.path)
+            say(f"{part.path}: {count} served questions")
         except DataError as error:
-            say(f"{path} stays as it is: {error}")
-
-
-def _served_files(source: Source) -> Iterator[Path]:
-    parts = source.parts if isinstance(source, MixtureSource) else (source,)
-    for part in parts:
-        if isinstance(part, JsonlSource) and part.path.name.endswith(SERVED):
-            yield part.path
+            say(f"{part.path} stays as it is: {error}")

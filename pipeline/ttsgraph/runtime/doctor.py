@@ -350,13 +350,15 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     habits = Fresh(state / HABITS)
     calls = []
     for spec in profile.model_pool().values() if profile.pool else ():
+        other = spec.variant
+        if other is not None and other.reasoning_effort is None and other.extra_body is None:
+            continue  # it sends the same parameters as its model
         model = profile.pool[spec.model]
-        if _asks_otherwise(spec):
-            endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
-            request = _request(profile, spec)
-            for url in model.base_urls:
-                at = replace(endpoint, base_urls=(url,))
-                calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
+        endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
+        request = _request(profile, spec)
+        for url in model.base_urls:
+            at = replace(endpoint, base_urls=(url,))
+            calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
     agent = profile.agent
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
         endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
@@ -370,15 +372,6 @@ class Fresh(Habits):
 
     def get(self, name: str) -> None:
         """Nothing is known."""
-
-
-def _asks_otherwise(spec: ModelSpec) -> bool:
-    """Whether its endpoint may take other parameters than from the other members of its model."""
-    return (
-        spec.variant is None
-        or spec.variant.reasoning_effort is not None
-        or spec.variant.extra_body is not None
-    )
 
 
 def _request(profile: Profile, spec: ModelSpec) -> Request:
