@@ -48,8 +48,10 @@ class Telling(StubServer):
         text = body["messages"][-1]["content"]
         said = digest[:6] if len(text) > 40 else str(int(digest, 16) % 2)
         number = 1 + int(digest, 16) % 3
+        text = f"<think>Best: 9</think>I think. Best: {number}\nAnswer: {said}\nENDS here"
+        in_parts = body["model"] == "c"
         made["choices"][0]["message"]["content"] = (
-            f"<think>Best: 9</think>I think. Best: {number}\nAnswer: {said}\nENDS here"
+            [{"type": "text", "text": text}] if in_parts else text
         )
         return made
 

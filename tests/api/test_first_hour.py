@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 from tests.support.quirky import Quirky
 from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import serve
-from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.question_file import look_at
 from ttsgraph.tasks import get_task
 
@@ -231,6 +232,32 @@ TEXTS = {
 def test_questions_in_every_file_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(TEXTS[name])
     assert [dict(row) for row in look_at(tmp_path / name).rows] == PAIRS
+
+
+def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) -> None:
+    rows = [(k, q, f"{a} {k}", "today") for k, (q, a) in enumerate(PLAIN)]
+    (tmp_path / "q.csv").write_text(as_table("Ticket Said Code Seen", rows))
+    asked: list[str] = []
+    given = iter(("Said", "Code", "org/a", "1,2"))
+
+    def ask(words: str) -> str:
+        asked.append(words)
+        return next(given)
+
+    looked = look_at(tmp_path / "q.csv", ask=ask)
+    assert looked.rows == look_at(tmp_path / "q.csv", named=("Said", "Code")).rows
+    with pytest.raises(InputError, match=r"found columns .*, not 'Text'; .*--question-column"):
+        look_at(tmp_path / "q.csv", named=("Text", None))
+    with serve(Quirky({}, known={})) as url:
+        with pytest.raises(InputError, match="--model"):
+            candidates([Provider(url)])
+        (one,) = candidates([Provider(url)], ask).values()
+    assert (one.served_as, one.listed, one.price) == (
+        "org/a",
+        False,
+        {"prompt": 1, "completion": 2},
+    )
+    assert len(asked) == 4
 
 
 def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> None:

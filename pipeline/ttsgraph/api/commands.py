@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,16 +94,22 @@ def init(
         list[float] | None, typer.Option(help="the same of all models of an endpoint: prompts")
     ] = None,
     price_completion: Annotated[list[float] | None, typer.Option(help="and answers")] = None,
+    question_column: Annotated[
+        str | None, typer.Option(help="the column with questions (default: told by its name)")
+    ] = None,
+    answer_column: Annotated[str | None, typer.Option(help="and with answers")] = None,
 ) -> None:
     """Write a project into a new folder: each model is asked once, the questions are looked at, and
-    what was made of them is said.
+    what was made of them is said; a terminal is asked for what can't be found out.
 
     Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
     """
     from ttsgraph.api import project
 
     providers = providers_of(ctx.meta[ORDER])
-    lines = project.init(folder, providers, budget, questions, kind)
+    ask = (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
+    named = (question_column, answer_column)
+    lines = project.init(folder, providers, budget, questions, kind, named, ask)
     echo(*lines, f"next: cd {folder}, then ttsgraph run; profiles/{project.PROFILE}.yaml says all")
 
 
@@ -133,7 +140,7 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
 
 def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
     """One endpoint, of the options of all and its own. Raises InputError."""
-    from ttsgraph.scaffold.providers import Provider
+    from ttsgraph.scaffold.providers import Provider, read_price
 
     told = {name: values[0] for name, values in (shared | own).items()}
     price = None
@@ -144,30 +151,17 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
                 "expected --price-prompt and --price-completion together: dollars per million"
                 " tokens (0 where nothing is paid)"
             )
-        price = _price("--price-prompt", float(parts[0]), float(parts[1]))
+        price = read_price("--price-prompt", ",".join(parts))
     if key_env := told.get("--key-env"):
         refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
     for text in shared.get("--price", []) + own.get("--price", []):
         name, _, values = text.rpartition("=")
-        try:
-            prompt, completion = map(float, values.split(","))
-        except ValueError:
-            name = ""
         if not name:
-            raise InputError(
-                f"--price: expected MODEL=PROMPT,ANSWER such as small=0.1,0.3, found {text!r}"
-            )
-        prices[name] = _price("--price", prompt, completion)
+            raise InputError(f"--price: expected MODEL=PRICE such as small=0.1,0.3, found {text!r}")
+        prices[name] = read_price(f"--price {name}", values)
     models = own.get("--model", shared.get("--model", []))
     return Provider(url, key_env, tuple(models), price, prices)
-
-
-def _price(option: str, prompt: float, completion: float) -> dict[str, float]:
-    price = {"prompt": prompt, "completion": completion}
-    if not all(0 <= value < math.inf for value in price.values()):
-        raise InputError(f"{option}: expected dollars per million tokens, 0 or more, found {price}")
-    return price
 
 
 def run(

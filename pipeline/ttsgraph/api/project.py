@@ -39,7 +39,7 @@ from ttsgraph.scaffold.providers import (
     candidates,
     room_for,
 )
-from ttsgraph.scaffold.question_file import Looked, look_at
+from ttsgraph.scaffold.question_file import Ask, Looked, look_at
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
@@ -98,6 +98,8 @@ def init(
     budget: str | None,
     questions: Path | None = None,
     kind: str | None = None,
+    named: tuple[str | None, str | None] = (None, None),
+    ask: Ask | None = None,
 ) -> list[str]:
     """Write a project into a new folder: the providers' models, each asked once, and the questions
     of a file, or sums without one. Returns what was made of each, in lines for people.
@@ -115,11 +117,11 @@ def init(
         looked = Looked(tuple(rows), "number", {}, ())
         name = "sample"
     else:
-        looked = look_at(questions, kind)
+        looked = look_at(questions, kind, named, ask)
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
         name = name or "questions"
     sizes = split_sizes(len(looked.rows))
-    pool = candidates(providers)
+    pool = candidates(providers, ask)
     task = get_task(looked.kind, looked.grading)
     first = task.parse(looked.rows[0], f"{name}: question 1")
     speak = get_role(ASSISTANT).speak

@@ -5,6 +5,7 @@ each is asked one question.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.scaffold.entries import has_key
+from ttsgraph.scaffold.question_file import Ask
 
 SHOWN = 12
 """Names of an endpoint's list that are shown, and of a list that are taken without a choice."""
@@ -137,22 +139,24 @@ class Candidate:
         }
 
 
-def candidates(providers: Sequence[Provider]) -> dict[str, Candidate]:
-    """By name in the pool, each model that was chosen, or is listed, with its price. Raises
-    InputError that says what to do: a key that is not set, a model that is not there, a price that
-    is not known.
+def candidates(providers: Sequence[Provider], ask: Ask | None = None) -> dict[str, Candidate]:
+    """By name in the pool, each model that was chosen, or is listed, with its price; `ask` asks for
+    what no option and no list says. Raises InputError that says what to do: a key that is not set,
+    a model that is not there, a price that is not known.
     """
     pool: dict[str, Candidate] = {}
-    for one in [each for provider in providers for each in _chosen(provider)]:
+    for one in [each for provider in providers for each in _chosen(provider, ask)]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
         host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
         pool[next(each for each in names if each not in pool)] = one
     given = _given_prices(providers, pool)
-    return {name: _priced(one, given.get(name, one.provider.price)) for name, one in pool.items()}
+    return {
+        name: _priced(one, given.get(name, one.provider.price), ask) for name, one in pool.items()
+    }
 
 
-def _chosen(provider: Provider) -> list[Candidate]:
+def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
     if not has_key(provider.key_env):
@@ -161,19 +165,19 @@ def _chosen(provider: Provider) -> list[Candidate]:
             f" {provider.key_env}, which is not set; export it and start again"
         )
     try:
-        listed = models_at(Endpoint((url,), "", provider.key_env))
+        listed = models_at(Endpoint((url,), "", provider.key_env)) or None  # an empty list is none
     except EndpointError:
         if not provider.models:
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
-    names = provider.models or _chat_models(url, list(listed or ()))
+    names = provider.models or _chat_models(url, list(listed or ()), ask)
     if listed is None:
         return [Candidate(provider, name, False, None) for name in names]
     for name in names:
         if name not in listed:
             raise InputError(
                 f"{url}: expected model {name!r}, but the server has"
-                f" {', '.join(list(listed)[:SHOWN]) or 'none'}"
+                f" {', '.join(list(listed)[:SHOWN])}"
             )
     return [Candidate(provider, name, True, listed[name]) for name in names]
 
@@ -199,8 +203,12 @@ def _given_prices(
     return given
 
 
-def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
+def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
+    if ask is not None and not 1 <= len(chat) <= SHOWN:
+        listed_here = f"lists {len(chat)} models: {', '.join(chat[:SHOWN])} ..." if chat else ""
+        words = f"{url} {listed_here or 'lists no models'}; which of them, with commas between"
+        return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
             f"{url}: expected a list of models, found none; name those to use with --model,"
@@ -214,9 +222,9 @@ def _chat_models(url: str, listed: Sequence[str]) -> list[str]:
     return chat
 
 
-def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
-    """A model with its price: of an option, of the endpoint, or of a list of known models. Raises
-    InputError where none has it.
+def _priced(one: Candidate, given: Mapping[str, float] | None, ask: Ask | None) -> Candidate:
+    """A model with its price: of an option, of the endpoint, of a list of known models, or of a
+    person. Raises InputError where none has it.
     """
     url = one.provider.url
     if given is not None:
@@ -225,11 +233,30 @@ def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
         return one
     if (known := known_price(one.served_as, url)) is not None:
         return replace(one, price=known, priced="as the package genai-prices knows it")
+    words = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
+    if ask is not None:
+        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({words})")
+        return replace(one, price=read_price(one.short, told), priced="as given")
     raise InputError(
         f"{one.served_as}: expected its price, which {url} does not list: --price"
-        f" {one.short}=0.1,0.3 (dollars per million tokens of prompts and answers; 0 where nothing"
-        " is paid), or --price-prompt and --price-completion after its --url"
+        f" {one.short}=0.1,0.3 ({words}), or --price-prompt and --price-completion after its --url"
     )
+
+
+def read_price(where: str, text: str) -> dict[str, float]:
+    """A price as it is typed: of prompts and answers, or one of both. Raises InputError."""
+    try:
+        prompt, *rest = map(float, text.split(","))
+        (completion,) = rest or [prompt]
+    except ValueError:
+        raise InputError(
+            f"{where}: expected a price such as 0.1,0.3 (dollars per million tokens of prompts and"
+            f" answers), found {text!r}"
+        ) from None
+    price = {"prompt": prompt, "completion": completion}
+    if not all(0 <= value < math.inf for value in price.values()):
+        raise InputError(f"{where}: expected dollars per million tokens, 0 or more, found {text}")
+    return price
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,9 @@ from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
+Ask = Callable[[str], str]
+"""Asks a person at a terminal."""
+
 QUESTIONS = (*QUESTION_FIELDS, "problem", "query", "instruction", "q", "user", "content")
 _NAMED = ("correct answer", "right answer", "expected answer", "expected output", "answer key")
 _SHORT = ("gold", "solution", "response", "correct", "ground truth", "a", "key", "cop", "assistant")
@@ -30,7 +33,7 @@ CONTEXTS = ("instruction", "context", "passage", "article", "document", "paragra
 """Columns that a question is not whole without."""
 
 _PART = {"text", "value", "content", "stem"}
-_ASKS = {"question", "prompt", "problem"}
+_ASKS = {"question", "prompt", "problem", "query"}
 _ANSWERS = {"answer", "correct", "gold", "expected"}
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
 _WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?s?(?: ?\d)?")
@@ -71,9 +74,16 @@ class Looked:
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows)
 
 
-def look_at(path: Path, kind: str | None = None) -> Looked:
-    """Find out what a JSONL, CSV or parquet file holds. Raises InputError that names the file and
-    what to do where no question or answer can be told, or nothing could be learnt from it.
+def look_at(
+    path: Path,
+    kind: str | None = None,
+    named: tuple[str | None, str | None] = (None, None),
+    ask: Ask | None = None,
+) -> Looked:
+    """Find out what a JSONL, CSV or parquet file holds; `named` are the columns of questions and of
+    answers, for those that can't be told and that `ask` is not there to ask for. Raises InputError
+    that names the file and what to do where no question or answer can be told, or nothing could be
+    learnt from it.
     """
     if kind is not None and kind not in TASKS:
         raise InputError(f"--kind: expected one of {', '.join(TASKS)}, found {kind!r}")
@@ -82,8 +92,10 @@ def look_at(path: Path, kind: str | None = None) -> Looked:
         return Looked(tuple(raw), kind, {}, (f"{path.name}: {len(raw)} questions of kind {kind}",))
     raw = [_flat(row) for row in raw]
     columns = list(dict.fromkeys(name for row in raw for name in row))
-    question = _column(path, columns, QUESTIONS, _ASKS, "questions", 0)
-    answer = _column(path, columns, ANSWERS, _ANSWERS, "answers", 1)
+    question = named[0] or _column(columns, QUESTIONS, _ASKS, 0)
+    question = _asked(path, columns, "question", question, ask)
+    answer = named[1] or _column(columns, ANSWERS, _ANSWERS, 1)
+    answer = _asked(path, columns, "answer", answer, ask)
     choices = _choice_columns(columns, question, answer)
     context = [c for c in columns if c not in (question, *choices) and _plain(c) in CONTEXTS]
     rows = [_row(row, [*context, question], answer, choices) for row in raw]
@@ -151,10 +163,10 @@ def _plain(name: str) -> str:
 
 
 def _column(
-    path: Path, columns: Sequence[str], names: Sequence[str], words: set[str], what: str, place: int
-) -> str:
-    """The column of this name, or the only one with such a word in its name; of two columns, the
-    one in this place.
+    columns: Sequence[str], names: Sequence[str], words: set[str], place: int
+) -> str | None:
+    """The column of one of these names, or the only one with such a word in its name; of two
+    columns, the one in this place.
     """
     plain = {_plain(column): column for column in reversed(columns)}
     for name in names:
@@ -164,12 +176,22 @@ def _column(
     if len(alike) == 1:
         return alike[0]
     others = [column for column in columns if _plain(column) not in IDS]
-    if len(others) == 2:
-        return others[place]
-    wanted = ", ".join(names[:4])
+    return others[place] if len(others) == 2 else None
+
+
+def _asked(
+    path: Path, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
+) -> str:
+    """The column that was found or named, else the one that a person names. Raises DataError."""
+    shown = ", ".join(map(str, columns))[:120]
+    if column is None and ask is not None:
+        column = ask(f"{path.name}: which column has the {what}s ({shown})")
+    if column is not None and column in columns:
+        return column
+    found = f", not {column!r}" if column else ""
     raise DataError(
-        f"{path}: expected {what} in a column such as {wanted}, found columns"
-        f" {', '.join(map(str, columns))[:120]}; rename one"
+        f"{path}: expected {what}s in a column such as {what}, found columns {shown}{found}; name"
+        f" it with --{what}-column"
     )
 
 
