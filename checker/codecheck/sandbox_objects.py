@@ -41,6 +41,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
     "index": operator.index,
+    "binary": lambda value, name, other: getattr(operator, name)(value, other),
 }
 """What a checker may ask of an object that lives in the host."""
 
@@ -63,6 +64,8 @@ _ASKED = (
     "__float__",
     "__index__",
 )
+_ORDER = ("__lt__", "__gt__", "__le__", "__ge__")
+_BINARY = (*_ORDER, "__add__", "__sub__", "__mul__", "__matmul__", "__truediv__", "__mod__")
 
 
 class Held:
@@ -85,7 +88,11 @@ class Held:
         runs = "coroutine" if inspect.iscoroutine(value) else ""
         if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             runs = "generator" if inspect.isgenerator(value) else "iterator"
-        asked = [name for name in _ASKED if getattr(kind, name, None) is not None]
+        asked = [
+            name
+            for name in (*_ASKED, *_BINARY)
+            if getattr(kind, name, None) not in (None, getattr(object, name, None))
+        ]
         equals = kind.__eq__ is not object.__eq__
         return ["object", [number, kind.__name__, [] if runs else asked, runs, equals]]
 
@@ -354,6 +361,23 @@ def _leave(self: Any, *_: Any) -> None:
     self._ask("leave", self)
 
 
+def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
+    """An operator between two objects of the host. Not with a value of the tests: it could show
+    what is expected.
+    """
+
+    def ask(self: Any, other: Any) -> Any:
+        if not isinstance(other, Remote):
+            return NotImplemented
+        found = self._ask("binary", self, name, other)
+        both = name in _ORDER and found and self._ask("binary", other, name, self)
+        if both and (name in _ORDER[:2] or self != other):
+            return NotImplemented  # nothing is smaller than what is smaller than it
+        return found
+
+    return ask
+
+
 _ASKS: dict[str, Callable[..., Any]] = {
     "__iter__": lambda self: iterated(self._ask, self._ask("iterate", self)),
     "__next__": lambda self: self._ask("next", self),
@@ -367,7 +391,7 @@ _ASKS: dict[str, Callable[..., Any]] = {
     "__int__": lambda self: self._ask("int", self),
     "__float__": lambda self: self._ask("float", self),
     "__index__": lambda self: self._ask("index", self),
-}
+} | {name: _asked_of_two(name) for name in _BINARY}
 
 
 def met(ask: Callable[..., Any], content: Any) -> Any:

@@ -4,8 +4,9 @@ Plain data, and what the standard library's own types hold, is sent and rebuilt,
 compares values of its own. What can change is sent once and named by its number in a table, so that
 cycles, depth and "the same list" come through. Any other object stays where it lives: the checker
 gets a `Remote`, which asks for attributes, items, text and calls, and takes each answer as a value
-again; an order or arithmetic is never asked for, as a lying object would decide a test. Uses the
-standard library only, and numpy where the program does.
+again; an order or arithmetic is asked for between two of them only, as a lying object that hears
+what is expected would decide a test. Uses the standard library only, and numpy where the program
+does.
 """
 
 from __future__ import annotations

@@ -221,6 +221,12 @@ RETURNS = {
         "from array import array\ndef f(x): return array('i', range(x))",
         "from array import array\n    assert f(3) == array('i', [0, 1, 2]) and f(2).tolist() == [0, 1]",
     ),
+    "objects that compare and add": (
+        "from functools import total_ordering\n@total_ordering\nclass V:\n    def __init__(self, a): self.a = a\n"
+        "    def __eq__(self, other): return self.a == other.a\n    def __lt__(self, other): return self.a < other.a\n"
+        "    def __add__(self, other): return V(self.a + other.a)\ndef f(x): return V(x)",
+        "assert f(1) < f(2) <= f(2) and sorted([f(3), f(1)])[0] == f(1) and f(1) + f(2) == f(3)",
+    ),
     "a path": (
         "from pathlib import Path\ndef f(x): return Path('a') / x",
         "from pathlib import Path\n    assert f('b') == Path('a/b') and f('c.txt').suffix == '.txt'",

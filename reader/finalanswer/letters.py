@@ -174,7 +174,7 @@ _REFUSED = re.compile(
     re.I,
 )
 _MARKED = re.compile(
-    r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*[-:|]?\s*(?:(correct|right|true|yes|✓|✔|✅)"
+    r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*(?:[-:|]\s*)?(?:(correct|right|true|yes|✓|✔|✅)"
     r"|(?:incorrect|wrong|false|no|not|✗|✘|❌))(?![A-Za-z])",
     re.I,
 )
@@ -264,7 +264,8 @@ def _without_letters(found: re.Match[str]) -> str:
 
 def _bounded(text: str) -> str:
     text = text if len(text) <= AT_START + AT_END else f"{text[:AT_START]}\n{text[-AT_END:]}"
-    return _INVISIBLE.sub("", text)
+    text = re.sub(r"[^\S\n]{2,}", " ", _INVISIBLE.sub("", text))
+    return re.sub(r"\n(?: ?\n){2,}", "\n\n", text)
 
 
 def _of(found: re.Match[str]) -> str:

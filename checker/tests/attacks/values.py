@@ -85,6 +85,22 @@ def f(x): return Liar()
             passes,
             "def check(f): assert f(2) == (2, 4)\n",
         ),
+        *(
+            Attack(
+                f"an object that says yes to {sign} {than}",
+                f"class Liar: __{name}__ = __{other}__ = lambda *_: True\ndef f(x): return Liar()",
+                passes,
+                f"def check(f): assert f(2) {sign} {than}\n",
+            )
+            for sign, name, other in (("<", "lt", "gt"), ("<=", "le", "ge"))
+            for than in ("f(3)", "9")
+        ),
+        Attack(
+            "a difference that is always nothing",
+            "class Liar: __sub__ = lambda *_: 0\ndef f(x): return Liar()",
+            passes,
+            "def check(f): assert f(2) - 4 == 0\n",
+        ),
         Attack(
             "a list that is equal to everything",
             "class Liar(list): __eq__ = lambda self, other: True\ndef f(x): return Liar()",
