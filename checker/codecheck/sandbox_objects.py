@@ -391,7 +391,8 @@ _ASKS: dict[str, Callable[..., Any]] = {
     "__int__": lambda self: self._ask("int", self),
     "__float__": lambda self: self._ask("float", self),
     "__index__": lambda self: self._ask("index", self),
-} | {name: _asked_of_two(name) for name in _BINARY}
+    **{name: _asked_of_two(name) for name in _BINARY},
+}
 
 
 def met(ask: Callable[..., Any], content: Any) -> Any:

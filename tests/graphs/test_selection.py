@@ -63,6 +63,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
     [
         "Best: 2",
         "Best: Solution 2",
+        "Best: _2_",
+        "The correct one is 2.",
         "best: two",
         "The best solution is Solution 2.",
         "Answer 2 is clearly the most accurate.",

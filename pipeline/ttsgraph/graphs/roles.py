@@ -226,14 +226,14 @@ CHOOSE = (
 """What a judge is asked once it has been shown the answers."""
 
 _ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
-_NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|one)"
+_NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
 # What is said to be the best, a numbered solution, one by its place, a number that goes with one,
 # or that is all of the first or the last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (
-        rf"\b(?P<best>(?:best|winner|preferred|choice|decision|verdict|selected|boxed)(?:[^\w\n]{{0,8}}(?:(?:is|overall|would\sbe)\b|{_NOUN}\b"
+        rf"\b(?P<best>(?:best|最佳|winner|correct\sone|preferred|choice|decision|verdict|selected|boxed)(?:[^\w\n]{{0,8}}(?:(?:is|overall|would\sbe)\b|{_NOUN}\b"
         rf"|(?P<no>not)\b)){{0,4}})\W{{0,8}}{_NUMBER}",
         rf"\b{_NOUN}s?[^\w\n]{{0,6}}(?:(?:no|number)\b\W{{0,3}})?{_NUMBER}",
         rf"\b(?P<place>{_ORDINALS})\s{_NOUN}\b",
@@ -248,7 +248,7 @@ def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
     """The answer that a judge names, as it came, read as a choice among lettered ones is. A judge
     that names none of them, or several, abstains: then it is the most frequent one.
     """
-    text = re.sub(r"(?<!\w)[A-Ja-j](?!\w)", "x", said)
+    text = re.sub(r"(?<!\w)[A-Ja-j](?!\w)", "x", said.replace("_", " "))
     text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
     for pattern in _NAMINGS:
         text = pattern.sub(_lettered, text)
