@@ -88,6 +88,7 @@ _AFTER_LETTER = (
     "|based|from|according|in this|in that|in the|does(?=[.])"
     "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best|has to"
     "|ist|obviously|[a-z]+ly(?=[.!]?$)|of course|wins"
+    "|(?:over|to|unlike) [(]?[A-J](?![a-z])"
     "|the (?:correct|right|best|only|most|answer)|works|remains|holds"
     "|satisfies|it is|meets|gives|says|refers"
 )
@@ -148,7 +149,7 @@ _CHOSEN = re.compile(
 )
 _NEGATED = re.compile(
     r"(?:(?:(?:\b|can)not|\bnever)(?:\s+(?:be|think|believe|convinced|sure)\b)?(?:\s+(?:that\s+)?it(?:\s+is|\s+be)?\b)?|\bno\s+way|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
-    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\b(?:reject|refute|dismiss|discard|contradict)(?:s|ed)?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
+    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bover|(?<=\bprefer\s[A-J])\s+to|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\b(?:reject|refute|dismiss|discard|contradict)(?:s|ed)?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
     r"\s*(?:(?:is|the|option|choice|answer|letter|both|to|be|it's|it|that|choos\w+|pick|select|(?:go|going)\s+(?:with|for)|vote\s+for|opt\s+for)\s*){0,3}[\s:,]*$",
     re.I,
 )
@@ -187,12 +188,12 @@ _APART_BEFORE = re.compile(
     r"(?:(?:option|choice|letter|statement|answer|but|\w+ly|perhaps|[^\w\s])\s*|^\s*)$", re.I
 )
 _APART_AFTER = re.compile(
-    r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of)\s[A-J]\b)"
+    r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b)"
 )
 # "I suspect", "this brings us to", "the winner is": what ends in a letter then concludes.
 _CONCLUDES = re.compile(
-    r"(?:^|[,;:])\W*(?:(?:and|so|but|which|then)\s+)?(?:(?:I|we|you|this|that|it|which)(?:'\w+)?\s+(?:(?:have|would|will|can|must|do)\s+)?"
-    r"(?:\w+|(?:\w+\s+){1,3}(?:to|with|on|for|in|at|by|towards?))|(?:my|mine|the)\s+(?:\w+\s+){0,4}(?:is|to|with))\s+$",
+    r"(?:^|[,;:])\W*(?:(?:and|so|but|which|then)\s+)?(?:(?:just|is|its|thats|(?:could|should|would|will|might|must)\s+be|(?:I|we|you|this|that|it|which)(?:'\w+)?\s+(?:(?:have|would|will|can|must|do)\s+)?"
+    r"(?:\w+|(?:\w+\s+){1,3}(?:to|with|on|for|in|at|by|towards?)))|(?:my|mine|the)\s+(?:\w+\s+){0,4}(?:is|to|with))\s+$",
     re.I,
 )
 _SOUGHT = re.compile(
@@ -214,7 +215,7 @@ def letter_in(text: str) -> str | None:
     for box in reversed(boxes):
         if (said := _of_clause(box)) is not None:
             return said or None
-    for read in (_answered, _called_right, _by_marks, _by_lines):
+    for read in (_revised, _answered, _called_right, _by_marks, _by_lines):
         said = read(plain)
         if said is not None:
             return said or None
@@ -324,6 +325,15 @@ def _clause_after(text: str, at: int) -> str:
         else rest.lstrip(" \t:=-|.\n")
     )
     return _SENTENCE.split(rest, maxsplit=1)[0]
+
+
+def _revised(text: str) -> str | None:
+    """The letter that ends a reply which takes another one back."""
+    *_, back = [None, *_TAKEN_BACK.finditer(text, max(0, len(text) - 200))]
+    if back is None or re.search(r"(?i:\bno)\s[(]?[A-J]\b", text[back.start() : back.end() + 4]):
+        return None
+    rest = text[back.end() :].lstrip(" .,:;-")
+    return _of_clause(rest) if re.fullmatch(r"[^.!?\n]{0,60}\b[A-J]\W{0,9}", rest) else None
 
 
 def _answered(text: str) -> str | None:
