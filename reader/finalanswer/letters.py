@@ -188,7 +188,7 @@ _APART_BEFORE = re.compile(
     r"(?:(?:option|choice|letter|statement|answer|but|\w+ly|perhaps|[^\w\s])\s*|^\s*)$", re.I
 )
 _APART_AFTER = re.compile(
-    r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b)"
+    r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b\W*)"
 )
 # "I suspect", "this brings us to", "the winner is": what ends in a letter then concludes.
 _CONCLUDES = re.compile(
