@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ttsgraph.adaptive.cost import MeanCost
-from ttsgraph.adaptive.settle import answered
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.settle import answered
 
 
 class RecordedDraws:

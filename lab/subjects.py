@@ -16,7 +16,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs import topologies
-from ttsgraph.routing.learning import FOLDS, ScoreTable
+from ttsgraph.response.routing import FOLDS, ScoreTable
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, load_profile

@@ -15,10 +15,10 @@ from lab.benchmarks.draws import DRAWS, MEMBER, recorded
 from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import load_worlds
-from ttsgraph.adaptive.settle import needs
 from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import LOSSLESS, Stop
 from ttsgraph.settings.profile import load_profile
 

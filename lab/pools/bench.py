@@ -14,7 +14,6 @@ import numpy as np
 from lab.baselines import baselines
 from lab.pools.tables import LENGTHS, Pool, TableWorld
 from lab.worlds.arrays import ArrayEnvironment
-from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
 from ttsgraph.contest.ballots import mixed
@@ -24,6 +23,7 @@ from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.response.calibration import calibration
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question

@@ -15,11 +15,10 @@ from scipy.special import ndtr
 from scipy.stats import beta
 
 from lab.worlds.arrays import ArrayWorld, Said
-from ttsgraph.adaptive.settle import leading
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.graphs.budget import Lengths
 from ttsgraph.graphs.graph import Node
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.graphs.settle import leading
+from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec, Price
 
 WRONG = 5
 """Wrong replies to a question; the right one is 0, an unreadable one -1."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.pool.simulated import SimulatedClient
 
 
 @dataclass(slots=True)

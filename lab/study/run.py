@@ -27,9 +27,9 @@ from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Driver
+from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.simulated.client import SimulatedClient
 from ttsgraph.stages.lengths import brief_of, scores_of
 from ttsgraph.stages.trials import (
     evaluate_cases,

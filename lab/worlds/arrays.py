@@ -1,5 +1,5 @@
 """The simulated pool as arrays: all questions at once, the same stochastic model as
-`ttsgraph/simulated/client.py`, drawn anew.
+`ttsgraph/pool/simulated.py`, drawn anew.
 
 A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
 questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from ttsgraph.adaptive.settle import RUNS, Needs, needs, settle
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.graphs.budget import Lengths, critical_path
+from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.settle import RUNS, Needs, needs, settle
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.models.client import Usage
-from ttsgraph.pool.spec import ModelPool
+from ttsgraph.pool.simulated import TaskTraits
+from ttsgraph.pool.spec import Lengths, ModelPool
 from ttsgraph.response.evidence import call_signatures
-from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.tasks.base import Question
 
 REPLIES = 4

@@ -13,8 +13,8 @@ from ttsgraph.contest.contenders import Contenders
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.simulated.client import TaskTraits
 
 CLIMBERS = 12
 """Graphs that are changed, the better ones more often."""

@@ -19,8 +19,6 @@ import pandas as pd
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.best import TRUTH_SEED
 from lab.worlds.settings import FrontSettings
-from ttsgraph.adaptive.cost import MeanCost
-from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.contest.adaptive import adaptive_contenders, on_average
@@ -30,10 +28,12 @@ from ttsgraph.evaluation.stats import mean_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.mean_cost import MeanCost
+from ttsgraph.graphs.settle import needs
+from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.charts import accuracy_axis, chart_of, quantity
 from ttsgraph.reporting.pictures import chart_svg
-from ttsgraph.simulated.client import TaskTraits
 
 FAMILIES = ("static", "adaptive")
 CLIMBERS = 8

@@ -11,9 +11,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load, parse
+from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.simulated.client import TaskTraits
 
 FOLDER = Path("lab/worlds/named")
 SETTINGS = Path("lab/worlds.yaml")

@@ -27,11 +27,11 @@ from ttsgraph.graphs.roles import check_roles
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
+from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question

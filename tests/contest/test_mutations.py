@@ -13,7 +13,6 @@ import pytest
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import load_worlds
 from tests.adaptive.test_adaptive import measured_on
-from ttsgraph.adaptive.cost import MeanCost
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import STOPS, fused_where_contested, gated, on_average, vote
 from ttsgraph.contest.contenders import Contenders
@@ -21,6 +20,7 @@ from ttsgraph.contest.contest import Contest
 from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.settings.stages import ContestSettings
@@ -92,7 +92,7 @@ def test_a_twin_of_what_a_gate_watches_is_watched_and_a_watched_node_that_goes_i
 @pytest.mark.parametrize("task", ["math", "mmlu", "humaneval"])
 def test_the_predicted_mean_cost_of_copies_is_near_what_test_questions_take(profile, brief, task):
     """Predicted by the response model of a contest; where calls were recorded it is within 5 %
-    (tests/adaptive/test_adaptive.py), from the few draws of a contest it is coarser.
+    (tests/graphs/test_settle.py), from the few draws of a contest it is coarser.
     """
     errors = cost_errors(profile, brief, task, profile.simulation.tasks[task])
     assert abs(np.mean(errors)) < 0.1

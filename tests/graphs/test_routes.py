@@ -15,14 +15,14 @@ from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names
+from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import ways
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.routing.learning import ScoreTable
-from ttsgraph.routing.router import Router
+from ttsgraph.response.routing import ScoreTable
 from ttsgraph.stages.ablation import removals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse
 
 from tests.support.service import FUSED, VOTED, PoolStub, ask, chat, deployed, pooled, post
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.topologies import routed, single
-from ttsgraph.routing.router import Router
 
 GATED = CollaborationGraph.from_dict(
     {

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
 from tests.support.service import PoolStub, ask, deployed, pooled
-from ttsgraph.adaptive.settle import answered, needs
 from ttsgraph.base.errors import GraphError
 from ttsgraph.contest.adaptive import until_passed
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
@@ -19,6 +18,7 @@ from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
+from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.models.client import Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import in_brief

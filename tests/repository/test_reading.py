@@ -18,8 +18,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.driver import Driver
+from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.simulated.client import SimulatedClient
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 

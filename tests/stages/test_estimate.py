@@ -13,8 +13,8 @@ from lab.study.ledger import Ledger, LedgerClient
 from lab.study.run import replies_to
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.simulated.client import SimulatedClient
 from ttsgraph.stages import estimate
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.tasks import get_task

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, product
 
-from ttsgraph.adaptive.cost import Classes, MeanCost
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import BoolArray
 from ttsgraph.contest.contenders import MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.mean_cost import Classes, MeanCost
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Stop
 

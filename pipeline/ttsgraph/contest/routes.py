@@ -1,5 +1,5 @@
 """Routes in a contest: which question goes to which single call, or to which of the best graphs,
-learnt from what is known of them (ttsgraph/routing).
+learnt from what is known of them (ttsgraph/response/routing.py).
 
 Single calls are known by their answers, graphs by what the response model says of each question,
 corrected where they were run. Learning takes no call of its own; only where single calls look as if
@@ -20,7 +20,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.evidence import UNKNOWN, Evidence
 from ttsgraph.response.model import Prediction
-from ttsgraph.routing.learning import CHANCE, ScoreTable
+from ttsgraph.response.routing import CHANCE, ScoreTable
 
 PRICE = 0.01
 """Accuracy that the dearest of the branches has to be worth more than one that costs nothing: what

@@ -1,3 +1,3 @@
-"""Collaboration graphs: nodes and roles, topologies, what they cost, and distributions over
-them.
+"""Collaboration graphs: nodes, roles and routers, topologies, what they cost, when they stop, and
+distributions over them.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -22,37 +22,12 @@ from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role, read_by
 from ttsgraph.graphs.stopping import run_times
+from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]
 """What a budget limits: the cost of the dearest question, or that of a question on average."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """A task's average prompt and generation lengths in tokens (A and B of A.7).
-
-    `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was
-    measured, and `more_tokens` what it adds to what the call writes; `by_role` has both for roles
-    in which they were measured.
-    """
-
-    prompt_tokens: float
-    generated_tokens: float
-    read_tokens: float | None = None
-    more_tokens: float = 0.0
-    by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-    def reading(self, role: str) -> Lengths:
-        """The lengths of calls in this role."""
-        read, more = self.by_role.get(role, (self.read_tokens, self.more_tokens))
-        return replace(self, read_tokens=read, more_tokens=more, by_role={})
-
-    @property
-    def per_answer(self) -> float:
-        """Prompt tokens that each answer read adds."""
-        return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
 Coefficients = tuple[float, float, float]

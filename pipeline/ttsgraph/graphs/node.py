@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import (
     LOSSLESS,
     Gate,
@@ -17,7 +18,6 @@ from ttsgraph.graphs.stopping import (
     parse_stop,
     parse_waves,
 )
-from ttsgraph.routing.router import Router
 
 
 @dataclass(frozen=True, slots=True)

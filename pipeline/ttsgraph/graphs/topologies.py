@@ -17,8 +17,8 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.node import Route
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, ROUTER, get_role
+from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import Gate
-from ttsgraph.routing.router import Router
 
 
 def single(model: str) -> CollaborationGraph:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -36,6 +36,32 @@ TopP = Annotated[float, Field(gt=0, le=1)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SAMPLING = ("temperature", "top_p", "max_tokens", "stop", "reasoning_effort", "left_out")
 _PROMPT = ("style", "instruction")
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A task's average prompt and generation lengths in tokens (A and B of A.7).
+
+    `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was
+    measured, and `more_tokens` what it adds to what the call writes; `by_role` has both for roles
+    in which they were measured.
+    """
+
+    prompt_tokens: float
+    generated_tokens: float
+    read_tokens: float | None = None
+    more_tokens: float = 0.0
+    by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def reading(self, role: str) -> Lengths:
+        """The lengths of calls in this role."""
+        read, more = self.by_role.get(role, (self.read_tokens, self.more_tokens))
+        return replace(self, read_tokens=read, more_tokens=more, by_role={})
+
+    @property
+    def per_answer(self) -> float:
+        """Prompt tokens that each answer read adds."""
+        return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
 class VariantSettings(Closed):

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ttsgraph.adaptive.settle import RUNS, settle
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.evaluation.environment import Feedback, NodeResult
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.routing.router import Router
+from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.settle import RUNS, settle
 from ttsgraph.tasks.base import Question
 
 FORMS = 8

@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from ttsgraph.adaptive.settle import answered
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
+from ttsgraph.graphs.settle import answered
 from ttsgraph.response.draws import (
     fit_draws,
     question_weights,

@@ -34,13 +34,13 @@ from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, 
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
 from ttsgraph.settings.profile import Profile
-from ttsgraph.simulated.client import SimulatedClient
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone

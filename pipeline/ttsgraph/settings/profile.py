@@ -24,6 +24,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
+from ttsgraph.pool.simulated import Simulation
 from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
 from ttsgraph.settings.plugins import load_for
 from ttsgraph.settings.service import ServiceSettings
@@ -39,7 +40,6 @@ from ttsgraph.settings.stages import (
     WorkerSettings,
 )
 from ttsgraph.settings.task import MeasuredLengths, TaskSettings
-from ttsgraph.simulated.client import Simulation
 from ttsgraph.tasks.base import AskingTask, Question
 
 

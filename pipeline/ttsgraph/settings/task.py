@@ -9,10 +9,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.graphs.budget import Lengths
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import Probability
-from ttsgraph.pool.spec import ModelPool, Temperature, TopP
+from ttsgraph.pool.spec import Lengths, ModelPool, Temperature, TopP
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Layout, Prompt, Style

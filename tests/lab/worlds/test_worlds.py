@@ -11,8 +11,8 @@ from lab.worlds.arrays import ArrayWorld
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.simulated import SimulatedClient, Simulation, TaskTraits
 from ttsgraph.settings.profile import Profile
-from ttsgraph.simulated.client import SimulatedClient, Simulation, TaskTraits
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 

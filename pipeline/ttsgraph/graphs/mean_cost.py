@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ttsgraph.adaptive.settle import needs
 from ttsgraph.base.arrays import BoolArray, IntArray
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]

@@ -22,9 +22,9 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Client, Completion, Request
+from ttsgraph.pool.simulated import SimulatedClient, Simulation
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile
-from ttsgraph.simulated.client import SimulatedClient, Simulation
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ttsgraph.base.errors import GraphError
-from ttsgraph.routing.learning import ScoreTable
-from ttsgraph.routing.router import HEAD, MOST_CHARACTERS, Router, tokens
+from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
+from ttsgraph.response.routing import ScoreTable
 from ttsgraph.tasks.base import Question
 
 TOPICS = ("law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds")

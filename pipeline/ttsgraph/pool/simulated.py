@@ -51,9 +51,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.graphs.budget import Lengths
 from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
-from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec
 from ttsgraph.tasks.prompts import REQUESTS
 from ttsgraph.tasks.synthetic import SyntheticProblem, named_in
 

@@ -25,7 +25,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray, IntArray
-from ttsgraph.routing.router import Router, key_of, lengths, standard, tokens
+from ttsgraph.graphs.router import Router, key_of, lengths, standard, tokens
 from ttsgraph.tasks.base import Question
 
 FOLDS = 5
