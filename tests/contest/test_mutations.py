@@ -12,7 +12,7 @@ import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import load_worlds
-from tests.adaptive.test_adaptive import measured_on
+from tests.graphs.test_settle import measured_on
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.adaptive import STOPS, fused_where_contested, gated, on_average, vote
 from ttsgraph.contest.contenders import Contenders

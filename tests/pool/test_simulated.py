@@ -131,7 +131,7 @@ def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> N
     program = """
 import asyncio, sys
 from pathlib import Path
-from tests.simulated.test_simulated import SMALL, client_of, evaluate, questions_of
+from tests.pool.test_simulated import SMALL, client_of, evaluate, questions_of
 from ttsgraph.graphs import topologies
 from ttsgraph.settings.profile import load_profile
 profile = load_profile("simulated", Path(sys.argv[1]))

@@ -10,7 +10,7 @@ import pytest
 
 from lab.study import paper
 from lab.study.pilots import Pilot, pilots
-from tests.simulated.test_simulated import client_of, evaluate, questions_of
+from tests.pool.test_simulated import client_of, evaluate, questions_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
 

@@ -14,7 +14,7 @@ import openai
 import pytest
 import yaml
 
-from tests.simulated.test_simulated import client_of, evaluate, questions_of
+from tests.pool.test_simulated import client_of, evaluate, questions_of
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
 from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from tests.simulated.test_simulated import client_of, prompt_of, questions_of
+from tests.pool.test_simulated import client_of, prompt_of, questions_of
 from tests.support.project import ROOT
 from tests.support.running import PROMPT, TASK
 from ttsgraph.agent.base import Brief
