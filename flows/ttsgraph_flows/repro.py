@@ -14,11 +14,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 from rich.console import Console
 from rich.live import Live
@@ -29,7 +31,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
-from ttsgraph.settings.profile import Profile, load_params, load_profile
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.identity import identity
@@ -113,33 +115,74 @@ def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def run_dvc(
-    command: Sequence[str], env: Mapping[str, str], folder: Path, console: Console | None
+    commands: Sequence[Sequence[str]],
+    env: Mapping[str, str],
+    folder: Path,
+    console: Console | None,
 ) -> int:
-    """Run DVC; returns its exit status. With a console its stages are shown on one board, and what
-    they print stands above it. Without, DVC says which stage it runs, and a stage what it came to.
-    Whatever is raised meanwhile ends DVC with all that it runs.
+    """Run these DVCs side by side; returns 0, or the exit status of one that failed, once all have
+    ended. With a console their stages are shown on one board, and what they print stands above it.
+    Without, DVC says which stage it runs, and a stage what it came to. Whatever is raised meanwhile
+    ends all of them with all that they run.
     """
     shown = {BOARD: str(folder.resolve())} if console else {}
-    child = subprocess.Popen(
-        command,
-        env={**env, **shown},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if console else None,
-        text=True,
-        errors="replace",
-    )
-    with child, ended_with_all_below(child):
-        assert child.stdout is not None
+    with ExitStack() as stack:
+        children = []
+        for command in commands:
+            child = subprocess.Popen(
+                command,
+                env={**env, **shown},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if console else None,
+                text=True,
+                errors="replace",
+            )
+            stack.enter_context(child)
+            stack.enter_context(ended_with_all_below(child))
+            children.append(child)
+        lines = lines_of(children)
         if console is None:
-            for line in child.stdout:
+            for line in lines:
                 if line.startswith(BEGINS):
                     print(line.rstrip().rstrip(":"), flush=True)
-            return child.wait()
-        with Live(Board(folder), console=console, refresh_per_second=REFRESH_PER_S):
-            for line in child.stdout:
-                if line.strip() and not line.startswith((BEGINS, *CHATTER)):
-                    console.print(Text(line.rstrip()), soft_wrap=True)
-            return child.wait()
+        else:
+            with Live(Board(folder), console=console, refresh_per_second=REFRESH_PER_S):
+                for line in lines:
+                    if line.strip() and not line.startswith((BEGINS, *CHATTER)):
+                        console.print(Text(line.rstrip()), soft_wrap=True)
+        return max(abs(child.wait()) for child in children)
+
+
+def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
+    """What they print, line by line as it comes, until all have ended."""
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def read(child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    for child in children:
+        threading.Thread(target=read, args=(child,), daemon=True).start()
+    for _ in children:
+        yield from iter(lines.get, None)
+
+
+def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> list[list[str]]:
+    """The changed tasks' stages, in order: run at once where models are served on this machine, as
+    a stage that waits for a few last answers leaves its servers idle. An endpoint's limits are for
+    one stage at a time.
+    """
+    from ttsgraph_flows.verify import runs_of
+
+    if not profile.hosted:
+        return []
+    chains = [
+        [run.name for run in runs_of(params, task) if run.task == task] for task in params.tasks
+    ]
+    changed = [chain for chain in chains if not set(chain).isdisjoint(stages)]
+    return changed if len(changed) > 1 else []
 
 
 def changed_stages() -> list[str]:
@@ -269,9 +312,14 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
         stack.enter_context(servers_on_demand(loaded))
         # No run cache: a search that DVC restored instead of running it would have no runs in
         # MLflow.
-        command = ["dvc", "repro", "--no-run-cache"]
+        command = ["dvc", "--wait-for-lock", "repro", "--no-run-cache"]
         console = Console(stderr=True, highlight=False) if wants_display() else None
-        status = run_dvc(command, env, STATE / "board", console)
+        tasks = [
+            [*command, "--single-item", *chain] for chain in side_by_side(params, loaded, stages)
+        ]
+        status = run_dvc(tasks, env, STATE / "board", console) if tasks else 0
+        if status == 0:
+            status = run_dvc([command], env, STATE / "board", console)
     if status != 0:
         say(
             "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"

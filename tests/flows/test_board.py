@@ -13,8 +13,11 @@ import pytest
 from rich.console import Console
 
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
+from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph_flows.live import BOARD, Board, Posting, live, picture, posted
-from ttsgraph_flows.repro import run_dvc
+from ttsgraph_flows.repro import run_dvc, side_by_side
+
+ROOT = Path(__file__).parents[2]
 
 POSTING = Posting(
     "search math random",
@@ -88,7 +91,7 @@ sys.exit(3)
 
 
 def rebuild(folder: Path, console: Console | None) -> int:
-    return run_dvc([sys.executable, "-c", STAGES], os.environ, folder, console)
+    return run_dvc([[sys.executable, "-c", STAGES]], os.environ, folder, console)
 
 
 @pytest.fixture
@@ -116,3 +119,35 @@ def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(folder: 
     assert "Updating lock" not in text
     for name in ("pilot", "search", "evaluate"):
         assert f"✓ {name} math: done in" in text
+
+
+def test_what_runs_side_by_side_is_told_as_it_comes_and_fails_as_one(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each waits for the other, so one after the other they would not end."""
+    meets = (
+        "import pathlib, sys, time\n"
+        "mine, other = map(pathlib.Path, sys.argv[1:3])\n"
+        "print(f\"Running stage '{mine.name}'\", flush=True); mine.touch()\n"
+        "while not other.exists(): time.sleep(.01)\n"
+        "sys.exit(int(sys.argv[3]))"
+    )
+    folder.mkdir()
+    one, two = str(folder / "one"), str(folder / "two")
+    commands = [
+        [sys.executable, "-c", meets, one, two, "0"],
+        [sys.executable, "-c", meets, two, one, "4"],
+    ]
+    assert run_dvc(commands, os.environ, folder, None) == 4
+    assert sorted(capfd.readouterr().out.split("'")[1::2]) == ["one", "two"]
+
+
+def test_tasks_run_side_by_side_where_models_are_served_here() -> None:
+    params = Params(profile="laptop", tasks=("math", "mmlu"), methods=("random",))
+    both = ["pilot@math", "report", "evaluate@mmlu-random"]
+    laptop = load_profile("laptop", ROOT / "profiles")
+    first, second = side_by_side(params, laptop, both)
+    assert first[0] == "sample@math"
+    assert second[-1] == "evaluate@mmlu-random"
+    assert side_by_side(params, laptop, both[:2]) == []
+    assert side_by_side(params, load_profile("simulated", ROOT / "profiles"), both) == []
