@@ -4,6 +4,8 @@ BIN := .venv/bin
 SERVE := .venv-serve
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
+# Where an image sets it, each of the hundreds of processes below compiles all that it imports anew: vLLM alone takes 20 s.
+export PYTHONDONTWRITEBYTECODE :=
 
 SEEDS ?= 20
 FIRST_SEED ?= 0
