@@ -21,11 +21,13 @@ help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: .venv/.ready ## build .venv (ttsgraph) and, if the profile serves models on this machine, .venv-serve
-	@$(BIN)/python -m lab.project.serve_setup $(SERVE); case $$? in \
+	@# An environment that is there is kept up to date; only whether one is needed takes a Python to say.
+	@if [ -e $(SERVE)/.ready ]; then $(MAKE) -q $(SERVE)/.ready || $(MAKE) --no-print-directory $(SERVE)/.ready; \
+	else $(BIN)/python -m lab.project.serve_setup $(SERVE); case $$? in \
 		0) $(MAKE) --no-print-directory $(SERVE)/.ready;; \
 		3) ;; \
 		*) exit 1;; \
-	esac
+	esac; fi
 
 NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the package registry (PIP_INDEX_URL names a mirror); "make setup" tries again' >&2; exit 1; }
 
