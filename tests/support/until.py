@@ -28,7 +28,7 @@ FIRST = (
     "flows/test_lineage.py",
     "flows/test_closed_stages.py",
     "flows/test_gate.py",
-    "simulated/test_calibration.py",
+    "pool/test_simulated_calibration.py",
     "checker/tests/test_replies.py",
     "tasks/test_tasks.py",
     "repository/test_recipes.py",
