@@ -195,6 +195,16 @@ def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(p
     assert [message["role"] for message in messages] == ["system", "user"]
 
 
+def test_texts_are_as_long_as_the_usual_variable_lets_them_be(pool, monkeypatch):
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "20")
+    with traced(pool, texts=True) as (client, collector):
+        ask(client, "long " * 20)
+    (spans,) = collector.spans.values()
+    texts = [each for span in spans for each in attributes_of(span).values() if type(each) is str]
+    assert max(map(len, texts)) == 20
+    assert len(of_node(spans, 2)["gen_ai.input.messages"]) == 20
+
+
 def test_a_share_of_requests_is_traced_each_of_them_whole(pool, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")

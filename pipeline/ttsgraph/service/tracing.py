@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -63,11 +63,12 @@ class Tracing:
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         self.resource = Resource(named).merge(OTELResourceDetector().detect())
         self.scope = InstrumentationScope("ttsgraph")
+        self._longest = SpanLimits().max_span_attribute_length
         self._provider = TracerProvider(
             resource=self.resource, id_generator=self.ids, shutdown_on_exit=False
         )
-        self.ended = BatchSpanProcessor(OTLPSpanExporter(settings.endpoint))
-        self._provider.add_span_processor(self.ended)
+        self.processor = BatchSpanProcessor(OTLPSpanExporter(settings.endpoint))
+        self._provider.add_span_processor(self.processor)
         self.tracer = self._provider.get_tracer("ttsgraph")
         self._secrets = environment_secrets()
         self._hide = [re.compile(pattern) for pattern in settings.redact]
@@ -93,6 +94,12 @@ class Tracing:
             for role, text in said
         ]
         return json.dumps(shown, ensure_ascii=False)
+
+    def within_limits(self, found: Attributes) -> Attributes:
+        """Texts as long as OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT lets them be."""
+        if self._longest is None:
+            return found
+        return {k: v[: self._longest] if isinstance(v, str) else v for k, v in found.items()}
 
     def shown(self, text: str) -> str:
         """A text as a trace may hold it: without secrets and what the settings say to hide."""
@@ -208,14 +215,14 @@ class RequestTrace:
             SpanContext(whole.trace_id, own, False, whole.trace_flags, whole.trace_state),
             whole,
             self._tracing.resource,
-            found,
+            self._tracing.within_limits(found),
             kind=SpanKind.CLIENT,
             status=_failure(why) if how == "failed" else Status(),
             start_time=began,
             end_time=self._ended.get(i, now),
             instrumentation_scope=self._tracing.scope,
         )
-        self._tracing.ended.on_end(span)
+        self._tracing.processor.on_end(span)
 
     def _of_call(self, run: ServedRun, i: int) -> Attributes:
         """What is known of the call that a node made."""

@@ -29,10 +29,10 @@ HOST = "127.0.0.1"
 _ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # Of vLLM's three processes a server two are left: messages between the engine and a worker of its
-# own cost each step of a small model more than the step (4 calls a second and core instead of 6),
-# and the worker's import of vLLM costs 20 core seconds. Threads of transformers that spin while
-# they wait for one another make every layer wait for whatever else runs on their cores: 15 ms
-# instead of 0.2 for a small product on two busy cores.
+# own cost each step of a small model more than the step (4 calls a second and core instead of 6,
+# with one thread a server), and the worker's import of vLLM costs 12 core seconds. Threads of
+# transformers that spin while they wait for one another make every layer wait for whatever else
+# runs on their cores: 15 ms instead of 0.2 for a small product on two busy cores.
 _ON_CPU: dict[ServerEngine, dict[str, str]] = {
     "vllm": {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
     "transformers": {"OMP_WAIT_POLICY": "passive"},
