@@ -52,7 +52,6 @@ def init_family(task: str, profile: str | None = None) -> None:
         agent = make_agent(stage.profile.agent, rng, speak)
         train = questions["train"][: settings.questions]
         table = await evaluate_cases(cases, environment, brief.cost, train, publish)
-        table = table.assign(stopped=False)
         preference = await asyncio.to_thread(
             agent.select_family_size, brief, trials_of(table, brief.objective)
         )

@@ -57,7 +57,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
         asked = questions["train"][: settings.questions]
         with live(run_state(f"init_instances {task}", len(cases) * len(asked))) as publish:
             table = await evaluate_cases(cases, environment, brief.cost, asked, publish)
-        return table.assign(stopped=False), agent.take_exchanges()
+        return table, agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run, account="init_instances")
     start = start_trial(table, brief, stage.profile.search.way)

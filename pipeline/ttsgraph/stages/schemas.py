@@ -177,13 +177,9 @@ class Pilots(GraphScores):
 
 
 class Trials(GraphScores):
-    """One row per topology tried in an init stage; `counts` is the model multiset as JSON.
-
-    `stopped` is never true: a column of the time when trials could end early.
-    """
+    """One row per topology tried in an init stage; `counts` is the model multiset as JSON."""
 
     counts: Series[str]
-    stopped: Series[bool]
 
 
 class Candidates(GraphScores):

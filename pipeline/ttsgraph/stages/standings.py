@@ -28,9 +28,7 @@ def contest_table(contest: Contest) -> pd.DataFrame:
         Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
         for graph in contest.feedbacks
     ]
-    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost).assign(
-        stopped=False
-    )
+    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
 
 
 def contest_evidence(contest: Contest) -> pd.DataFrame:
