@@ -10,6 +10,7 @@ import json
 import uuid
 from typing import Any
 
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 KEY = "ttsgraph"
@@ -51,7 +52,11 @@ def set_view(client: MlflowClient, experiment_id: str) -> None:
         "mlflow.note.content": note,
     }
     for key, value in tags.items():
-        client.set_experiment_tag(experiment_id, key, value)
+        try:
+            client.set_experiment_tag(experiment_id, key, value)
+        except MlflowException:  # where another stage has set it meanwhile
+            if client.get_experiment(experiment_id).tags.get(key) != value:
+                raise
 
 
 def _view() -> dict[str, Any]:

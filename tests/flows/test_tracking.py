@@ -79,10 +79,10 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
-    code = "from ttsgraph_flows.tracking import SearchTracker\n"
-    code += (
-        "print('ready', flush=True)\ninput()\nSearchTracker('sqlite:///mlflow.db', 'x', 'y', {})"
-    )
+    """Ten times, in processes that have imported all they need before the first."""
+    code = "from ttsgraph_flows.tracking import SearchTracker\nfor k in range(10):\n"
+    code += "    print('ready', flush=True)\n    input()\n"
+    code += "    SearchTracker(f'sqlite:///{k}.db', 'x', 'y', {})"
     environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
     started = [
         subprocess.Popen(
@@ -96,17 +96,19 @@ def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
         )
         for _ in range(8)
     ]
-    for process in started:  # all have imported MLflow before any goes on
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        process.stdin.write("\n")
-        process.stdin.flush()
+    for _ in range(10):
+        ready = [process.stdout.readline() for process in started]
+        assert ready == ["ready\n"] * 8, [process.communicate("\n")[1] for process in started]
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
     for process in started:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("x")
-    assert len(client.search_runs([experiment.experiment_id])) == 8
+    for k in range(10):
+        client = MlflowClient(f"sqlite:///{tmp_path}/{k}.db")
+        experiment = client.get_experiment_by_name("x")
+        assert len(client.search_runs([experiment.experiment_id])) == 8
 
 
 def test_an_empty_file_is_no_database_yet(tmp_path):
