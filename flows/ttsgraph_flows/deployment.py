@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -113,8 +114,7 @@ def deploy(
     Doing it again finds the same version, and comes to the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
-    questions = stage.questions()
-    made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
+    made_by = "search" if warm_from is None else "research"
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
     if warm_from is None:  # else its units are those of the pool that changed
@@ -123,29 +123,42 @@ def deploy(
         stage.task,
         selected.graph,
         stage.profile,
-        tuple(questions["shots"]),
+        tuple(stage.questions()["shots"]),
         tested=with_plain(selected.figures, tested),
         front=front_of(candidates, tested),
     )
+    parent = parent_of(registry, stage.task)
+    record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
+    if record.baseline is not None:
+        log_baseline(registry, record.run_id, selected, record.baseline)
+    version = registry.register(deployed, record)
+    settings = stage.profile.deploy
+    return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def record_of(
+    stage: Stage,
+    method: str,
+    folder: Path,
+    start: Path,
+    selected: Challenger,
+    deployed: Deployed,
+    parent: Parent | None,
+    warm_from: str | None,
+) -> Provenance:
+    """Where what is deployed comes from, by the files of its search and of that search's start.
+
+    Raises DataError when one of them is missing or damaged.
+    """
+    made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
     run_id = read_record(Running, folder / "run.json", made_by).run_id
     begun = read_record(Started, start / "start.json", started_by)
-    champion = registry.settled(stage.task)
-    parent = None
-    if champion is not None:
-        parent = Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
     baseline = selected.baseline(method)
-    if baseline is not None:
-        shown = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
-        text = json.dumps(baseline.model_dump() | shown, indent=1)
-        with explained(registry.uri):
-            place = f"baselines/{selected.graph.content_hash}.json"
-            client_of(registry.uri).log_text(run_id, text, place)
-    budget = stage.profile.budget_on(stage.task)
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
-    record = Provenance(
+    return Provenance(
         task=stage.task,
         profile=stage.params.profile,
         method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
@@ -156,24 +169,14 @@ def deploy(
         candidates=summary.candidates,
         agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
         files={path.as_posix(): md5(path) for path in files},
-        dataset=Dataset(
-            path=stage.questions_path.as_posix(),
-            md5=md5(stage.questions_path),
-            source=stage.settings.source.model_dump(mode="json"),
-            splits={split: len(rows) for split, rows in questions.items()},
-        ),
+        dataset=dataset_of(stage),
         code=code_state(),
         bundle_sha256="",
         settings_sha256=settings_sha256(stage.profile, stage.task),
         prompt_sha256=prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=agent_prompts_sha256(),
         models=revisions(stage.profile),
-        budget={
-            "metric": budget.cost.metric,
-            "limit": budget.limit,
-            "of": budget.of,
-            "used": float(budget.cost.graph_cost(selected.graph)),
-        },
+        budget=budget_of(stage, selected.graph),
         test=selected.test,
         parent=parent,
         warm_from=warm_from,
@@ -181,9 +184,44 @@ def deploy(
         stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name))},
         serving=serving_facts(stage.profile),
     )
-    version = registry.register(deployed, record)
-    settings = stage.profile.deploy
-    return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def parent_of(registry: Registry, task: str) -> Parent | None:
+    """The champion that a new version follows, if there is one."""
+    champion = registry.settled(task)
+    if champion is None:
+        return None
+    return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
+
+
+def dataset_of(stage: Stage) -> Dataset:
+    """The questions that a search and its test were asked."""
+    return Dataset(
+        path=stage.questions_path.as_posix(),
+        md5=md5(stage.questions_path),
+        source=stage.settings.source.model_dump(mode="json"),
+        splits={split: len(rows) for split, rows in stage.questions().items()},
+    )
+
+
+def budget_of(stage: Stage, graph: CollaborationGraph) -> dict[str, Any]:
+    """The limit of a search, and what a graph uses of it."""
+    budget = stage.profile.budget_on(stage.task)
+    return {
+        "metric": budget.cost.metric,
+        "limit": budget.limit,
+        "of": budget.of,
+        "used": float(budget.cost.graph_cost(graph)),
+    }
+
+
+def log_baseline(registry: Registry, run_id: str, selected: Challenger, baseline: Baseline) -> None:
+    """Keep a baseline that is selected in place of the found graph with the search's run."""
+    shown = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
+    text = json.dumps(baseline.model_dump() | shown, indent=1)
+    with explained(registry.uri):
+        place = f"baselines/{selected.graph.content_hash}.json"
+        client_of(registry.uri).log_text(run_id, text, place)
 
 
 def seal(stage: Stage, version: Version, method: str | None = None) -> None:

@@ -2,11 +2,11 @@
 every candidate in MLflow.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
@@ -20,7 +20,7 @@ from ttsgraph.contest.contenders import Learnt
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import rate_metrics
-from ttsgraph.evaluation.progress import run_state
+from ttsgraph.evaluation.progress import Publish, run_state
 from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
@@ -36,6 +36,9 @@ from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show
+
+if TYPE_CHECKING:
+    from ttsgraph_flows.tracking import SearchTracker
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm
@@ -128,14 +131,7 @@ def tracked_search(
     class. Returns what was found, and the summary.
     """
     # MLflow is slow to import, so a search does once it has read what it is given.
-    from ttsgraph_flows.tracking import (
-        SearchTracker,
-        log_params,
-        loop_params,
-        metric_name,
-        run_page,
-        search_params,
-    )
+    from ttsgraph_flows.tracking import log_params, loop_params
 
     params = stage.run_params | {"method": method}
 
@@ -154,8 +150,33 @@ def tracked_search(
         tracker.candidate(evaluated)
 
     identity = search_identity(stage, params | dict(decisive))
-    run_path = folder / "run.json"
     account = Account(folder / "spent.json", identity)
+    with recording(stage, method, folder, identity, params, calls) as (journal, tracker, publish):
+        meter = Meter(stage.profile.limits, account.read(), account.write, publish)
+        running = {"identity": identity, "run_id": tracker.run_id}
+        write_record(Running, folder / "run.json", running)
+        tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
+        found, archive, exchanges = stage.with_agent(run, meter, acting.uses_agent)
+        tracker.wait()
+        lacking = missing_isolation(stage.settings.kind)
+        summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
+        log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
+        if exchanged := [*before, *map(asdict, exchanges)]:
+            tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
+        if any(record.split == "train" for record in archive.records):
+            log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
+    return found, summary
+
+
+@contextmanager
+def recording(
+    stage: Stage, method: str, folder: Path, identity: str, params: Mapping[str, Any], calls: int
+) -> "Iterator[tuple[Journal, SearchTracker, Publish]]":
+    """The journal of a search, its run in MLflow and its progress; those of an earlier start of the
+    same search are gone on with. Nobody else writes to the folder meanwhile.
+    """
+    from ttsgraph_flows.tracking import SearchTracker, search_params
+
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     header = {"type": "search", "identity": identity}
     with (
@@ -166,33 +187,31 @@ def tracked_search(
             stage.params.tracking_uri,
             stage.experiment,
             method,
-            params | search_params(stage.profile),
-            recorded_run(run_path, identity),
+            {**params, **search_params(stage.profile)},
+            recorded_run(folder / "run.json", identity),
         ) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
-        meter = Meter(stage.profile.limits, account.read(), account.write, publish)
-        write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
-        tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        found, archive, exchanges = stage.with_agent(run, meter, acting.uses_agent)
-        tracker.wait()
-        lacking = missing_isolation(stage.settings.kind)
-        summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
-        table = read_table(Candidates, folder / "archive.parquet", "search")
-        figures = {
-            metric_name(key): value
-            for key, value in summary.items()
-            if isinstance(value, int | float)
-        } | rate_metrics(evidence)
-        exchanged = [*before, *map(asdict, exchanges)]
-        tracker.found(found, table, folder / "graph.json", figures)
-        page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
-        show(f"search-{method}", table, page)
-        if exchanged:
-            tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
-        if any(record.split == "train" for record in archive.records):
-            log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
-    return found, summary
+        yield journal, tracker, publish
+
+
+def log_found(
+    tracker: "SearchTracker",
+    method: str,
+    folder: Path,
+    found: Found,
+    summary: Mapping[str, Any],
+    rates: Mapping[str, float],
+) -> None:
+    """What a search has written to its folder, in its run and on a page of Prefect's."""
+    from ttsgraph_flows.tracking import metric_name, run_page
+
+    table = read_table(Candidates, folder / "archive.parquet", "search")
+    numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    figures = {metric_name(key): value for key, value in numbers.items()}
+    tracker.found(found, table, folder / "graph.json", figures | dict(rates))
+    page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
+    show(f"search-{method}", table, page)
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:

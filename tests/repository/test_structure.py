@@ -17,6 +17,9 @@ SHIPPED = ("checker/codecheck/", "flows/", "pipeline/", "reader/finalanswer/")
 MOST = 600
 """Lines that read in one sitting."""
 
+MOST_OF_A_FUNCTION = 60
+"""Lines, unless a comment `# whole: ...` on its first one says why it is better so."""
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -125,6 +128,17 @@ def test_no_file_of_code_is_long():
         for path in files_of_code("*.py", "*.j2", "*.js", "*.css")
     }
     assert {name: count for name, count in lengths.items() if count > MOST} == {}
+
+
+def test_no_function_is_long():
+    found = {}
+    for name, tree in parsed():
+        lines = (ROOT / name).read_text().splitlines() if name.startswith(SHIPPED) else []
+        for node in ast.walk(tree) if lines else []:
+            if isinstance(node, FUNCTIONS) and "# whole: " not in lines[node.lineno - 1]:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                found[f"{name}:{node.name}"] = (node.end_lineno or first) - first + 1
+    assert {name: count for name, count in found.items() if count > MOST_OF_A_FUNCTION} == {}
 
 
 def test_every_package_is_installed():

@@ -40,9 +40,16 @@ from ttsgraph.tasks.prompts import QUOTED, mark_for
 FORMS = ("python", "langgraph")
 
 OWN = {__name__.split(".")[0], "finalanswer"}
-TEMPLATES = Path(__file__).with_name("templates")
 _IMPORTS = {"import asyncio", "import json", "import os", "import sys"}
 _OF_LANGGRAPH = {"import operator", "from typing import Annotated", "from typing import TypedDict"}
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
 
 
 def export(deployed: Deployed, form: str = "python") -> str:
@@ -68,16 +75,10 @@ def export(deployed: Deployed, form: str = "python") -> str:
         "confident": any(node.stop.confident for node in graph.nodes),
         "systemless": any(not entry["system_role"] for entry in spoken),
     }
+    picks = [name for name, role in roles.items() if role.pick is not None]
     written = Written({*_IMPORTS, *(_OF_LANGGRAPH if form == "langgraph" else ())})
-    used: list[Callable[..., Any]] = [mark_for, without_thoughts, *decides.values()]
-    used += [Ballot] if any(role.pick for role in roles.values()) else []
-    used += [chosen] if facts["judges"] else []
-    used += [cut_at_stop] if facts["stops"] else []
-    used += [majority] if adaptive else []
-    used += [disagreement] if facts["gates"] else []
-    used += [decided] if facts["waves"] else []
-    used += [ahead_of_one] if facts["confident"] else []
-    written.take(used)
+    written.take([mark_for, without_thoughts, *decides.values()])
+    written.take(_parts(facts, adaptive, bool(picks)))
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
     reads = ""
     reading: dict[str, Any] = {}
@@ -91,14 +92,6 @@ def export(deployed: Deployed, form: str = "python") -> str:
             written.imports.add("from types import SimpleNamespace")
     for entry in spoken if not facts["systemless"] else []:
         del entry["system_role"]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
     data = {
         "task": deployed.task,
         "requests": {name: role.asks for name, role in roles.items() if role.asks},
@@ -108,17 +101,31 @@ def export(deployed: Deployed, form: str = "python") -> str:
         "reading": reading,
     }
     names = ", ".join(f"{name!r}: {decide.__name__}" for name, decide in decides.items())
-    return environment.get_template("answers.py.j2").render(
+    return _TEMPLATES.get_template("answers.py.j2").render(
         facts,
         imports="\n".join(sorted(written.imports, key=lambda line: (line[:4] == "from", line))),
         data=_shown(data),
         code="\n\n\n".join(written.sources.values()),
         reads=reads,
         decides=f"{{{names}}}" if decides else "",
-        picks=[name for name, role in roles.items() if role.pick is not None],
+        picks=picks,
         adaptive=adaptive,
         langgraph=form == "langgraph",
     )
+
+
+def _parts(facts: dict[str, bool], adaptive: bool, picks: bool) -> list[Callable[..., Any]]:
+    """What such a graph runs with, beside its roles' own functions."""
+    parts: list[tuple[bool, Callable[..., Any]]] = [
+        (picks, Ballot),
+        (facts["judges"], chosen),
+        (facts["stops"], cut_at_stop),
+        (adaptive, majority),
+        (facts["gates"], disagreement),
+        (facts["waves"], decided),
+        (facts["confident"], ahead_of_one),
+    ]
+    return [part for needed, part in parts if needed]
 
 
 def _shown(value: Any) -> str:

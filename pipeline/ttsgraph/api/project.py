@@ -23,6 +23,7 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.progress import Publish, Spent
 from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.models.client import Message
 from ttsgraph.runtime.limits import PROJECT, Account
 from ttsgraph.scaffold.entries import (
     INPUTS,
@@ -110,23 +111,14 @@ def init(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
     if questions is None:
-        rows = [
-            {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
-            for k in range(SAMPLES)
-        ]
-        looked = Looked(tuple(rows), "number", {}, ())
-        name = "sample"
+        name, looked = "sample", _sums()
     else:
         looked = look_at(questions, kind, named, ask)
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
         name = name or "questions"
     sizes = split_sizes(len(looked.rows))
     pool = candidates(providers, ask)
-    task = get_task(looked.kind, looked.grading)
-    first = task.parse(looked.rows[0], f"{name}: question 1")
-    speak = get_role(ASSISTANT).speak
-    assert speak is not None
-    messages = speak(task, Prompt(task.instruction), first, [])
+    messages = _messages(looked, f"{name}: question 1")
     found, left_out = asyncio.run(ask_each(pool, messages, TEMPERATURE))
     limit, words = _budget(budget, found)
     grading = dict(looked.grading)
@@ -153,13 +145,35 @@ def init(
     }.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / path, content)
+    Account(folder / STATE / "spent.json", PROJECT).write(_spent(found))
+    return [*looked.lines, *(model.line for model in found), *left_out, words]
+
+
+def _sums() -> Looked:
+    """Questions to try a project on."""
+    rows = [
+        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+        for k in range(SAMPLES)
+    ]
+    return Looked(tuple(rows), "number", {}, ())
+
+
+def _messages(looked: Looked, where: str) -> tuple[Message, ...]:
+    """What each model is asked: the first question, as an assistant is."""
+    task = get_task(looked.kind, looked.grading)
+    first = task.parse(looked.rows[0], where)
+    speak = get_role(ASSISTANT).speak
+    assert speak is not None
+    return speak(task, Prompt(task.instruction), first, [])
+
+
+def _spent(found: Sequence[AskedModel]) -> Spent:
+    """What it took to ask each model."""
     asked = [(model.price, call) for model in found for call in model.calls]
-    spent = Spent(
+    return Spent(
         sum(price.of(call) for price, call in asked),
         sum(call.prompt_tokens + call.completion_tokens for _, call in asked),
     )
-    Account(folder / STATE / "spent.json", PROJECT).write(spent)
-    return [*looked.lines, *(model.line for model in found), *left_out, words]
 
 
 def _judged(found: Sequence[AskedModel]) -> dict[str, Any]:

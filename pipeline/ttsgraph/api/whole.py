@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,13 +33,13 @@ from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import ROOM, Client, Completion, Request
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import Meter, MeteredClient, project_meter
+from ttsgraph.runtime.limits import NO_SPENDING, Meter, MeteredClient, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import Question, Task, can_vote
 
 METHOD = "agent_reinforce"
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
@@ -73,8 +73,8 @@ class Searched:
 
     choice: Choice
     nodes: pd.DataFrame
-    spent: Spent
-    calls: int
+    spent: Spent = NO_SPENDING
+    calls: int = 0
     """Different calls that search and test asked for, whether or not the cache had them."""
 
     @property
@@ -153,11 +153,8 @@ async def search_whole(
     """
     searcher_class(method)  # which names the known ones, before anything is spent
     kind = profile.task(task).task
-    train = questions["train"]
     if team is not None:
-        for node in team.graph.nodes:
-            if why := unfit(get_role(node.role), kind, train):
-                raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
+        _check_roles(team, kind, questions["train"])
     with project_meter(profile.limits, state, publish) as meter:
         async with open_client(profile, state) as client, meter.watched():
             environment = environment_for(profile, task, client, questions["shots"])
@@ -165,33 +162,47 @@ async def search_whole(
             environment.client = counting
             for line in [
                 *await checked(environment.task, counting),
-                *profile.no_checks(task, train),
+                *profile.no_checks(task, questions["train"]),
             ]:
                 say(line)
-            models = list(profile.model_pool())
-            alone = await profiled(profile, task, models, environment, train, publish)
-            if not alone["accuracy"].any():
-                say("warning: no model is right on any question: see whether its `kind` suits them")
-            profile = with_lengths(profile, task, alone)
-            if team is not None:
-                profile = _within(profile, task, team.graph)
-            environment.pool = profile.model_pool(task)
-            contest, found, archive, journal = await _found(
-                profile, task, alone, environment, questions, seed, method, publish
+            searched = await _searched(
+                profile, task, environment, questions, seed, method, publish, say, team
             )
-            check = checking(profile.roles, kind)
-            budget = profile.budget_on(task)
-            cases = test_cases(
-                found.graph, NO_PILOT, alone, budget, can_vote(kind), contest.router, check
-            )
-            cases += [] if team is None else [team]
-            grading = environment.with_free_node_grades()
-            feedbacks = await cases_feedback(cases, grading, questions["test"], publish)
-            cost = profile.cost_model(task)
-            first = questions["val"][0]
-            nodes = await tried_without(found.graph, cost, environment, [], first, feedbacks[0])
     for line in counting.lines():
         say(line)
+    return replace(searched, spent=meter.now, calls=len(counting.asked))
+
+
+async def _searched(
+    profile: Profile,
+    task: str,
+    environment: Environment,
+    questions: Mapping[str, Sequence[Question]],
+    seed: int,
+    method: str,
+    publish: Publish,
+    say: Callable[[str], None],
+    team: Case | None,
+) -> Searched:
+    """One step after the other: models alone, contest and search, then the test."""
+    models = list(profile.model_pool())
+    alone = await profiled(profile, task, models, environment, questions["train"], publish)
+    if not alone["accuracy"].any():
+        say("warning: no model is right on any question: see whether its `kind` suits them")
+    profile = with_lengths(profile, task, alone)
+    if team is not None:
+        profile = _within(profile, task, team.graph)
+    environment.pool = profile.model_pool(task)
+    contest, found, archive, journal = await _found(
+        profile, task, alone, environment, questions, seed, method, publish
+    )
+    cases = _cases(profile, task, found.graph, alone, contest.router)
+    cases += [] if team is None else [team]
+    grading = environment.with_free_node_grades()
+    feedbacks = await cases_feedback(cases, grading, questions["test"], publish)
+    cost = profile.cost_model(task)
+    first = questions["val"][0]
+    nodes = await tried_without(found.graph, cost, environment, [], first, feedbacks[0])
     arms = arms_of(cases, feedbacks, cost)
     return Searched(
         profile,
@@ -210,8 +221,6 @@ async def search_whole(
         cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
         choose(arms, profile.deploy.margin, profile.deploy.confidence),
         nodes,
-        meter.now,
-        len(counting.asked),
     )
 
 
@@ -248,6 +257,27 @@ async def _found(
             make_searcher(method, problem), environment.with_free_node_grades(), train, val
         )
         return contest, found, archive, journal.path.read_bytes()
+
+
+def _check_roles(team: Case, kind: Task, questions: Sequence[Question]) -> None:
+    """Raises GraphError where a role of the team's is of no use on these questions."""
+    for node in team.graph.nodes:
+        if why := unfit(get_role(node.role), kind, questions):
+            raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
+
+
+def _cases(
+    profile: Profile,
+    task: str,
+    found: CollaborationGraph,
+    alone: pd.DataFrame,
+    router: CollaborationGraph | None,
+) -> list[Case]:
+    """What was found, and what it has to beat."""
+    kind = profile.task(task).task
+    budget = profile.budget_on(task)
+    check = checking(profile.roles, kind)
+    return test_cases(found, NO_PILOT, alone, budget, can_vote(kind), router, check)
 
 
 def _within(profile: Profile, task: str, team: CollaborationGraph) -> Profile:

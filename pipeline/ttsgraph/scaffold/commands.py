@@ -130,7 +130,7 @@ def schema(
     )
 
 
-def new_model(
+def new_model(  # whole: long by its options alone
     name: Annotated[str, typer.Argument(help="what the model is to be called")],
     url: Annotated[
         str, typer.Argument(help="its OpenAI-compatible endpoint, mostly ending in /v1")

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations_with_replacement
 from typing import Any
@@ -194,50 +194,74 @@ def pilot_cases(
     allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
     """
     sinks = joining(roles) or [ASSISTANT]
+
+    def at_random(counts: Counts) -> list[CollaborationGraph]:
+        budget = Budget(cost)
+        return [
+            topologies.random_graph(counts, roles, budget, rng)
+            for _ in range(settings.random_graphs)
+        ]
+
+    cases = _width_and_depth(settings, best_model, sinks)
+    for pair in _family_pairs(cost.pool):
+        counts = Counter(pair * 2)
+        cases += _sweep("family", in_words(counts), *at_random(counts))
+    cases += _sizes(settings, cost, sinks[-1])
+    # The best model, and the smallest and the middle one of its family (table 4).
+    family = cost.pool.families[cost.pool[best_model].family]
+    for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
+        cases += _arrangements(model, sinks)
+        cases += _sweep("topology", f"random, {model}", *at_random({model: SHAPE_NODES}))
+    return cases
+
+
+def _sweep(name: str, label: str, *graphs: CollaborationGraph) -> list[Case]:
+    return [Case(graph, {"sweep": name, "label": label}) for graph in graphs]
+
+
+def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> list[Case]:
+    """More answers side by side, more in a row, and both."""
     cases: list[Case] = []
-
-    def add(sweep: str, label: str, *graphs: CollaborationGraph) -> None:
-        cases.extend(Case(graph, {"sweep": sweep, "label": label}) for graph in graphs)
-
-    def at_random(counts: Counts) -> Iterator[CollaborationGraph]:
-        for _ in range(settings.random_graphs):
-            yield topologies.random_graph(counts, roles, Budget(cost), rng)
-
     for sink in sinks:
         for width in settings.widths:
-            graph = topologies.parallel([best_model] * width, best_model, sink)
-            add("width", f"{counted(width, 'answer')}, {sink}", graph)
+            graph = topologies.parallel([model] * width, model, sink)
+            cases += _sweep("width", f"{counted(width, 'answer')}, {sink}", graph)
     for depth in settings.depths:
-        add("depth", f"chain of {depth}", topologies.chain([best_model] * depth))
+        cases += _sweep("depth", f"chain of {depth}", topologies.chain([model] * depth))
     for width in settings.widths:
         for depth in settings.depths:
             if width * depth <= settings.max_nodes:
-                graph = topologies.grid(width, depth, best_model, sinks[-1])
-                add("width_x_depth", f"{width} x {depth}", graph)
-    for pair in _family_pairs(cost.pool):
-        counts = Counter(pair * 2)
-        add("family", in_words(counts), *at_random(counts))
+                graph = topologies.grid(width, depth, model, sinks[-1])
+                cases += _sweep("width_x_depth", f"{width} x {depth}", graph)
+    return cases
+
+
+def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
+    """Each model once, twice, and as often as the dearest model's single call costs; a sink adds
+    its own.
+    """
+    cases: list[Case] = []
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
-        # Once, twice, and as often as the dearest model's single call costs; a sink adds its own.
         price = cost.single(model)
         as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
         for count in sorted({1, 2, max(1, as_dear)}):
             graph = topologies.single(model)
             if count > 1:
-                graph = topologies.parallel([model] * count, model, sinks[-1])
-            add("size", f"{count} x {model}", graph)
-    # The best model, and the smallest and the middle one of its family (table 4).
-    family = cost.pool.families[cost.pool[best_model].family]
-    for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
-        # In a row, side by side, and two by two.
-        add("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))
-        for sink in sinks:
-            parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
-            hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
-            add("topology", f"parallel, {sink}, {model}", parallel)
-            add("topology", f"hybrid, {sink}, {model}", hybrid)
-        add("topology", f"random, {model}", *at_random({model: SHAPE_NODES}))
+                graph = topologies.parallel([model] * count, model, sink)
+            cases += _sweep("size", f"{count} x {model}", graph)
+    return cases
+
+
+def _arrangements(model: str, sinks: Sequence[str]) -> list[Case]:
+    """As many nodes of one model in a row, side by side, and two by two."""
+    row = topologies.chain([model] * SHAPE_NODES)
+    cases = _sweep("topology", f"sequential, {model}", row)
+    for sink in sinks:
+        parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
+        hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
+        cases += _sweep("topology", f"parallel, {sink}, {model}", parallel)
+        cases += _sweep("topology", f"hybrid, {sink}, {model}", hybrid)
     return cases
 
 
