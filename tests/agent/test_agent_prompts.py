@@ -16,12 +16,12 @@ from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.answers import Combinations, Edits, Ranking, read_answer
 from ttsgraph.agent.base import History, Preference, Scored, Trial, legal_counts
-from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.models.client import estimate_tokens
 
 
 def agent_that_says(*answers: str, **changes):

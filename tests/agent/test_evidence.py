@@ -13,14 +13,14 @@ from tests.methods.test_search import BRIEF as PAPER_BRIEF
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import NO_TALLIES, History, Scored, graph_tallies, scored
-from ttsgraph.agent.context import QUOTED, estimate_tokens, evidence_table, quoted
+from ttsgraph.agent.context import QUOTED, evidence_table, quoted
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.methods.base import without_insights
-from ttsgraph.models.client import Usage
+from ttsgraph.models.client import Usage, estimate_tokens
 from ttsgraph.settings.profile import AgentSettings
 
 RIGHT = "7"

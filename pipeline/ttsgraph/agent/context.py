@@ -24,25 +24,14 @@ from ttsgraph.agent.base import Brief, Example, History, Scored, Tally, Trial, i
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import estimate_tokens
 
-_PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
 BEST_SHOWN = 3
 READ_SHOWN = 4
 QUOTED = 120
 """Characters of a question or an answer that are shown."""
 
 _MARKUP = re.compile(r"[`<>{}#]")
-
-
-def estimate_tokens(text: str) -> int:
-    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a
-    word, for each digit, sign and line break, and for each UTF-8 byte beyond ASCII. Words are
-    mostly fewer, so it errs on the safe side.
-    """
-    return sum(
-        math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode())
-        for p in _PIECES.findall(text)
-    )
 
 
 def fit(

@@ -46,7 +46,7 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.models.client import Message
+from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")
@@ -171,7 +171,7 @@ class LLMAgent(HeuristicAgent):
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
-            left = room * 9 // 10 - context.estimate_tokens(pilot)
+            left = room * 9 // 10 - estimate_tokens(pilot)
             evidence = self.settings.evidence
             tables = context.update_tables(distribution, history, brief, left, evidence)
             # Where models are fixed, those that the nodes have, each once.
@@ -233,7 +233,7 @@ class LLMAgent(HeuristicAgent):
             )
             if last:
                 break
-            news = self._sent_back(text, refused, context.estimate_tokens(first.content))
+            news = self._sent_back(text, refused, estimate_tokens(first.content))
             messages = [first, *news]
         return answer, applied
 
@@ -242,7 +242,7 @@ class LLMAgent(HeuristicAgent):
         limit = int(self.settings.context_tokens * FIRST_SHARE)
         # Each table says in a line what it leaves out, which takes a little room also when there is
         # none.
-        fixed = context.estimate_tokens(prompt(0))
+        fixed = estimate_tokens(prompt(0))
         if fixed > limit:
             least = int(fixed / FIRST_SHARE) + 1
             raise SettingsError(
@@ -257,10 +257,10 @@ class LLMAgent(HeuristicAgent):
         for count in range(min(PROBLEMS_SHOWN, len(refused)), 0, -1):
             more = len(refused) - count
             again = _template("again").render(problems=refused[:count], more=more)
-            if context.estimate_tokens(again) <= room // 2:
+            if estimate_tokens(again) <= room // 2:
                 break
         return [
-            Message("assistant", _head(text, room - context.estimate_tokens(again))),
+            Message("assistant", _head(text, room - estimate_tokens(again))),
             Message("user", again),
         ]
 
@@ -268,7 +268,7 @@ class LLMAgent(HeuristicAgent):
 def _head(text: str, room: int) -> str:
     """The text's beginning in at most `room` estimated tokens, each of at most three letters."""
     text = text[: 3 * max(room, 1)]
-    while text and context.estimate_tokens(text) > room:
+    while text and estimate_tokens(text) > room:
         text = text[: len(text) * 3 // 4]
     return text or "(no answer)"
 

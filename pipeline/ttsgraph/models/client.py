@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import math
+import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +30,7 @@ class Message:
     whole: str | None = None
 
 
+_PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
 _SELDOM = ("reasoning_effort", "extra_body", "left_out")
 
 
@@ -147,6 +150,17 @@ class Completion:
         reasoning, *more = rest[0] if rest else ("",)
         counts = (prompt_tokens, completion_tokens, latency_s)
         return cls(whole_text(text), *counts, True, whole_text(reasoning), *more)
+
+
+def estimate_tokens(text: str) -> int:
+    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a
+    word, for each digit, sign and line break, and for each UTF-8 byte beyond ASCII. Words are
+    mostly fewer, so it errs on the safe side.
+    """
+    return sum(
+        math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode())
+        for p in _PIECES.findall(text)
+    )
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:

@@ -23,10 +23,9 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.deployment.ladder import Effort
 from ttsgraph.models.actions import CALLS
-from ttsgraph.models.client import Message
+from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import JSON_ADVICE, TOOLS_ADVICE, Form, dumped
 
