@@ -11,8 +11,8 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.promotion import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking

@@ -21,10 +21,10 @@ import yaml
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
-from ttsgraph.deployment.promotion import against_first
 from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, Searcher

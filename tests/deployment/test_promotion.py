@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from ttsgraph.deployment.promotion import (
     Arm,
     Choice,
-    against_first,
     choose,
     decide,
-    paired,
     successor,
 )
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.models.client import Usage
 
 

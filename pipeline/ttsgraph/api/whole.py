@@ -19,10 +19,11 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
 from ttsgraph.deployment.bundle import Figures, figures_of, with_plain
-from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose, paired
+from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.judging import checked
+from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking, get_role, unfit

@@ -5,11 +5,6 @@ The gate (`choose`) decides which of a test's graphs is put up as a version: wha
 or a baseline that is as good. The champion's rule (`decide`) decides whether that version replaces
 the one that serves; `successor` which one does when it can't.
 
-Both graphs answered the same questions, so only those that one answered right and the other wrong
-tell them apart. If neither is better, each of these goes either way with probability 1/2 (McNemar's
-test in its exact form, one-sided). Where answers have scores, it is the same test for differences
-of any size (`paired_flips_p`): McNemar's p is what it gives where all differences are -1, 0 or 1.
-
 A `Duel` is for a challenger that serves next to the champion: a test that may be looked at after
 every outcome, as often as one likes, without deciding wrongly more often than it says. A pair is
 one mean of the challenger's scores since the last pair and one of the champion's; where neither is
@@ -30,85 +25,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
-from ttsgraph.base.special import Alternative, fair_coin_p
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.environment import Feedback, binary
+from ttsgraph.evaluation.paired import Outcomes, outcomes_of, paired
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.stages.trials import Case, units_of
-
-FLIPS = 9999
-"""Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
-
-EXACT = 13
-"""Up to so many questions that differ, all sign flips are counted instead (2**13 = 8192)."""
 
 BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Shares of a duel's capital: small ones find small differences, large ones large differences soon.
 """
 
 Side = Literal["champion", "challenger"]
-
-Outcomes = Mapping[str, bool | float | None]
-"""Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where
-infrastructure failed.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Two graphs on the questions that both were scored on: how many only the first has right, and
-    only the second.
-
-    Where answers have scores: on how many the first scores higher, and the second. `differences`
-    are then those of the scores.
-    """
-
-    questions: int
-    first_only: int
-    second_only: int
-    differences: tuple[float, ...] = ()
-
-    def p_value(self, alternative: Alternative = "two-sided") -> float:
-        """p of McNemar's exact test, of scores by sign flips; 1 where the graphs agree on every
-        question.
-        """
-        if self.differences:
-            return paired_flips_p(self.differences, alternative)
-        differ = self.first_only + self.second_only
-        return fair_coin_p(self.first_only, differ, alternative) if differ else 1.0
-
-
-def paired(first: Outcomes, second: Outcomes) -> Pairs:
-    """Compare two graphs question by question."""
-    both = [(mine, second.get(question)) for question, mine in first.items() if mine is not None]
-    scored = [(mine, its) for mine, its in both if its is not None]
-    ahead = sum(mine > its for mine, its in scored)
-    behind = sum(its > mine for mine, its in scored)
-    if binary(grade for pair in scored for grade in pair):
-        return Pairs(len(scored), ahead, behind)
-    return Pairs(len(scored), ahead, behind, tuple(float(mine - its) for mine, its in scored))
-
-
-def _outcomes(feedback: Feedback) -> Outcomes:
-    return {result.question_id: result.correct for result in feedback.results}
-
-
-def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
-    """The first graph against each on the same questions, itself included (columns of
-    schemas.Evaluations).
-    """
-    outcomes = [_outcomes(feedback) for feedback in feedbacks]
-    pairs = [paired(outcomes[0], its) for its in outcomes]
-    return pd.DataFrame(
-        {
-            "found_only": [pair.first_only for pair in pairs],
-            "rival_only": [pair.second_only for pair in pairs],
-            "p_differs": [pair.p_value() for pair in pairs],
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +106,7 @@ class Choice:
 def arms_of(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> list[Arm]:
     """Tested graphs as the gate compares them, in their order."""
     return [
-        Arm(case.columns["label"], units_of(case.graph, feedback, cost), _outcomes(feedback))
+        Arm(case.columns["label"], units_of(case.graph, feedback, cost), outcomes_of(feedback))
         for case, feedback in zip(cases, feedbacks, strict=True)
     ]
 
@@ -270,32 +199,6 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
-
-
-def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
-    """p of a paired permutation test on the sum of differences by sign flips; 1 where all are 0.
-
-    Exact where few differ, else from FLIPS random flips, the same ones each time.
-    """
-    moved = np.array([difference for difference in differences if difference], dtype=float)
-    n = len(moved)
-    if n == 0:
-        return 1.0
-    if n <= EXACT:
-        bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        extra = 0  # the differences as they came are among all flips
-    else:
-        bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, n), dtype=np.int8)
-        extra = 1
-    sums = (2.0 * bits - 1) @ moved
-    observed = float(moved.sum())
-    close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not tell equal sums apart
-    beyond = (
-        sums >= observed - close
-        if alternative == "greater"
-        else np.abs(sums) >= abs(observed) - close
-    )
-    return float((int(beyond.sum()) + extra) / (len(sums) + extra))
 
 
 class Duel:
