@@ -12,7 +12,7 @@ import pandas as pd
 from lab.study import paper
 from lab.study.correction import holm
 from ttsgraph.evaluation.stats import Mean, mean_of, paired_p
-from ttsgraph.methods.base import require_equal_terms
+from ttsgraph.stages.records import require_equal_terms
 
 COSTS = ("calls", "tokens", "seconds")
 AS_PAPER = "agent_reinforce as in the paper"

@@ -26,9 +26,10 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.methods import SEARCHERS, Problem, Searcher
-from ttsgraph.methods.base import plain_terms, require_equal_terms
+from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.summary import probability_best, validated_front
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttsgraph.agent.base import Brief, Chat, Counts, Exchange
-from ttsgraph.base.errors import DataError, SettingsError, TTSGraphError
+from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.contest.contenders import Contender, Learnt
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
@@ -205,21 +205,6 @@ def terms_of(
         None,
         _digest(f"{c.graph.to_json()} {c.value!r}" for c in contenders) if contenders else None,
     )
-
-
-def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
-    """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not
-    searched on the same terms.
-    """
-    named = list(terms.items())
-    for name, other in named[1:]:
-        first, wanted = named[0]
-        for key in wanted.keys() | other.keys():
-            if wanted.get(key) != other.get(key):
-                raise DataError(
-                    f"{first} and {name} were not searched on the same terms: {key} is"
-                    f" {wanted.get(key)} and {other.get(key)}; run both searches again"
-                )
 
 
 def plain_terms(terms: Terms) -> dict[str, object]:

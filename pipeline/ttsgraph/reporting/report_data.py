@@ -9,7 +9,6 @@ from pathlib import Path
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import require_equal_terms
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import schemas
@@ -21,6 +20,7 @@ from ttsgraph.stages.records import (
     Started,
     read_data,
     read_found,
+    require_equal_terms,
 )
 from ttsgraph.stages.schemas import Table, read_table
 

@@ -151,6 +151,21 @@ class Searched(Closed):
     """Rows that evidence.parquet had no room for."""
 
 
+def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
+    """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not
+    searched on the same terms.
+    """
+    named = list(terms.items())
+    for name, other in named[1:]:
+        first, wanted = named[0]
+        for key in wanted.keys() | other.keys():
+            if wanted.get(key) != other.get(key):
+                raise DataError(
+                    f"{first} and {name} were not searched on the same terms: {key} is"
+                    f" {wanted.get(key)} and {other.get(key)}; run both searches again"
+                )
+
+
 class Running(Closed):
     """run.json of a search: its run in MLflow, and what it is the run of."""
 
