@@ -24,8 +24,8 @@ from prefect.exceptions import PrefectException
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
-from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
-from ttsgraph.deployment.provenance import sha256
+from ttsgraph.deployment.provenance import pool_fingerprint, sha256
+from ttsgraph.runtime.newcomers import with_newcomers
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph_flows.alerts import on_drift
 from ttsgraph_flows.ending import guarded

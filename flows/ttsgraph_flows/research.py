@@ -24,8 +24,7 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
-from ttsgraph.deployment.provenance import Provenance, revisions, settings_sha256
+from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions, settings_sha256
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -33,6 +32,7 @@ from ttsgraph.graphs.roles import checking
 from ttsgraph.methods.base import Problem, Searcher
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.runtime.newcomers import with_newcomers
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record

@@ -22,8 +22,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.deployment.newcomers import pool_fingerprint
-from ttsgraph.deployment.provenance import revisions
+from ttsgraph.deployment.provenance import pool_fingerprint, revisions
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment

@@ -166,6 +166,13 @@ def settings_sha256(profile: Profile, task: str) -> str:
     return settings_digest(profile, task, set(Profile.model_fields) - {*SERVING, *AFTERWARDS})
 
 
+def pool_fingerprint(profile: Profile) -> str:
+    """A hash of the pool's members and their identities; it changes when a model or variant joins,
+    leaves or becomes another.
+    """
+    return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
+
+
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
     """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout
     and worked examples.

@@ -5,7 +5,6 @@ lists them.
 from __future__ import annotations
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.deployment.provenance import canonical, sha256
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.endpoints.transport import ask_once, listed_by
 from ttsgraph.pool.settings import ModelSettings
@@ -21,13 +20,6 @@ def with_newcomers(profile: Profile) -> Profile:
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
     return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
-
-
-def pool_fingerprint(profile: Profile) -> str:
-    """A hash of the pool's members and their identities; it changes when a model or variant joins,
-    leaves or becomes another.
-    """
-    return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:
