@@ -14,9 +14,10 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Chat, Exchange, Preference, family_size_trials
+from ttsgraph.agent.base import Exchange, Preference, family_size_trials
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
+from ttsgraph.models.client import Chat
 from ttsgraph.stages.records import Preferred, write_record
 from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.agent.base import Chat
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import locked, md5
@@ -32,6 +31,7 @@ from ttsgraph.graphs.roles import checking
 from ttsgraph.methods.base import Problem, Searcher
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.models.client import Chat
 from ttsgraph.runtime.newcomers import with_newcomers
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths

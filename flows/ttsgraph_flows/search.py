@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.agent.base import Chat, Exchange, trace_page
+from ttsgraph.agent.base import Exchange, trace_page
 from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
@@ -25,6 +25,7 @@ from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.methods.warm import WarmReinforce
+from ttsgraph.models.client import Chat
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Chat
+from ttsgraph.agent.base import Brief
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
+from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, metered

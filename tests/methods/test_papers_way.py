@@ -15,7 +15,7 @@ from scipy.special import logit
 from lab.worlds.arrays import ArrayEnvironment
 from tests.contest.test_contest import TRAIN, VAL, scored, world_of
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import AgentReply, Brief, family_size_trials
+from ttsgraph.agent.base import Brief, family_size_trials
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
-from ttsgraph.models.client import Completion
+from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.support.arithmetic import BRIEF, COST, LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, ScriptedClient
-from ttsgraph.agent.base import AgentReply
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
@@ -19,7 +18,7 @@ from ttsgraph.evaluation.progress import Spent
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import AgentReply, Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import LimitSettings

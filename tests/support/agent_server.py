@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer, answered
-from ttsgraph.agent.base import AgentReply, Brief, Chat, Exchange
+from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
@@ -24,7 +24,7 @@ from ttsgraph.methods import Problem, Searcher, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Client, Completion, Request, Sampling
+from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
 from ttsgraph.settings.profile import AgentSettings, SearchSettings

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ttsgraph.agent.base import Chat
 from ttsgraph.base.errors import SettingsError
+from ttsgraph.models.client import Chat
 from ttsgraph.settings.profile import AgentSettings
 
 if TYPE_CHECKING:

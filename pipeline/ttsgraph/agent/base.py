@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from textwrap import indent
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.topologies import least_cost
-from ttsgraph.models.client import Completion, Message, Usage
+from ttsgraph.models.client import Usage
 
 Shape = tuple[int, int]
 """Width and depth, both as of the whole graph."""
@@ -341,20 +341,6 @@ class Exchange:
         return Usage(
             self.prompt_tokens, self.completion_tokens, self.dollars, spent, 1, int(self.cached)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class AgentReply:
-    """An agent model's completion, and its price in dollars."""
-
-    completion: Completion
-    dollars: float
-
-
-Chat = Callable[[Sequence[Message], str, str], AgentReply]
-"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
-language model: it is given this.
-"""
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:

@@ -30,9 +30,7 @@ from ttsgraph.agent.answers import (
     shown,
 )
 from ttsgraph.agent.base import (
-    AgentReply,
     Brief,
-    Chat,
     Counts,
     Exchange,
     History,
@@ -46,7 +44,7 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.models.client import Message, estimate_tokens
+from ttsgraph.models.client import AgentReply, Chat, Message, estimate_tokens
 from ttsgraph.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Chat, Counts, Exchange
+from ttsgraph.agent.base import Brief, Counts, Exchange
 from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.contest.contenders import Contender, Learnt
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Chat
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Question

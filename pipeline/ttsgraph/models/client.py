@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
@@ -367,6 +367,20 @@ class Wrapper(Client):
     async def aclose(self) -> None:
         """Close the inner client."""
         await self._inner.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """An agent model's completion, and its price in dollars."""
+
+    completion: Completion
+    dollars: float
+
+
+Chat = Callable[[Sequence[Message], str, str], AgentReply]
+"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
+language model: it is given this.
+"""
 
 
 NEW_OBJECTS = 50_000

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import (
     CallFailed,
     ContextOverflow,
@@ -23,7 +22,7 @@ from ttsgraph.base.errors import (
 )
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
+from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Message, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 

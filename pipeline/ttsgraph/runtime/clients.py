@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from ttsgraph.agent.base import Chat
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.state import STATE
@@ -27,7 +26,7 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.evaluation.executor import NodeAnswer, run_graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
-from ttsgraph.models.client import Client, Completion, Request, rare_collections
+from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine

@@ -22,14 +22,15 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.client import (
     CHARGE,
+    AgentReply,
     Charge,
+    Chat,
     Client,
     Completion,
     Deferred,
