@@ -4,7 +4,6 @@ the stages run.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -31,10 +30,8 @@ from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.base import searcher_class
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import Found
-from ttsgraph.models.client import ROOM, Client, Completion, Request
-from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import NO_SPENDING, Meter, MeteredClient, project_meter
+from ttsgraph.runtime.limits import NO_SPENDING, CountingClient, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
@@ -87,50 +84,6 @@ class Searched:
     def figures(self) -> Figures:
         """What the graph to use did in its test, which service is held against."""
         return with_plain(figures_of(self.feedbacks[self.choice.place], self.graph), self.table)
-
-
-class CountingClient(MeteredClient):
-    """A metered client that also counts different calls."""
-
-    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
-        super().__init__(inner, meter, pool)
-        self.asked: dict[str, tuple[str, int, bool, bool]] = {}
-        """Key of a call -> its model, its bound on tokens, whether the answer was cut by that, and
-        whether its tokens are estimated.
-        """
-
-    def _paid(self, request: Request, completion: Completion) -> Completion:
-        ended = (completion.cut, completion.estimated)
-        call = (request.model, request.sampling.max_tokens, *ended)
-        self.asked.setdefault(request.key(), call)
-        return super()._paid(request, completion)
-
-    def lines(self) -> list[str]:
-        """For people: whose answers were cut by the bound on their tokens, and whose tokens no
-        endpoint told.
-        """
-        calls = self.asked.values()
-        of = Counter((model, bound) for model, bound, _, _ in calls)
-        cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
-        said = []
-        for (model, bound), count in of.items():
-            if not cut[model, bound] or cut[model, bound // ROOM]:
-                continue
-            share = cut[model, bound] / count
-            line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
-            if more := of[model, ROOM * bound]:
-                left = cut[model, ROOM * bound]
-                line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
-                if left:
-                    line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
-            said.append(line)
-        made = Counter(model for model, *_ in calls)
-        estimated = Counter(model for model, _, _, guessed in calls if guessed)
-        return said + [
-            f"{model}: its endpoint tells no token counts of {count} of {made[model]} calls; these"
-            " are estimated, also what they cost"
-            for model, count in estimated.items()
-        ]
 
 
 async def search_whole(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +28,7 @@ from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.client import (
     CHARGE,
+    ROOM,
     AgentReply,
     Charge,
     Chat,
@@ -349,6 +350,50 @@ class MeteredClient(Wrapper):
         self._most_per_byte[request.model] = max(known, min(1.0, told))
         self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
+
+
+class CountingClient(MeteredClient):
+    """A metered client that also counts different calls."""
+
+    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
+        super().__init__(inner, meter, pool)
+        self.asked: dict[str, tuple[str, int, bool, bool]] = {}
+        """Key of a call -> its model, its bound on tokens, whether the answer was cut by that, and
+        whether its tokens are estimated.
+        """
+
+    def _paid(self, request: Request, completion: Completion) -> Completion:
+        ended = (completion.cut, completion.estimated)
+        call = (request.model, request.sampling.max_tokens, *ended)
+        self.asked.setdefault(request.key(), call)
+        return super()._paid(request, completion)
+
+    def lines(self) -> list[str]:
+        """For people: whose answers were cut by the bound on their tokens, and whose tokens no
+        endpoint told.
+        """
+        calls = self.asked.values()
+        of = Counter((model, bound) for model, bound, _, _ in calls)
+        cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
+        said = []
+        for (model, bound), count in of.items():
+            if not cut[model, bound] or cut[model, bound // ROOM]:
+                continue
+            share = cut[model, bound] / count
+            line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
+            if more := of[model, ROOM * bound]:
+                left = cut[model, ROOM * bound]
+                line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
+                if left:
+                    line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
+            said.append(line)
+        made = Counter(model for model, *_ in calls)
+        estimated = Counter(model for model, _, _, guessed in calls if guessed)
+        return said + [
+            f"{model}: its endpoint tells no token counts of {count} of {made[model]} calls; these"
+            " are estimated, also what they cost"
+            for model, count in estimated.items()
+        ]
 
 
 def _dearest(price: Price, read: int, written: int) -> float:
