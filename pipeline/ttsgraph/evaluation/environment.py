@@ -102,8 +102,8 @@ class Feedback:
     """
 
     results: tuple[QuestionResult, ...]
-    usage: Usage
-    wall_s: float
+    usage: Usage = field(default_factory=Usage)
+    wall_s: float = 0.0
 
     @property
     def n_scored(self) -> int:

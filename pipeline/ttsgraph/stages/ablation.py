@@ -18,13 +18,12 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.models.client import Usage
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
-UNTRIED = Feedback((), Usage(), 0.0)
+UNTRIED = Feedback(())
 
 
 def without_node(
@@ -97,7 +96,7 @@ async def tried_without(
     }
     wanted = {question.id for question in questions}
     results = tuple(result for result in tested.results if result.question_id in wanted)
-    whole = Feedback(results, Usage(), 0.0)
+    whole = Feedback(results)
     task = environment.task
     return node_table(graph, cost, task, environment.prompt, example, without, whole, by_hash)
 
@@ -130,7 +129,7 @@ def node_table(
         digest = rest.content_hash if rest is not None else ""
         feedback = feedbacks.get(digest, UNTRIED)
         if digest in charged:
-            feedback = Feedback(feedback.results, Usage(), 0.0)
+            feedback = Feedback(feedback.results)
         charged.add(digest)
         sent = cost.pool[node.model].prompt(prompt)
         row = {

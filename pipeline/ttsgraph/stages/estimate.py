@@ -32,7 +32,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking, get_role
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.driver import Driver
-from ttsgraph.models.client import Usage
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.settings.profile import Profile
@@ -264,7 +263,7 @@ class Rehearsal:
             QuestionResult(question.id, bool(grade), "", 1.0)
             for question, grade in zip(questions, right, strict=True)
         )
-        return Feedback(results, Usage(), 0.0)
+        return Feedback(results)
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
         """A key of each call of a graph, and its kind."""

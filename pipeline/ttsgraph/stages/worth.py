@@ -15,7 +15,6 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Usage
 from ttsgraph.response import evidence
 from ttsgraph.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
@@ -67,7 +66,7 @@ def known_evidence(
                 )
             }
             results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
-        known.add(graph, Feedback(tuple(results), Usage(), 0.0))
+        known.add(graph, Feedback(tuple(results)))
     return known
 
 
