@@ -24,6 +24,11 @@ from ttsgraph.settings.profile import Profile
 SMALL = "llama-3.2-1b"
 OTHER = "gemma-3-1b"
 TEAM = {"proposers": [SMALL, SMALL, OTHER], "aggregator": OTHER}
+SECONDS = {
+    "init": {"contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}},
+    "search": {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8},
+}
+"""Of a profile: searches that take a second."""
 
 
 @pytest.fixture
@@ -35,9 +40,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     splits = {"train": 24, "val": 12, "test": 40}
     data["tasks"] = {"math": data["tasks"]["math"] | {"splits": splits}}
     data["tasks"]["math"]["source"]["size"] = 300
-    contest = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
-    data["init"] = {"contest": contest}
-    data["search"] = {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8}
+    data["budget"]["limit"] = 12
+    data |= SECONDS
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(data))
     params = {"profile": "simulated", "tasks": ["math"], "methods": ["random"], "seed": 3}
@@ -142,6 +146,9 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
                 command += ["--budget", "$0.00002"]
             done = CliRunner().invoke(app, command)
             assert done.exit_code == 0, (done.output, done.exception)
+            if command[0] == "init":
+                (path,) = Path("mine/profiles").glob("*.yaml")
+                path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | SECONDS))
     assert "worth it: " in done.output
     told = json.loads(Path("results/mine/support/compare/team.json").read_text())
     assert len(told["rows"]) >= 3

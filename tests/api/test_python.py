@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import chdir
 from html import escape
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.stages.plan import RESULTS, STAGE
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
-SMALL = {"init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8}}}
+SMALL = {
+    "init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8}},
+    "search": {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8},
+}
 
 
 OF_A_REGISTRY = {"agent_reinforce/lineage.json", "agent_reinforce/scores.json"}
@@ -49,6 +53,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.R
         yield asyncio.run(in_a_running_loop()), folder
 
 
+@pytest.fixture(scope="module")
+def place(found: tuple[ttsgraph.Result, Path]) -> Path:
+    """Where it is saved, named from inside the folder."""
+    result, folder = found
+    with chdir(folder):
+        return folder / result.save("kept")
+
+
 def test_a_search_finds_a_graph_within_the_budget(found: tuple[ttsgraph.Result, Path]) -> None:
     result, _ = found
     rows = list(result.compare())
@@ -70,8 +82,10 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
     compile(file.read_text(), file, "exec")
 
 
-def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, Path]) -> None:
-    result, folder = found
+def test_it_says_in_a_sentence_what_its_table_has(
+    found: tuple[ttsgraph.Result, Path], place: Path
+) -> None:
+    result, _ = found
     table = result.compare()
     used = next(row for row in table if row["graph"] == table.used)
     assert result.sentence.startswith(("Use this", "Don't use"))
@@ -81,16 +95,15 @@ def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, 
     assert "question" in said.partition("$")[2]
     assert result.drawn()
     assert escape(result.sentence) in result._repr_html_()
-    assert ttsgraph.load(result.save(folder / "said")).sentence == result.sentence
+    assert ttsgraph.load(place).sentence == result.sentence
 
 
 def test_what_is_saved_is_loaded_and_can_be_served(
-    found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch
+    found: tuple[ttsgraph.Result, Path], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ttsgraph.service import server
 
-    result, folder = found
-    place = result.save(folder / "saved")
+    result, _ = found
     again = ttsgraph.load(place)
     assert again.graph == result.graph
     assert again.deployed.tested == result.deployed.tested
@@ -103,16 +116,15 @@ def test_what_is_saved_is_loaded_and_can_be_served(
         lambda loader, names, settings, no_key: served.append((names, loader.resolve(names[0]))),
     )
     again.serve(port=0)
-    assert served[0][0] == ("task@saved",)
+    assert served[0][0] == ("task@kept",)
     assert served[0][1].graph == result.graph
 
 
 def test_a_folder_has_the_tables_and_the_page_of_the_stages(
-    found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch
+    found: tuple[ttsgraph.Result, Path], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, folder = found
     monkeypatch.chdir(folder)
-    place = result.save("kept")
     page = (place / "index.html").read_text()
     sources = {at.partition("#")[0] for at in re.findall(r'data-at="([^"]+)"', page)}
     assert {Path(source).parts[:2] for source in sources} == {("kept", "tables")}

@@ -96,6 +96,20 @@ def dear(profile: Profile) -> Contest:
     return contest_of(profile, world_of(profile), 80.0)
 
 
+@pytest.fixture(scope="module")
+def repairing(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
+    """A world in which refinement repairs, and a contest there."""
+    environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
+    return environment, contest_of(profile, environment)
+
+
+@pytest.fixture(scope="module")
+def long(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
+    """A world, and a contest there with calls for its finals."""
+    environment = world_of(profile, seed=3)
+    return environment, contest_of(profile, environment, calls=2000)
+
+
 def fitted_to(contest: Contest) -> ResponseModel:
     models = tuple(contest.brief.cost.pool)
     return ResponseModel(contest.evidence, models, np.random.default_rng(0))
@@ -213,9 +227,9 @@ class TestContest:
         assert environment.calls == profiled + contest.calls
         assert contest.calls <= SETTINGS.calls
 
-    def test_where_refinement_repairs_it_finds_more_than_one_call(self, profile: Profile) -> None:
-        environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
-        found = contest_of(profile, environment).standings[0].graph
+    def test_where_refinement_repairs_it_finds_more_than_one_call(self, repairing) -> None:
+        environment, contest = repairing
+        found = contest.standings[0].graph
         accuracy = environment.world.accuracy
         alone = max(accuracy(topologies.single(model)) for model in (SMALL, MIDDLE, LARGE))
         assert accuracy(found) > alone + 0.05
@@ -227,25 +241,29 @@ class TestContest:
         accuracy = environment.world.accuracy
         assert accuracy(found) > accuracy(topologies.single(LARGE)) - 0.03
 
-    def test_under_a_joint_objective_a_fast_graph_is_worth_more(self, profile: Profile) -> None:
-        environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
+    def test_under_a_joint_objective_a_fast_graph_is_worth_more(
+        self, profile: Profile, repairing
+    ) -> None:
+        environment, contest = repairing
+        patient = contest.standings[0]
         every = environment.questions
         brief = replace(scored(profile, environment, 18.0), objective=JOINT)
         contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
-        hasty = asyncio.run(contest.run(environment))[0]
-        patient = contest_of(profile, environment.copy()).standings[0]
+        hasty = asyncio.run(contest.run(environment.copy()))[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
 
-    def test_the_leader_was_run_on_all_validation_questions(self, profile: Profile) -> None:
-        contest = contest_of(profile, world_of(profile), calls=2000)
+    def test_the_leader_was_run_on_all_validation_questions(self, long) -> None:
+        _, contest = long
         seen = contest.evidence.graphs[contest.standings[0].graph]
         assert set(range(TRAIN, TRAIN + VAL)) <= set(seen.questions.tolist())
 
-    def test_a_graph_that_does_not_do_as_predicted_is_not_found(self, profile: Profile) -> None:
+    def test_a_graph_that_does_not_do_as_predicted_is_not_found(
+        self, profile: Profile, long
+    ) -> None:
         """Graphs of some size come to nothing here, which no node's answer tells."""
-        sound = world_of(profile, seed=3)
-        size = len(contest_of(profile, sound, calls=2000).standings[0].graph.nodes)
+        sound, contest = long
+        size = len(contest.standings[0].graph.nodes)
         assert size > 2
 
         class NothingLarge(ArrayEnvironment):

@@ -228,15 +228,23 @@ class TestWholeStudy:
         assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
 
     @pytest.mark.parametrize(
-        ("change", "message"),
+        ("file", "change", "message"),
         [
-            ({"joint": {"kind": "joint", "weight": 2}}, "key 'joint.weight'"),
-            ({"budgets": {"0.1": {"metric": "flops", "limit": 0.1}}}, "holds no call"),
-            ({"profile": "none"}, "unknown profile 'none'"),
+            ("lab/study", {"joint": {"kind": "joint", "weight": 2}}, "key 'joint.weight'"),
+            # Which is told by a process of its own, at its first search.
+            (
+                "profiles/simulated",
+                {"budget": {"metric": "flops", "limit": 0.1}},
+                "holds no call",
+            ),
+            ("lab/study", {"profile": "none"}, "unknown profile 'none'"),
         ],
     )
-    def test_bad_input_is_one_line_and_exit_code_2(self, folder: Path, change, message: str):
-        (folder / "lab/study.yaml").write_text(yaml.safe_dump(SMALL | change))
+    def test_bad_input_is_one_line_and_exit_code_2(
+        self, folder: Path, file: str, change, message: str
+    ):
+        path = folder / f"{file}.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
         done = self.run(folder, "--seeds", "1")
         lines = [line for line in done.stderr.splitlines() if not line.startswith("study of")]
         assert (done.returncode, len(lines)) == (2, 1), done.stderr
