@@ -6,7 +6,7 @@ calls against those of the whole vote, and points lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from lab.benchmarks.draws import DRAWS, MEMBER, recorded
 from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import load_worlds
+from ttsgraph.base.arrays import IntArray
 from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -83,11 +84,13 @@ def rows() -> Iterator[tuple[str, int, str, str, float, float]]:
                     yield task, count, model, name, calls / count, 100 * (whole - accuracy)
 
 
-def on_recorded() -> Iterator[tuple[str, int, str, float, float]]:
+def on_recorded(
+    known: Mapping[str, IntArray],
+) -> Iterator[tuple[str, int, str, float, float]]:
     """Kind of question, votes, rule, share of the calls and points lost, on recorded draws of a
     real model, over many orders of them.
     """
-    for kind, classes in recorded().items():
+    for kind, classes in known.items():
         draws = RecordedDraws({MEMBER: classes}, np.random.default_rng(SEED), ORDERS)
         for count in (5, DRAWS):
             whole = float((draws.classes(vote(MEMBER, count))[count] == 0).mean())
@@ -98,9 +101,9 @@ def on_recorded() -> Iterator[tuple[str, int, str, float, float]]:
                 yield kind, count, name, share, 100 * (whole - float((said[count] == 0).mean()))
 
 
-def recorded_table() -> str:
+def recorded_table(rows: Iterable[tuple[str, int, str, float, float]]) -> str:
     """What stops save on recorded draws, as Markdown."""
-    found = {(kind, count, name): tuple(rest) for kind, count, name, *rest in on_recorded()}
+    found = {(kind, count, name): tuple(rest) for kind, count, name, *rest in rows}
     columns = list(dict.fromkeys((kind, count) for kind, count, _ in found))
     heads = " | ".join(f"{kind}, {count} votes" for kind, count in columns)
     lines = [f"| {MEMBER} | {heads} |", "|---|" + "---|" * len(columns)]
@@ -114,7 +117,7 @@ def run() -> None:
     """Print the tables of docs/stopping.md: the mean over models, the dearest of them in
     brackets.
     """
-    print(recorded_table() + "\n")
+    print(recorded_table(on_recorded(recorded())) + "\n")
     found = list(rows())
     print(f"Simulated: {QUESTIONS} questions of each calibrated task, {len(MODELS)} models.\n")
     for task in dict.fromkeys(row[0] for row in found):

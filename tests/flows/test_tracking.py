@@ -13,6 +13,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from lab import python_path
+from tests.support.project import database_in
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph_flows import tracking
 from ttsgraph_flows.tracking import SearchTracker, add_test_scores, explained
@@ -122,8 +123,8 @@ def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
     if damage == "garbage":
         file.write_bytes(os.urandom(4096))
     elif damage == "cut":
-        tracking._make_database(file)
-        file.write_bytes(file.read_bytes()[:8192])
+        database_in(tmp_path)
+        os.truncate(file, 8192)
     else:
         import sqlite3
 
@@ -144,7 +145,7 @@ def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
 def test_scores_of_a_search_whose_run_is_gone_say_how_to_have_it_again(tmp_path):
     import pandas as pd
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    uri = database_in(tmp_path)
     with pytest.raises(
         InputError, match="expected the search's run nothing, found none; run the search again"
     ):
@@ -155,6 +156,7 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
     runs = {}
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
+        database_in(tmp_path / name)
         with chdir(tmp_path / name), SearchTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
             runs[name] = tracker.run_id
             tracker.client.log_text(tracker.run_id, name, "said.txt")

@@ -8,6 +8,7 @@ from contextlib import chdir
 import pytest
 from mlflow.tracking import MlflowClient
 
+from tests.support.project import database_in
 from tests.support.service import graph_of, profile_of
 from ttsgraph.base.errors import DataError
 from ttsgraph.deployment.bundle import Deployed, Drift, Figures, figures_of
@@ -29,7 +30,7 @@ BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
 def uri(tmp_path_factory):
     folder = tmp_path_factory.mktemp("registry")
     with chdir(folder):  # where MLflow keeps its files
-        yield f"sqlite:///{folder}/mlflow.db"
+        yield database_in(folder)
 
 
 def registered(registry, number, promote="better", tested=UNTESTED):

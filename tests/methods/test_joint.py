@@ -69,16 +69,26 @@ def kept(folder: Path) -> Archive:
     return Archive(Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"}))
 
 
+@pytest.fixture(scope="module")
+def journalled(
+    contested: tuple[Problem, ArrayEnvironment], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Found, ArrayEnvironment, Archive, Path]:
+    """A search, and the folder of its journal."""
+    folder = tmp_path_factory.mktemp("journalled")
+    archive = kept(folder)
+    return *search(*contested, archive), archive, folder
+
+
 def test_it_loops_within_its_calls_and_records_its_edges(
-    contested: tuple[Problem, ArrayEnvironment], tmp_path: Path
+    contested: tuple[Problem, ArrayEnvironment],
+    journalled: tuple[Found, ArrayEnvironment, Archive, Path],
 ) -> None:
-    archive = kept(tmp_path)
-    found, after = search(*contested, archive)
+    found, after, archive, folder = journalled
     table = archive.table()
     candidates = table[table["split"] == "train"]
     assert set(candidates["iteration"]) >= {1, 2, 3, 4, 5}
     assert after.calls <= contested[0].calls
-    edges = edge_table(entries_of(tmp_path / "journal.jsonl"))
+    edges = edge_table(entries_of(folder / "journal.jsonl"))
     assert set(edges["iteration"]) >= {1, 2, 3, 4, 5}
     by_edge = edges.pivot(index=["source", "target"], columns="iteration", values="probability")
     assert (by_edge.nunique(axis=1) > 1).any()
@@ -89,12 +99,13 @@ def test_it_loops_within_its_calls_and_records_its_edges(
 
 
 def test_a_search_that_is_started_again_comes_to_the_same(
-    contested: tuple[Problem, ArrayEnvironment], tmp_path: Path
+    contested: tuple[Problem, ArrayEnvironment],
+    journalled: tuple[Found, ArrayEnvironment, Archive, Path],
 ) -> None:
+    first, *_, folder = journalled
     whole, _ = search(*contested, Archive(None))
-    journalled, _ = search(*contested, kept(tmp_path))
-    again, _ = search(*contested, kept(tmp_path))
-    assert journalled.graph == whole.graph == again.graph
+    again, _ = search(*contested, kept(folder))
+    assert first.graph == whole.graph == again.graph
     assert again.trajectory.equals(whole.trajectory)
 
 

@@ -59,7 +59,22 @@ def loop(searcher, score=more_is_better, rounds: int = 6) -> list[str]:
     return [*seen, searcher.result().to_json()]
 
 
-@pytest.mark.parametrize("method", sorted(SEARCHERS))
+METHODS = sorted(SEARCHERS)
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> dict[str, list[str]]:
+    """What every method proposes and finds in a fresh process."""
+    program = (
+        "import json, sys\nfrom tests.methods.test_search import loop, problem\nfrom"
+        " ttsgraph.methods import make_searcher\njson.dump({method: loop(make_searcher(method,"
+        f" problem(seed=5))) for method in {METHODS!r}}}, sys.stdout)"
+    )
+    said = subprocess.check_output([sys.executable, "-c", program], env={"PYTHONHASHSEED": "7"})
+    return json.loads(said)
+
+
+@pytest.mark.parametrize("method", METHODS)
 class TestEverySearcher:
     """What every method promises. A new one is covered by being registered."""
 
@@ -83,15 +98,9 @@ class TestEverySearcher:
             searcher.learn([(first, feedback(0.5))])
         assert searcher.result()
 
-    def test_same_seed_same_graphs_in_a_fresh_process(self, method):
-        program = (
-            "import json, sys\nfrom tests.methods.test_search import loop, problem\nfrom"
-            f" ttsgraph.methods import make_searcher\njson.dump(loop(make_searcher({method!r},"
-            " problem(seed=5))), sys.stdout)"
-        )
-        said = subprocess.check_output([sys.executable, "-c", program], env={"PYTHONHASHSEED": "7"})
+    def test_same_seed_same_graphs_in_a_fresh_process(self, method, elsewhere):
         five, six = (loop(make_searcher(method, problem(seed=seed))) for seed in (5, 6))
-        assert json.loads(said) == five
+        assert elsewhere[method] == five
         assert six != five
 
 

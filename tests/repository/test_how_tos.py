@@ -68,6 +68,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     *lines, served = program.splitlines()
     assert served == 'ttsgraph.load("folder").serve()'  # which ends when it is interrupted
     quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1}},"
+    quick += " search={'max_iterations': 2, 'patience': 1, 'candidates': 2, 'batch': 8},"
     text = "\n".join(lines).replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:

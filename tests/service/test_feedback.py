@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.service import (
     ALONE,
+    CERTIFICATES,
     NAME,
     VOTED,
     Shelf,
@@ -65,7 +66,7 @@ def judge(book, trace, score, client="", clients=1):
 
 
 def say(url, **body):
-    return httpx.post(f"{url}/v1/feedback", json=body)
+    return httpx.post(f"{url}/v1/feedback", json=body, verify=CERTIFICATES)
 
 
 def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(pool, tmp_path):

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -31,6 +33,24 @@ def copy_folder(name: str, to: Path) -> None:
     shutil.copytree(
         ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
     )
+
+
+@cache
+def _empty_database() -> bytes:
+    from ttsgraph_flows.tracking import _make_database  # which few tests need
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "mlflow.db"
+        _make_database(file)
+        return file.read_bytes()
+
+
+def database_in(folder: Path) -> str:
+    """The URI of MLflow's database in a folder, put there as it is when it was just made: which
+    takes MLflow seconds, so that it is done once.
+    """
+    (folder / "mlflow.db").write_bytes(_empty_database())
+    return f"sqlite:///{folder}/mlflow.db"
 
 
 class Copy:

@@ -38,6 +38,9 @@ from ttsgraph.tasks.base import Question
 
 LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 NAME = "math@champion"
+CERTIFICATES = httpx.create_ssl_context()
+"""Read once: each client that isn't given any reads them all anew."""
+
 NOT_NOW = 3600.0
 """Seconds between two looks at a name, for tests that look themselves."""
 
@@ -267,7 +270,8 @@ def deployed(
 
 def client_of(url: str, key: str = "none") -> openai.OpenAI:
     """The openai package's client of the server at an address."""
-    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+    certified = openai.DefaultHttpxClient(verify=CERTIFICATES)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, http_client=certified)
 
 
 def chat(text: str = "3 + 4", **more: Any) -> dict[str, Any]:
@@ -287,6 +291,7 @@ def post(url: str, body: Any, **headers: str) -> httpx.Response:
         f"{url}/v1/chat/completions",
         content=content,
         headers={"content-type": "application/json"} | headers,
+        verify=CERTIFICATES,
     )
 
 

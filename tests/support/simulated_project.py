@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from tests.support.project import ROOT, Copy
+from tests.support.project import ROOT, Copy, database_in
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.questions import questions_of
 from ttsgraph_flows import (
@@ -63,7 +63,7 @@ class SimulatedProject(Copy):
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.
         self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0
-        self.uri = f"sqlite:///{folder}/mlflow.db"
+        self.uri = database_in(folder)
         self.seed = 0
         self.method = "random"
         self.save()
