@@ -120,6 +120,9 @@ def test_lm_eval_ships_mmlu_questions():
     assert first["choices"] == ["Abdominal", "Cranial", "Pleural", "Spinal"]
     assert first["answer"] == "B"
     assert len(load_questions(MMLU, source(**FLAN), seed=0)) == 281
+    short = [row for row in rows if len(row["question"] + "".join(row["choices"])) <= 300]
+    assert rows_of(**FLAN, longest=300) == short
+    assert len(short) == 159
 
 
 def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):

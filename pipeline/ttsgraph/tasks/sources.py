@@ -124,11 +124,21 @@ class PackageSource(Closed):
     """the path inside it"""
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
     """how the file is written"""
+    longest: PositiveInt | None = Field(default=None, exclude_if=lambda longest: longest is None)
+    """characters of the longest question that is taken, with its choices; any by default"""
 
     def rows(self, seed: int) -> Rows:
         """Those of the file. The package is located, not imported, as that can take much more."""
         path = package_folder(self.package) / self.file
-        return flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
+        rows = flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
+        if self.longest is None:
+            return rows
+        return [(where, row) for where, row in rows if _length(row) <= self.longest]
+
+
+def _length(row: Mapping[str, Any]) -> int:
+    """Characters of a question with its choices."""
+    return len(str(row.get("question", ""))) + sum(len(str(x)) for x in row.get("choices", ()))
 
 
 class GeneratorSource(Closed):
