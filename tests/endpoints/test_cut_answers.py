@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.endpoints.answers import read_answer
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.recording import Call, read_calls, write_calls
@@ -30,7 +32,7 @@ class Reasoning(StubServer):
         return told
 
 
-class Silent(StubServer):
+class Silent(Reasoning):
     """Tells no token counts."""
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
@@ -72,11 +74,35 @@ def test_a_whole_answer_is_asked_for_once() -> None:
 
 
 def test_tokens_that_nobody_tells_are_estimated() -> None:
-    found = asked(Silent(("m",), skill=1.0))
+    found = asked(Silent(thinks=0))
     assert found.text == "42"
     assert found.estimated
     assert found.prompt_tokens > 0
     assert found.completion_tokens > 0
+
+
+def test_an_answer_that_was_cut_took_all_its_tokens_though_nobody_tells() -> None:
+    found = asked(Silent(thinks=150))
+    assert found.estimated
+    assert 100 < found.completion_tokens < 100 + 10
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("Which of the following statements is right?", 8),
+        ("THE RIGHT ANSWER IS B", 5),
+        ("3.14159, 27182 and 16180", 21),
+        ("合同自双方签字之日起生效", 7),
+        ("Договор вступает в силу с момента подписания", 11),
+        ("x = np.arange(12).reshape(3, 4)", 16),
+    ],
+)
+def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
+    """What that of Gemma 3 makes of each."""
+    body = {"choices": [{"finish_reason": "stop", "message": {"content": text}}]}
+    found = read_answer(json.dumps(body).encode(), 0.1, Sampling())
+    assert tokens <= found.completion_tokens <= 2.5 * tokens + 4
 
 
 @pytest.mark.parametrize("flags", [{}, {"cut": True}, {"estimated": True}])

@@ -5,6 +5,7 @@ killed.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,21 +23,29 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
 
 LIMIT = 0.05
+WORDS = "First take the tens, then the ones, and carry what is over; so the sum of all of these is"
 PRICES = {"prompt": 10.0, "completion": 40.0}
 
 
 class Paid(StubServer):
-    """Charges for each answer that it begins, whether or not anybody waits for it."""
+    """Charges for each answer that it begins, whether or not anybody waits for it; by letters, as
+    it tells or keeps for itself.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, tells: bool) -> None:
         super().__init__(("org/small", "org/large"), skill=0.7, delay_s=0.05)
+        self.tells = tells
         self.dollars = 0.0
         self._books = threading.Lock()
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         told = super().completion(body, count)
-        used = told["usage"]
-        used["completion_tokens"] = 20 + count % 30
+        message = told["choices"][0]["message"]
+        message["content"] = f"{WORDS[: 20 + 4 * count % 90]}\n{message['content']}"
+        asked = "\n".join(each["content"] for each in body["messages"])
+        used = told["usage"] if self.tells else told.pop("usage")
+        used["prompt_tokens"] = 4 + math.ceil(len(asked) / 4)
+        used["completion_tokens"] = 1 + math.ceil(len(message["content"]) / 4)
         with self._books:
             self.dollars += (
                 used["prompt_tokens"] * PRICES["prompt"]
@@ -46,8 +55,11 @@ class Paid(StubServer):
 
 
 @pytest.mark.slow
-def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(tmp_path: Path) -> None:
-    stub = Paid()
+@pytest.mark.parametrize("tells", [True, False])
+def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
+    tmp_path: Path, tells: bool
+) -> None:
+    stub = Paid(tells)
     project = tmp_path / "mine"
     environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]

@@ -24,7 +24,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.progress import Publish, Spent
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
-from ttsgraph.runtime.limits import PROJECT, Account
+from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.entries import (
     INPUTS,
     TEMPERATURE,
@@ -169,11 +169,8 @@ def _messages(looked: Looked, where: str) -> tuple[Message, ...]:
 
 def _spent(found: Sequence[AskedModel]) -> Spent:
     """What it took to ask each model."""
-    asked = [(model.price, call) for model in found for call in model.calls]
-    return Spent(
-        sum(price.of(call) for price, call in asked),
-        sum(call.prompt_tokens + call.completion_tokens for _, call in asked),
-    )
+    asked = (counted(call, model.price.of(call)) for model in found for call in model.calls)
+    return sum(asked, Spent())
 
 
 def _judged(found: Sequence[AskedModel]) -> dict[str, Any]:

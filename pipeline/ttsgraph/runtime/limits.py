@@ -2,9 +2,10 @@
 
 Only calls that are made count, not those that the cache answers. Before a call starts, the most
 that it can take is held back (its prompt's bytes, which no tokenizer makes more tokens of, and all
-the tokens that it may write); what it really took counts when its answer arrives. What is noted on
-disk includes what is held back, so that a process that is killed forgets nothing. The time is that
-of the processes that searched.
+the tokens that it may write); what it really took counts when its answer arrives, ESTIMATED times
+what is estimated where an endpoint tells no token counts. What is noted on disk includes what is
+held back, so that a process that is killed forgets nothing. The time is that of the processes that
+searched.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
 """Of a prompt beside its texts: roles and turns."""
+
+ESTIMATED = 1.1
+"""Factor on tokens and dollars that are estimated, so that the limit holds where tokenizers differ.
+"""
 
 TOLD_MARGIN = 1.5
 """Once a model's endpoint has told how many tokens prompts are, further ones are taken to be at
@@ -151,7 +156,7 @@ class Meter:
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call at this price, unless the cache answered it."""
         if not completion.cached:
-            self.add(Spent(dollars, completion.prompt_tokens + completion.completion_tokens))
+            self.add(counted(completion, dollars))
 
     def add(self, spent: Spent) -> None:
         """Count dollars and tokens that were spent; seconds pass here by themselves."""
@@ -290,6 +295,14 @@ class Meter:
             self.note_now()
 
 
+def counted(completion: Completion, dollars: float) -> Spent:
+    """What a call at this price counts against limits."""
+    tokens = completion.prompt_tokens + completion.completion_tokens
+    if completion.estimated:
+        return Spent(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
+    return Spent(dollars, tokens)
+
+
 class _Charge(Charge):
     """Of a call for which so much is held back."""
 
@@ -391,7 +404,7 @@ class CountingClient(MeteredClient):
         estimated = Counter(model for model, _, _, guessed in calls if guessed)
         return said + [
             f"{model}: its endpoint tells no token counts of {count} of {made[model]} calls; these"
-            " are estimated, also what they cost"
+            f" are estimated, also what they cost, and count {ESTIMATED} times against limits"
             for model, count in estimated.items()
         ]
 
