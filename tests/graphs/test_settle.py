@@ -49,15 +49,15 @@ def cascade(cheap, count, dear, more, over=0.0, waves=()):
 
 
 def own_answers(graph, seed):
-    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: -1 is an
-    answer without a form.
+    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: one to three
+    forms, and -1 is an answer without one.
     """
     manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
     replicas = replica_numbers(graph, manners)
     found = {}
     for i, replica in replicas.items():
         key = [seed, replica, len(graph.reads[i]), ord(graph.node(i).model)]
-        found[i] = np.random.default_rng(key).integers(-1, 3, COLUMNS)
+        found[i] = np.random.default_rng(key).integers(-1, 1 + seed % 3, COLUMNS)
     return found, replicas
 
 

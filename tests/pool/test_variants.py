@@ -128,6 +128,9 @@ class TestSettings:
         assert known["small"] == changed["small"] == revisions(profile({}))["small"]
         assert known["small:t"] != changed["small:t"]
         assert len({pool_fingerprint(found) for found in (before, after, profile({}))}) == 3
+        bodies = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+        one, same = (revisions(profile({"t": {"extra_body": body}})) for body in bodies)
+        assert one["small:t"] == same["small:t"]
 
 
 class TestCalls:
