@@ -6,10 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ttsgraph.contest.contenders import LONGEST_CHAIN, MOST_SOURCES, MOST_VOTES, Contenders
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
+from ttsgraph.searching.contest.contenders import (
+    LONGEST_CHAIN,
+    MOST_SOURCES,
+    MOST_VOTES,
+    Contenders,
+)
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs import topologies
-from ttsgraph.response.routing import FOLDS, ScoreTable
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.workers import environment_for
+from ttsgraph.searching.response.routing import FOLDS, ScoreTable
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange, Preference, family_size_trials
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Exchange, Preference, family_size_trials
 from ttsgraph.stages.records import Preferred, write_record
 from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of
@@ -27,7 +27,7 @@ from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
 if TYPE_CHECKING:
-    from ttsgraph.contest.contest import Contest
+    from ttsgraph.searching.contest.contest import Contest
 
 
 @flow(name="init_family")
@@ -67,7 +67,7 @@ def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
     """The contest of both init stages, to its end or to the end of its probes: run anew in each,
     the second finds the first one's calls in the cache.
     """
-    from ttsgraph.contest.contest import Contest  # with scipy, slow to import
+    from ttsgraph.searching.contest.contest import Contest  # with scipy, slow to import
 
     settings = stage.profile.contest
     brief = stage.brief()

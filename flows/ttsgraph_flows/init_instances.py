@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange, Preference
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Exchange, Preference
 from ttsgraph.stages.records import Preferred, Started, read_record, write_record
 from ttsgraph.stages.schemas import Evidence, Trials, write_table
 from ttsgraph.stages.standings import contest_evidence, contest_table, start_data

@@ -28,11 +28,11 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
-from ttsgraph.methods.base import Problem, Searcher
-from ttsgraph.methods.summary import Found
-from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.models.client import Chat
 from ttsgraph.runtime.newcomers import with_newcomers
+from ttsgraph.searching.methods.base import Problem, Searcher
+from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.agent.base import Exchange, trace_page
 from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
-from ttsgraph.contest.contenders import Learnt
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
-from ttsgraph.methods import Problem, Searcher, searcher_class
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
-from ttsgraph.methods.warm import WarmReinforce
 from ttsgraph.models.client import Chat
 from ttsgraph.runtime.limits import Account, Meter
+from ttsgraph.searching.agent.base import Exchange, trace_page
+from ttsgraph.searching.contest.contenders import Learnt
+from ttsgraph.searching.methods import Problem, Searcher, searcher_class
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
@@ -25,6 +24,7 @@ from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.identity import digest

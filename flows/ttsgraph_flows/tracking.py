@@ -51,8 +51,8 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph_flows.runs_view import set_view
 
 if TYPE_CHECKING:  # every stage runs this module, which none of these changes
-    from ttsgraph.methods.base import Searcher
-    from ttsgraph.methods.summary import Found
+    from ttsgraph.searching.methods.base import Searcher
+    from ttsgraph.searching.methods.summary import Found
     from ttsgraph_flows.stage import Stage
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")

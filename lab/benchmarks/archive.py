@@ -27,12 +27,12 @@ from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResul
 from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods import Problem, Searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.random import RandomSearcher
-from ttsgraph.methods.summary import Found, edge_table
 from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
+from ttsgraph.searching.methods import Problem, Searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.random import RandomSearcher
+from ttsgraph.searching.methods.summary import Found, edge_table
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.schemas import (
     Answers,

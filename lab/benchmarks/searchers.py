@@ -27,7 +27,7 @@ from lab.rivals.bayesian import MOST_POINTS, Bayesian
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods import Problem, Searcher, make_searcher
+from ttsgraph.searching.methods import Problem, Searcher, make_searcher
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.stage import load_stage
 

@@ -16,11 +16,11 @@ from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import load_worlds
 from ttsgraph.base.arrays import IntArray
-from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import LOSSLESS, Stop
+from ttsgraph.searching.contest.adaptive import gated
 from ttsgraph.settings.profile import load_profile
 
 ORDERS = 64

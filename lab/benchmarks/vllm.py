@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.measured import Ratio
-from ttsgraph.agent.base import Brief
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import connect, hosted
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.serving.launcher import LOCAL, Launcher
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile

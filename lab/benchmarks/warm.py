@@ -20,15 +20,15 @@ import numpy as np
 from lab.study.ledger import Ledger
 from lab.study.plan import Cell, StudyQuestions, StudySettings
 from lab.study.run import Laboratory
-from ttsgraph.agent.base import Brief
 from ttsgraph.deployment.promotion import decide
 from ttsgraph.deployment.provenance import TestResult, test_result
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.methods import Problem, searcher_class
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
-from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, searcher_class
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.trials import evaluate_cases, single_cases
 

@@ -20,11 +20,11 @@ import pandas as pd
 from lab.coder.run import SPLITS, run
 from ttsgraph.base.ending import say
 from ttsgraph.base.state import STATE
-from ttsgraph.contest.adaptive import STOPS, until_passed, vote
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.reporting.pooled import pooled, write_pooled
+from ttsgraph.searching.contest.adaptive import STOPS, until_passed, vote
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.seeds import METHOD, answers_of
 from ttsgraph_flows.stage import load_stage

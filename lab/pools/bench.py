@@ -14,17 +14,17 @@ import numpy as np
 from lab.baselines import baselines
 from lab.pools.tables import LENGTHS, Pool, TableWorld
 from lab.worlds.arrays import ArrayEnvironment
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.ballots import mixed
-from ttsgraph.contest.contenders import Contenders
-from ttsgraph.contest.contest import Contest
-from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.mean_cost import MeanCost
-from ttsgraph.response.calibration import calibration
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import adaptive_contenders, on_average
+from ttsgraph.searching.contest.ballots import mixed
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.response.calibration import calibration
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 

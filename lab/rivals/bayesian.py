@@ -22,7 +22,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Results, Searcher, register
+from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""

@@ -17,8 +17,8 @@ from lab.rivals.uniform import decoded, uniform_start
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.distribution import Draws, Gradients
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Results, Searcher, register
-from ttsgraph.methods.joint import Adam
+from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
+from ttsgraph.searching.methods.joint import Adam
 
 TRIES = 20
 """Batches of draws in which graphs over the budget are rejected, before what is still missing is

@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from lab.rivals.gptswarm import GPTSwarm
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.agent_reinforce import AgentUpdates
-from ttsgraph.methods.base import Problem, Results, register, without_insights
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Exchange
+from ttsgraph.searching.methods.agent_reinforce import AgentUpdates
+from ttsgraph.searching.methods.base import Problem, Results, register, without_insights
 
 
 @register("maao")

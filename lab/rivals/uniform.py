@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods.base import Problem
 
 _DRAWS = 32
 """Draws that estimate what a graph of n nodes costs."""

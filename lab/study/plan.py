@@ -19,7 +19,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Metric
-from ttsgraph.methods import searcher_class
+from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.identity import settings_identity

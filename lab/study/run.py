@@ -18,16 +18,16 @@ from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
 from lab.study.paper import OURS
 from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.contest.contenders import Contender, Contenders, Learnt
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
-from ttsgraph.methods import Problem, searcher_class
-from ttsgraph.methods.base import plain_terms
-from ttsgraph.methods.driver import Driver
 from ttsgraph.pool.simulated import SimulatedClient
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.methods import Problem, searcher_class
+from ttsgraph.searching.methods.base import plain_terms
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.lengths import brief_of, scores_of

@@ -27,7 +27,7 @@ from ttsgraph.graphs.stopping import run_times
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import Lengths, ModelPool
-from ttsgraph.response.evidence import call_signatures
+from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.tasks.base import Question
 
 REPLIES = 4

@@ -8,13 +8,13 @@ import numpy as np
 
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import BestSettings
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contenders import Contenders
-from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.contest.mutations import changed
 
 CLIMBERS = 12
 """Graphs that are changed, the better ones more often."""

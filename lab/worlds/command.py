@@ -27,13 +27,13 @@ from lab.worlds.learning import learning as run_variants
 from lab.worlds.report import shortfalls, write_fronts, write_learning, write_report
 from lab.worlds.run import WorldCell, WorldRun
 from lab.worlds.settings import FOLDER, SETTINGS, WorldSettings, WorldsSettings, load_worlds
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import keep, kept, write_text
 from ttsgraph.base.parsing import load
-from ttsgraph.contest.contest import Contest
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.identity import settings_identity
 from ttsgraph_flows.ending import guarded

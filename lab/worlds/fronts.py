@@ -19,11 +19,7 @@ import pandas as pd
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.best import TRUTH_SEED
 from lab.worlds.settings import FrontSettings
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.arrays import IntArray
-from ttsgraph.contest.adaptive import adaptive_contenders, on_average
-from ttsgraph.contest.contenders import Contenders
-from ttsgraph.contest.mutations import changed
 from ttsgraph.evaluation.stats import mean_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
@@ -34,6 +30,10 @@ from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.charts import accuracy_axis, chart_of, quantity
 from ttsgraph.reporting.pictures import chart_svg
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import adaptive_contenders, on_average
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.contest.mutations import changed
 
 FAMILIES = ("static", "adaptive")
 CLIMBERS = 8

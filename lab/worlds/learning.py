@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from lab.worlds.run import WorldRun
-from ttsgraph.contest.contenders import Contenders
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.stats import mean_of
-from ttsgraph.response.calibration import LEVEL
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.response.calibration import LEVEL
 from ttsgraph.settings.stages import ContestSettings
 
 AS_SET = "as set"

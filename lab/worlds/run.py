@@ -15,17 +15,17 @@ import lab.rivals  # noqa: F401 (registers them)
 from lab.baselines import baselines
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import WorldSettings, WorldsSettings
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.contest.contenders import Contender, Contenders, Learnt
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of

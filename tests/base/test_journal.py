@@ -22,7 +22,7 @@ from ttsgraph.base.errors import DataError, InputError, RunStopped
 from ttsgraph.base.files import locked
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.methods.summary import Found
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
 
 ROOT = Path(__file__).parents[2]

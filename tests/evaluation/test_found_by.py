@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.contest.test_contest import LARGE, MIDDLE, TRAIN, scored, world_of
-from ttsgraph.contest.contenders import Contender
+from tests.searching.contest.test_contest import LARGE, MIDDLE, TRAIN, scored, world_of
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import CONTEST, PATTERN, in_loop, of_loop, phrase
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods import Problem, Searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found, search_summary
+from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.methods import Problem, Searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found, search_summary
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]

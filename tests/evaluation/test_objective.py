@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.methods.test_search import feedback
+from tests.searching.methods.test_search import feedback
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.evaluation.environment import Feedback, QuestionResult

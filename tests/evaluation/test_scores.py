@@ -24,7 +24,7 @@ from ttsgraph.evaluation.paired import paired, paired_flips_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
-from ttsgraph.response.evidence import Evidence, passing_grade
+from ttsgraph.searching.response.evidence import Evidence, passing_grade
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.words import SimilarityTask
 

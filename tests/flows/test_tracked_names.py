@@ -6,7 +6,7 @@ import pandas as pd
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT
-from ttsgraph.methods import searcher_class
+from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.lineage import why_models
 from ttsgraph_flows.tracking import SERIES, add_answer, loop_params, metric_name, search_params

@@ -9,15 +9,15 @@ from itertools import cycle
 
 import pytest
 
-from tests.methods.test_search import BRIEF, COST, loop
+from tests.searching.methods.test_search import BRIEF, COST, loop
 from tests.support.service import NAME, PoolStub, chat, client_of, deployed, pooled
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contenders import Contenders
 from ttsgraph.graphs import roles, topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.reporting.explain import drawn, in_brief, ways
 from ttsgraph.reporting.pictures import graph_svg
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.prompts import REQUESTS, compose

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.fakes import ScriptedClient
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import GraphError
-from ttsgraph.contest.mutations import changed
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
@@ -20,9 +18,11 @@ from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import ways
-from ttsgraph.response.evidence import Evidence
-from ttsgraph.response.model import ResponseModel
-from ttsgraph.response.routing import ScoreTable
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.response.routing import ScoreTable
 from ttsgraph.stages.ablation import removals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

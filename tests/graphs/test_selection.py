@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.fakes import ScriptedClient
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contenders import Contenders
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import Ballot, chosen, get_role
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt

@@ -16,8 +16,6 @@ from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers, run_graph
 from ttsgraph.graphs import topologies
@@ -26,7 +24,9 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.models.client import Sampling
-from ttsgraph.response.evidence import Evidence
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.support.fakes import ScriptedClient
 from tests.support.service import PoolStub, ask, deployed, pooled
 from ttsgraph.base.errors import GraphError
-from ttsgraph.contest.adaptive import until_passed
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
@@ -22,8 +21,9 @@ from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.models.client import Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import in_brief
-from ttsgraph.response.evidence import FORMS, Evidence
-from ttsgraph.response.model import ResponseModel
+from ttsgraph.searching.contest.adaptive import until_passed
+from ttsgraph.searching.response.evidence import FORMS, Evidence
+from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt

@@ -6,14 +6,14 @@ import pytest
 import yaml
 
 from tests.support.project import ROOT
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.context import pool_table
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Feedback, QuestionResult, Usage
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.reporting.explain import explain
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.agent.context import pool_table
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.schemas import Profiles, read_table, write_table

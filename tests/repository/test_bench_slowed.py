@@ -39,9 +39,9 @@ from tests.service.test_served_run import VirtualLoop
 from tests.support.arithmetic import BRIEF, LAPTOP_POOL, arithmetic
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import ignore
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.random import RandomSearcher
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

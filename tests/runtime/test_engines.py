@@ -26,17 +26,17 @@ from tests.support.processes import alive, children_of, wait_until
 from tests.support.project import MODEL
 from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

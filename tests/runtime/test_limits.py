@@ -15,11 +15,11 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.base.test_journal import MADE_NOW
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver
 from ttsgraph.runtime import workers
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
@@ -35,6 +32,9 @@ from ttsgraph.runtime.workers import (
     shared_out,
     work_on,
 )
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

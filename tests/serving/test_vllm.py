@@ -28,15 +28,15 @@ from tests.support.real import (
     laptop,
     require_models,
 )
-from ttsgraph.agent.base import Brief
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.serving.launcher import read_pool, served_models
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.tasks import get_task

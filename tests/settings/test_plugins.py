@@ -20,9 +20,9 @@ from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.graphs.roles import _ROLES
 from ttsgraph.graphs.topologies import single
-from ttsgraph.methods.base import SEARCHERS, searcher_class
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.runtime.clients import ask_graph
+from ttsgraph.searching.methods.base import SEARCHERS, searcher_class
 from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import TASKS
@@ -46,7 +46,7 @@ def decide(task, answers):
 register_role(Role("shortest", decide=decide, min_in_degree=1, does="takes the shortest"))
 """
 METHOD = """
-from ttsgraph.methods.base import Searcher, register
+from ttsgraph.searching.methods.base import Searcher, register
 from ttsgraph.graphs.topologies import single
 
 @register("cheapest")

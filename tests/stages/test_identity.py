@@ -70,7 +70,7 @@ def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_nothing_f
     assert (
         "codecheck.sandbox_values" in closure
     )  # imported plainly by a script that is run by its path
-    assert "ttsgraph.agent" in closure
+    assert "ttsgraph.searching.agent" in closure
     assert any(name.endswith("update.md.j2") for name in closure)
     assert not any(name.startswith("ttsgraph.reporting") for name in closure)
     assert "ttsgraph.graphs.graph" not in own_code().closure("ttsgraph.base.errors")
@@ -319,7 +319,7 @@ STALE = {
     "ttsgraph.tasks.choice": of("sample", "pilot_plots", *ASKING, tasks=("mmlu",)) | {"report"},
     "ttsgraph.tasks.humaneval": {"report"},
     "ttsgraph.base.style": of("pilot_plots") | {"report"},
-    "ttsgraph.contest.contest": of("init_family", "init_instances"),
+    "ttsgraph.searching.contest.contest": of("init_family", "init_instances"),
     "ttsgraph.deployment.promotion": of("evaluate") | {"report"},
     "ttsgraph.reporting.page": {"report"},
     "ttsgraph.reporting.pictures": of("pilot_plots") | {"report"},

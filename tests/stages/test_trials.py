@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.oracles import PAPER_POOL
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
@@ -19,6 +18,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import Usage
+from ttsgraph.searching.agent.base import Brief, Scored
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages.estimate import estimate_run

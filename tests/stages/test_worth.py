@@ -16,18 +16,18 @@ from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.pool.test_simulated import client_of, prompt_of, questions_of
 from tests.support.project import ROOT
 from tests.support.running import PROMPT, TASK
-from ttsgraph.agent.base import Brief
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.methods.summary import edge_table
 from ttsgraph.models.client import Usage
 from ttsgraph.reporting.explain import worth_of
-from ttsgraph.response.evidence import Evidence
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.methods.summary import edge_table
+from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages import schemas

@@ -14,19 +14,19 @@ from typing import Any
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer, answered
-from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
-from ttsgraph.methods import Problem, Searcher, make_searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
+from ttsgraph.searching.agent.base import Brief, Exchange
+from ttsgraph.searching.methods import Problem, Searcher, make_searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.agent.base import Brief
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
-from ttsgraph.methods import Problem, Searcher, make_searcher
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import Problem, Searcher, make_searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -18,7 +18,7 @@ FIRST = (
     "service/test_deployments.py",
     "stages/test_identity.py",
     "stages/test_records.py",
-    "methods/test_faulty_search.py",
+    "searching/methods/test_faulty_search.py",
     "runtime/test_stage_limits.py",
     "flows/test_verify.py",
     "lab/test_coder.py",  # what is published rebuilds

@@ -24,7 +24,7 @@ from ttsgraph.base.parsing import Closed, load, parse
 from ttsgraph.evaluation.stats import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, check_roles, get_role, role_names
-from ttsgraph.methods import searcher_class
+from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question

@@ -16,7 +16,6 @@ import pandas as pd
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
-from ttsgraph.contest.contest import Contest
 from ttsgraph.deployment.bundle import Figures, figures_of, with_plain
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
 from ttsgraph.evaluation.archive import Archive
@@ -26,13 +25,14 @@ from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking, get_role, unfit
-from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.methods.base import searcher_class
-from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.summary import Found
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import NO_SPENDING, CountingClient, project_meter
 from ttsgraph.runtime.workers import environment_for
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.base import searcher_class
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
@@ -22,10 +21,11 @@ from ttsgraph.graphs.roles import (
     get_role,
     role_names,
 )
-from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.base import Searcher, terms_of
 from ttsgraph.models.client import Message, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.searching.methods.base import Searcher, terms_of
 from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import TASKS, AskingTask, can_vote, get_task

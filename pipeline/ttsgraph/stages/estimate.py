@@ -20,20 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import family_size_trials
 from ttsgraph.base.errors import InputError
-from ttsgraph.contest.contest import PROBE_SHARE
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking, get_role
-from ttsgraph.methods import Problem, searcher_class
-from ttsgraph.methods.driver import Driver
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import family_size_trials
+from ttsgraph.searching.contest.contest import PROBE_SHARE
+from ttsgraph.searching.methods import Problem, searcher_class
+from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.lengths import READ_QUESTIONS, brief_of, scores_of

@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.pool.spec import Lengths
+from ttsgraph.searching.agent.base import Brief, Scored
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
 from ttsgraph.tasks.base import Question

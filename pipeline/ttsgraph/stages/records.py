@@ -19,9 +19,9 @@ from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
 from ttsgraph.base.files import checked_json, checked_text, makes, md5, write_text
 from ttsgraph.base.parsing import Closed, parse
-from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.contest.contenders import Contender
 
 
 class Exchanged(Closed):
@@ -117,7 +117,7 @@ class Started(Closed):
 
 
 class Searched(Closed):
-    """search.json: the figures of a search (ttsgraph/methods/summary.py), and its run in MLflow."""
+    """search.json: the figures of a search (searching/methods/summary.py), and its run."""
 
     found_hash: str
     found_iteration: int

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from ttsgraph.agent.base import Exchange
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import entries_of, write_history
 from ttsgraph.evaluation.archive import Archive, without_nodes
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.methods.summary import SPENT, Found, edge_table, search_summary
+from ttsgraph.searching.agent.base import Exchange
+from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
 from ttsgraph.stages.records import Searched, write_record
 from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from ttsgraph.agent.base import Preference
-from ttsgraph.contest.contest import Contest, Standing
 from ttsgraph.evaluation.node_answers import NodeAnswers
-from ttsgraph.response.calibration import calibration, misfit
+from ttsgraph.searching.agent.base import Preference
+from ttsgraph.searching.contest.contest import Contest, Standing
+from ttsgraph.searching.response.calibration import calibration, misfit
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20

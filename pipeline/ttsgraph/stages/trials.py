@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Counts, Scored, Trial, in_words
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
-from ttsgraph.contest.adaptive import until_passed
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
 from ttsgraph.evaluation.objective import Objective
@@ -31,6 +29,8 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.searching.agent.base import Brief, Counts, Scored, Trial, in_words
+from ttsgraph.searching.contest.adaptive import until_passed
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 

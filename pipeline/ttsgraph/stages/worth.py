@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.response import evidence
-from ttsgraph.response.model import Difference, ResponseModel
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.response import evidence
+from ttsgraph.searching.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
 from ttsgraph.stages.schemas import Candidates, Evidence, Nodes, Trials, check_evidence, read_table
 from ttsgraph.tasks.base import Question

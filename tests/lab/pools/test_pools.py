@@ -10,8 +10,8 @@ import pytest
 from lab.pools.bench import TRUTH_SEED, Sizes, brief_of, budgets, measured, search
 from lab.pools.drawn import HELD_OUT, drawn
 from lab.pools.tables import POOLS, TableWorld
-from ttsgraph.contest.adaptive import gated
 from ttsgraph.graphs import topologies
+from ttsgraph.searching.contest.adaptive import gated
 
 SIZES = replace(Sizes(), train=100, val=32, calls=700)
 

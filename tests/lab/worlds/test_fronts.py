@@ -14,9 +14,9 @@ from lab.worlds.best import TRUTH_SEED
 from lab.worlds.fronts import Front, gains
 from lab.worlds.report import write_fronts
 from lab.worlds.settings import FrontSettings, load_worlds
-from ttsgraph.agent.base import Brief
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[3]

@@ -1,8 +1,0 @@
-"""Search methods. A new method is one file with a registered Searcher, and its name in the first
-import.
-"""
-
-from ttsgraph.methods import agent_reinforce, random, textgrad  # noqa: F401 (each registers its method)
-from ttsgraph.methods.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
-
-__all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]

@@ -1,0 +1,474 @@
+"""The paper's insights as rules: the offline default agent, and the control that shows what a
+language model adds.
+
+insight 1  replicate the strongest family; prefer small models where a second instance gains enough
+           (section 4)
+insight 2  width and depth have optima: look at the neighbours of the best shape so far, and stay
+           where none is better
+insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
+
+A shape is (width, depth), both as of the whole graph: w chains of d - 1 nodes side by side into a
+sink, or one chain of d nodes.
+
+Each insight is a switch; without insight 1 the start is random, without 2 no shape is aimed at,
+without 3 the shape moves along one axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.searching.agent.answers import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from ttsgraph.searching.agent.base import (
+    NO_TALLY,
+    Brief,
+    Counts,
+    Exchange,
+    History,
+    Preference,
+    Shape,
+    Trial,
+    affordable,
+    legal_counts,
+    most_that_fit,
+)
+from ttsgraph.settings.profile import AgentSettings
+
+PRIOR_QUESTIONS = 8.0
+"""How many questions of average accuracy a score is mixed with."""
+
+MOST_INSTANCES = 12
+"""The most instances of a model that a start has: more are past the optimum (insight 2)."""
+
+LEAST_ANSWERS = 24
+SURE = 2.0
+"""Answers of a node or role, and standard errors of what it gained, from which on evidence is acted
+on.
+"""
+
+PRIOR_GRAPHS = 2.0
+"""How many graphs of average value a sink role's mean is mixed with."""
+
+PULL = 0.6
+ROLE_LEAD = 0.95
+"""How far edges are drawn towards the best shape's graph in a round, and how probable its roles
+become.
+"""
+
+HOPE = 1.0
+"""Standard deviations by which a shape is hoped to be better than expected."""
+
+SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
+"""What is taken for granted of the surface per doubling of width or depth, before any feedback, as
+means and standard deviations in value: its level (the mean is that of all candidates), its slope in
+each, that it bends down in each (insight 2), and that more of one makes more of the other pay less
+(insight 3).
+"""
+
+OWN_NOISE = 0.03
+QUESTION_NOISE = 0.35
+"""Standard deviation of a graph's value around the surface, and of one question's outcome between
+graphs on the same questions.
+"""
+
+
+class HeuristicAgent:
+    """Guides a search by rules; never calls the models that are searched over. An agent that asks a
+    language model instead (llm.py) blocks until it answers, so callers inside an
+    event loop run it in a thread.
+
+    `rng` is owned by the agent. It remembers the shapes it has aimed at: one that was trimmed to
+    another shape is not aimed at again.
+    """
+
+    def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
+        self.rng = rng
+        self.settings = settings
+        self._exchanges: list[Exchange] = []
+        self._aimed: set[Shape] = set()
+        self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
+
+    def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
+        """Stage 1: order models by what the whole budget spent on them promises: one call's score,
+        plus the gain of doublings.
+
+        The gain from one to two instances is taken to repeat, halved, at each further doubling.
+        Without insight 1 the order is random.
+        """
+        models = affordable(brief)
+        if not self.settings.insight_1:
+            shuffled = [models[k] for k in self.rng.permutation(len(models))]
+            return Preference(tuple(shuffled), "random order (insight 1 is off)")
+        alone = _alone(brief, trials)
+        scores: dict[str, list[float]] = defaultdict(list)
+        for model in models:
+            scores[brief.cost.pool[model].family].append(alone.get(model, 0.0))
+        # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
+        best = max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
+        promise = {model: _promise(model, brief, trials, alone) for model in models}
+        ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best, -promise[m]))
+        shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
+        what = "value" if brief.joint else "accuracy"
+        return Preference(
+            tuple(ranked), f"family {best} first; promised {what} within the budget: {shown}"
+        )
+
+    def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
+        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth
+        trying: many instances of each model of the preferred family, and half as many of the first.
+
+        Without insight 1: random multisets that fit.
+        """
+        if not self.settings.insight_1:
+            return self._random_counts(brief, limit)
+        pool = brief.cost.pool
+        first = preference.models[0]
+        own = [model for model in preference.models if pool[model].family == pool[first].family]
+        many = {model: min(MOST_INSTANCES, most_that_fit(model, brief)) for model in own}
+        candidates: list[Counts] = [{first: many[first]}, {first: max(1, many[first] // 2)}]
+        candidates += [{model: many[model]} for model in own[1:]]
+        return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
+
+    def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
+        models = list(brief.cost.pool)
+        found: list[Counts] = []
+        while len(found) < limit:
+            counts: dict[str, int] = {}
+            target = brief.budget.limit * self.rng.random()
+            while True:
+                model = models[int(self.rng.integers(len(models)))]
+                grown = {**counts, model: counts.get(model, 0) + 1}
+                # Without any edges: the least that they can cost.
+                least = sum(brief.cost.single(model) * count for model, count in grown.items())
+                if not legal_counts(grown, brief) or (counts and least > target):
+                    break
+                counts = grown
+            if counts:
+                found.append(counts)
+        return found
+
+    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
+        """The loop: how to change the distribution after the latest feedback. It is drawn towards
+        the best shape's graph, and the shape to look at next is proposed.
+
+        Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
+        in, and no graph is proposed.
+        """
+        if not self.settings.insight_2:
+            return self._credit(distribution, history)
+        best, wanted, why = self._shapes(distribution, history, brief)
+        sink_role = best_sink_role(history, distribution.roles)
+        if self.settings.evidence:
+            sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
+        centre = layout(distribution, best, sink_role, brief)
+        proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
+        if centre is None:
+            return _edits({}, {}, proposal, why)
+        edges = self._drawn(distribution, centre, settled=wanted is None)
+        if self.settings.evidence:
+            why += self._without_spoilers(history, edges)
+        rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
+        roles = {
+            node.id: {role: ROLE_LEAD if role == node.role else rest for role in distribution.roles}
+            for node in centre.nodes
+        }
+        return _edits(edges, roles, proposal, why)
+
+    @staticmethod
+    def _by_evidence(
+        history: History, roles: Sequence[str], chosen: str, why: str
+    ) -> tuple[str, str]:
+        """The sink's role: another than the chosen one where what its nodes gained on what they
+        read is surely more; and why.
+        """
+        gains = {
+            role: sum((t for (name, _), t in history.roles.items() if name == role), NO_TALLY)
+            for role in roles
+        }
+        known = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
+        if not known:
+            return chosen, why
+        best = max(known, key=lambda role: known[role].gain)
+        if best == chosen or chosen not in known:
+            return chosen, why
+        lead = known[best].gain - known[chosen].gain
+        if lead <= SURE * math.hypot(known[best].gain_error, known[chosen].gain_error):
+            return chosen, why
+        tally = known[best]
+        return best, (
+            f"{why}; a {best} gains {tally.gain:+.3f} on what it reads ({tally.answers} answers,"
+            f" repaired {tally.repaired} of {tally.repairable}, spoilt {tally.spoilt} of"
+            f" {tally.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
+        )
+
+    def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:
+        """Lower the edges into nodes that surely spoil more than they repair; says which."""
+        spoilers = {
+            i: tally
+            for i, tally in history.nodes.items()
+            if tally.answers >= LEAST_ANSWERS and tally.gain < -SURE * tally.gain_error
+        }
+        for edge, p in edges.items():
+            if edge[1] in spoilers:
+                edges[edge] = _nudge(p, -self.settings.step)
+        named = ", ".join(
+            f"{i} (repaired {tally.repaired}, spoilt {tally.spoilt} of {tally.answers})"
+            for i, tally in sorted(spoilers.items())
+        )
+        return f"; fewer edges into what spoils: {named}" if spoilers else ""
+
+    def _shapes(
+        self, distribution: GraphDistribution, history: History, brief: Brief
+    ) -> tuple[Shape, Shape | None, str]:
+        """The best shape tried, its neighbour that may be better, if there is one, and why."""
+        if self.settings.insight_3 and not self._aimed:
+            start = balanced(self._laid_out(distribution, brief))
+            self._aimed.add(start)
+            return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
+        surface = Surface(history, self.settings.insight_3)
+        fitting = self._laid_out(distribution, brief)
+        tried = sorted(history.tried & fitting) or [(1, 1)]
+        means, _ = surface.predict(tried)
+        best = tried[int(means.argmax())]
+        value = float(means.max())
+        near = fitting & set(neighbours(best, self.settings.insight_3))
+        fresh = sorted(near - history.tried - self._aimed)
+        if fresh:
+            mean, spread = surface.predict(fresh)
+            hopes = mean + HOPE * spread
+            if hopes.max() > value:
+                chosen = fresh[int(hopes.argmax())]
+                self._aimed.add(chosen)
+                why = (
+                    f"best shape so far is {best[0]} x {best[1]} with {value:.3f}; looking at"
+                    f" {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                )
+                return best, chosen, why
+        why = f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
+        return best, None, why
+
+    def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
+        """The shapes whose graphs fit the budget untrimmed."""
+        if self._fits[0] != distribution.ids:
+            found = set()
+            inner = distribution.n - 1
+            for width in range(1, distribution.n + 1):
+                # Only the sink stands at the last level, so more width needs more depth.
+                for depth in range(1 if width == 1 else 2, inner // width + 2):
+                    graph = layout(distribution, (width, depth), ASSISTANT, brief)
+                    if graph is not None and (graph.width, graph.depth) == (width, depth):
+                        found.add((width, depth))
+            self._fits = distribution.ids, found
+        return self._fits[1]
+
+    def _drawn(
+        self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool
+    ) -> dict[tuple[int, int], float]:
+        """Edge probabilities drawn towards a graph, all the way where it is `settled`."""
+        probabilities = distribution.edge_probabilities()
+        inside = set(centre.edges)
+        pull = 1.0 if settled else PULL
+        drawn = {}
+        for (i, a), (j, b) in itertools.combinations(enumerate(distribution.ids), 2):
+            p = probabilities[i, j]
+            drawn[a, b] = float(p + pull * (((a, b) in inside) - p))
+        return drawn
+
+    def take_exchanges(self) -> list[Exchange]:
+        """The exchanges with a language model since this was last called; none of rules."""
+        taken = self._exchanges
+        self._exchanges = []
+        return taken
+
+    def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
+        """Edges and roles sampled last, up where their graphs beat the mean so far (rule R-3)."""
+        # Few questions can't make an extreme: each value is mixed with the overall one.
+        _, values, questions = history.columns()
+        mean = np.average(values, weights=questions)
+        scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
+        average = scores.mean()
+        spread = max(float(scores.std()), 1e-3)
+
+        def moved(p: float, members: Sequence[int]) -> float:
+            """A probability after its graphs did better or worse than all so far, in units of the
+            spread.
+            """
+            gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
+            return _nudge(p, self.settings.step * gain)
+
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        edges: dict[tuple[int, int], list[int]] = defaultdict(list)
+        roles: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for k in history.latest:
+            for edge in history[k].graph.edges:
+                edges[edge].append(k)
+            for node in history[k].graph.nodes:
+                roles[node.id][node.role].append(k)
+        probabilities = distribution.edge_probabilities()
+        changed = {
+            (a, b): moved(float(probabilities[place[a], place[b]]), ks)
+            for (a, b), ks in edges.items()
+            if a in place and b in place
+        }
+        preferences = distribution.role_preferences()
+        tables = {}
+        for i, by_role in roles.items():
+            if i not in place:
+                continue
+            wanted = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
+            for role, ks in by_role.items():
+                wanted[role] = moved(wanted[role], ks)
+            total = sum(wanted.values())
+            tables[i] = {role: p / total for role, p in wanted.items()}
+        return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
+
+
+class Surface:
+    """Bayesian linear regression of value on log2 of width and depth, their squares, and (with
+    `trade`) their product.
+    """
+
+    def __init__(self, history: History, trade: bool) -> None:
+        self.trade = trade
+        shapes, y, questions = history.columns()
+        x = self._features(shapes)
+        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
+        mean = np.array(SURFACE)[: x.shape[1], 0]
+        mean[0] = np.average(y, weights=1 / noise)
+        spread = np.array(SURFACE)[: x.shape[1], 1]
+        self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
+        self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
+
+    def _features(self, shapes: FloatArray) -> FloatArray:
+        u, v = np.log2(shapes).T
+        columns = [np.ones_like(u), u, v, u**2, v**2]
+        return np.stack([*columns, u * v] if self.trade else columns, axis=1)
+
+    def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the surface at shapes, each (k,)."""
+        x = self._features(np.array(shapes, dtype=float))
+        return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
+
+
+def best_sink_role(history: History, roles: Sequence[str]) -> str:
+    """The role of sinks that read several answers with the best mean value. Before any feedback the
+    first role made for several answers, a fuser, is as good as any.
+    """
+    order = sorted(roles, key=lambda role: role == ASSISTANT)
+    if not history.of_several:
+        return order[0]
+    overall = float(np.mean([value for _, value in history.of_several]))
+
+    def mixed(role: str) -> float:
+        values = [value for known, value in history.of_several if known == role]
+        return (sum(values) + PRIOR_GRAPHS * overall) / (len(values) + PRIOR_GRAPHS)
+
+    return max(order, key=mixed)
+
+
+def neighbours(shape: Shape, trade: bool) -> list[Shape]:
+    """One more or less of width or depth, or twice or half of it; with `trade` also one against the
+    other.
+    """
+    width, depth = shape
+    found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
+    found |= {(2 * width, depth), (width // 2, depth), (width, 2 * depth), (width, depth // 2)}
+    if trade:
+        found |= {(width + 1, depth - 1), (width - 1, depth + 1)}
+    return sorted(found - {shape})
+
+
+def balanced(shapes: Collection[Shape]) -> Shape:
+    """The largest of these shapes whose width and depth grow together: what insight 3 says of a
+    budget spent on either alone.
+    """
+    even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
+    return max(even, default=(1, 1))
+
+
+def layout(
+    distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
+) -> CollaborationGraph | None:
+    """Chains side by side into the sink, on the last nodes before it: growth goes outward from the
+    sink (rule R-3).
+
+    None when the sink alone is over the budget. What is over the budget is trimmed, so the graph's
+    shape can be another.
+    """
+    width, depth = shape
+    inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
+    sink = distribution.ids[-1]
+    edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [
+        (i, sink) for i in inner[-width:]
+    ]
+    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
+    role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else ASSISTANT
+    nodes = (*(Node(i, ASSISTANT, models[i]) for i in inner), Node(sink, role, models[sink]))
+    try:
+        return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
+    except BudgetError:
+        return None
+
+
+def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
+    """What one call of each model scores, on the trials' scale: where latency counts that is no
+    accuracy, so the trials say it.
+    """
+    if not brief.joint:
+        return brief.single_scores
+    once = ((next(iter(t.counts)), t.score) for t in trials if sum(t.counts.values()) == 1)
+    return {model: score for model, score in once if not math.isnan(score)}
+
+
+def _promise(
+    model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
+) -> float:
+    once = alone.get(model, 0.0)
+    tried = (t.score for t in trials if Counter(t.counts) == Counter({model: 2}))
+    twice = next((score for score in tried if not math.isnan(score)), None)
+    if twice is None:
+        return once
+    price = brief.cost.single(model)
+    most = brief.budget.max_nodes
+    instances = min(most, brief.budget.limit / price) if price > 0 else most
+    doublings = math.log2(max(1.0, instances))
+    # gain + gain/2 + gain/4 + ... over the doublings the budget holds
+    return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
+
+
+def _edits(
+    edges: dict[tuple[int, int], float],
+    roles: dict[int, dict[str, float]],
+    proposal: CollaborationGraph | None,
+    why: str,
+) -> Edits:
+    credit = "credit from the last round"
+    return Edits(
+        edge_changes=tuple(
+            EdgeEdit(source=a, target=b, probability=p, reason=credit)
+            for (a, b), p in edges.items()
+        ),
+        role_changes=tuple(
+            RoleEdit(node=i, role=role, probability=p, reason=credit)
+            for i, table in roles.items()
+            for role, p in table.items()
+        ),
+        graph=ProposedGraph.of(proposal) if proposal else None,
+        reason=why,
+    )
+
+
+def _nudge(p: float, move: float) -> float:
+    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, inside [0.02, 0.98]."""
+    moved = p + move * ((1 - p) if move > 0 else p)
+    return min(0.98, max(0.02, moved))

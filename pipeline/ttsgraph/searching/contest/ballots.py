@@ -1,0 +1,303 @@
+"""Graphs over several models, made for what a contest has learnt: votes over all subsets of a pool,
+and the same voices fused, or in front of a dearer model that is asked where they disagree.
+
+Which models vote, and how often each, is worked out on answers to questions, seen or simulated, so
+that it counts how errors overlap. From each of several first voices a multiset grows by the voice,
+or the pair of voices, that gains most for its price; then voices are exchanged for as long as that
+gains anything. All of it is arithmetic on tallies: no call is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations_with_replacement
+
+import numpy as np
+import numpy.typing as npt
+
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER
+from ttsgraph.graphs.stopping import Stop
+from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, vote, words
+from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
+
+STARTS = 2
+PAIRED = 6
+"""Multisets grow from so many first voices, and pairs are made of the voices that gain most."""
+
+LEAST_GAIN = 1e-4
+"""In accuracy; less is not worth a voice."""
+
+BAGS = 7
+BAGGED = 250
+"""Resamples of the questions that multisets are grown on, and how large each is at most."""
+
+SIZES = (1.0, 0.5, 0.25)
+"""Shares of the budget that multisets are made for."""
+
+MEAN_REACH = 2.0
+"""Where a budget is what a question costs on average, votes that ask in waves are made for so many
+times the budget: few questions need all of their voices.
+"""
+
+ENDS = 3
+"""Models that mixes are fused by, or that are asked where a mix disagrees: those that are best
+alone.
+"""
+
+Tallies = npt.NDArray[np.int16]
+Voices = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
+    unreadable; what a call costs; which models say the same each time; and how much each question
+    counts, questions running fastest in the columns.
+    """
+
+    draws: Mapping[str, IntArray]
+    prices: Mapping[str, float]
+    greedy: frozenset[str] = frozenset()
+    weights: FloatArray | None = None
+
+    def found(self, limit: float, most: int, rng: np.random.Generator) -> list[Voices]:
+        """Different multisets of at most `most` voices for the whole limit and for parts of it, in
+        the order in which voices matter: of one that is too dear the first ones are as good.
+
+        What is grown on few questions fits these too well. So each multiset has the voices that it
+        gets most often on resampled questions (bagged ensemble selection, Caruana et al. 2004), and
+        one each of the best models, which nothing is fitted for, stand beside them.
+        """
+        columns = next(iter(self.draws.values())).shape[1]
+        samples = []
+        shares = None
+        if self.weights is not None:
+            shares = np.resize(self.weights, columns) / columns
+        for _ in range(BAGS):
+            taken = rng.choice(columns, min(columns, BAGGED), p=shares)
+            draws = {model: known[:, taken] for model, known in self.draws.items()}
+            samples.append(Ballots(draws, self.prices, self.greedy))
+        found = dict[Voices, None]()
+        for share in SIZES:
+            grown = [list(sample._for(share * limit, most)) for sample in samples]
+            for start in zip(*grown, strict=False):
+                found[self._agreed(start, share * limit, most)] = None
+            found[self._each(share * limit, most)] = None
+        return [voices for voices in found if len(voices) > 1]
+
+    def _agreed(self, grown: Sequence[Voices], limit: float, most: int) -> Voices:
+        """The voices that were taken most often, as far as the limit goes: the n-th of a model
+        counts where a multiset has n of it.
+        """
+        taken = Counter(
+            (model, n)
+            for voices in grown
+            for model, count in Counter(voices).items()
+            for n in range(count)
+        )
+        ranked = sorted(taken, key=lambda voice: (-taken[voice], -self._alone[voice[0]], voice))
+        return self._within([model for model, _ in ranked], limit, most)
+
+    def _each(self, limit: float, most: int) -> Voices:
+        """Each model as often as another, the best ones first."""
+        ranked = sorted(self.prices, key=lambda model: -self._alone[model])
+        rounds = most if len(ranked) > len(self.greedy) else 1
+        again = [model for model in ranked if model not in self.greedy]
+        return self._within([*ranked, *again * (rounds - 1)], limit, most)
+
+    def _within(self, voices: Sequence[str], limit: float, most: int) -> Voices:
+        kept: list[str] = []
+        for model in voices:
+            if len(kept) < most and self._price(kept) + self.prices[model] <= limit + 1e-9:
+                kept.append(model)
+        return tuple(kept)
+
+    def share(self, voices: Sequence[str]) -> float:
+        """How many questions a vote of these answers right, ties shared out evenly."""
+        return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
+
+    @cached_property
+    def _alone(self) -> dict[str, float]:
+        return {model: float((draws == 0).mean()) for model, draws in self.draws.items()}
+
+    @cached_property
+    def _shown(self) -> dict[str, Tallies]:
+        """Model -> (k, F, C) which form each of its draws has."""
+        forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
+        each = np.arange(forms)[:, None]
+        return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
+
+    def _tally(self, voices: Sequence[str]) -> Tallies:
+        total = np.zeros_like(next(iter(self._shown.values()))[0])
+        for model, count in Counter(voices).items():
+            shown = self._shown[model]
+            for k in range(count):
+                total += shown[k % len(shown)]
+        return total
+
+    def _for(self, limit: float, most: int) -> Iterator[Voices]:
+        fit = [model for model, price in self.prices.items() if price <= limit]
+        starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
+        starts += sorted(fit, key=lambda model: self.prices[model])[:1]
+        for start in dict.fromkeys(starts):
+            yield self._exchanged(self._grown((start,), limit, most, fit), limit, fit)
+
+    def ordered(self, voices: Sequence[str]) -> Voices:
+        """The voices from the best alone to the worst: the earliest wins a tie."""
+        return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
+
+    def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
+        while True:
+            now = self.share(voices)
+            gains = self._gains(voices, now, limit, most, [(model,) for model in fit])
+            leading = sorted(gains, key=lambda added: -gains[added])[:PAIRED]
+            pairs = combinations_with_replacement(sorted(model for (model,) in leading), 2)
+            gains |= self._gains(voices, now, limit, most, pairs)
+            if max(gains.values(), default=0.0) < LEAST_GAIN:
+                return voices
+            best = max(gains, key=lambda added: gains[added] / max(self._price(added), 1e-9))
+            if gains[best] < LEAST_GAIN:
+                best = max(gains, key=lambda added: gains[added])
+            voices = (*voices, *best)
+
+    def _gains(
+        self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
+    ) -> dict[Voices, float]:
+        """What a vote has more than `now` with each of the options that may be added: a greedy
+        model votes once.
+        """
+        left = limit - self._price(voices)
+        tally = self._tally(voices)
+        tallies: dict[Voices, Tallies] = {}
+        for added in options:
+            both = Counter((*voices, *added))
+            once = all(both[model] == 1 for model in added if model in self.greedy)
+            if not once or both.total() > most or self._price(added) > left + 1e-9:
+                continue
+            counts = Counter(voices)
+            tallies[added] = tally
+            for model in added:
+                shown = self._shown[model]
+                tallies[added] = tallies[added] + shown[counts[model] % len(shown)]
+                counts[model] += 1
+        if not tallies:
+            return {}
+        gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
+        return dict(zip(tallies, gains.tolist(), strict=True))
+
+    def _exchanged(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
+        """Voices changed one for another while the vote gains, within the limit."""
+        now = self.share(voices)
+        for _ in range(len(voices) + 2):
+            best: tuple[float, Voices] | None = None
+            for out in sorted(set(voices)):
+                rest = list(voices)
+                rest.remove(out)
+                kept = tuple(rest)
+                others = [(model,) for model in fit if model != out]
+                gains = self._gains(kept, now, limit, len(voices), others)
+                for added, gain in gains.items():
+                    if best is None or gain > best[0]:
+                        best = gain, (*kept, *added)
+            if best is None or best[0] < LEAST_GAIN:
+                return voices
+            now += best[0]
+            voices = best[1]
+        return voices
+
+    def _price(self, voices: Sequence[str]) -> float:
+        return sum(self.prices[model] for model in voices)
+
+
+def _right(tallies: Tallies) -> FloatArray:
+    """(n,) the share of columns in which form 0 leads, by tallies (n, F, C); a tie counts as the
+    chance to be the one that is taken.
+    """
+    most = tallies[:, 1:].max(axis=1)
+    right = tallies[:, 0]
+    level = (right == most) & (right > 0)
+    rivals = (tallies[:, 1:] == right[:, None]).sum(axis=1)
+    return np.asarray(((right > most) + level / (1.0 + rivals)).mean(axis=1))
+
+
+def mixed(
+    brief: Brief,
+    drawn: Callable[[str], IntArray],
+    rng: np.random.Generator,
+    weights: FloatArray | None = None,
+) -> dict[CollaborationGraph, str]:
+    """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
+    to questions alone; `weights` (Q,) say how much a question counts.
+    """
+    if VOTER not in brief.roles:
+        return {}
+    mean = brief.budget.of == "mean"
+    stops = mean and brief.cost.metric != "runtime" and not brief.joint
+    limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
+    most = min(MOST_VOTES, brief.budget.max_nodes - 1)
+    prices = {model: brief.cost.single(model) for model in affordable(brief)}
+    if brief.cost.metric == "runtime":  # voices run side by side, so that none adds to the others
+        prices = dict.fromkeys(prices, brief.budget.limit / most)
+    counts = {
+        model: min(most, int(limit / price) + 1) if price > 0 else most
+        for model, price in prices.items()
+    }
+    draws = {model: drawn(model)[:count] for model, count in counts.items()}
+    ballots = Ballots(draws, prices, brief.greedy, weights)
+    found: dict[CollaborationGraph, str] = {}
+
+    def add(graph: CollaborationGraph, label: str) -> None:
+        if brief.budget.admits(graph):
+            found.setdefault(graph, label)
+
+    ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
+    for voices in ballots.found(limit, most, rng):
+        for stop in STOPS[:2] if stops else (None,):
+            for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
+                named = in_words(Counter(ballots.ordered(kept)))
+                add(_vote(ballots, stop, kept), f"{named}, majority{words(stop)}")
+        for end in ends:
+            if FUSER in brief.roles:
+                for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
+                    add(_fused(end, kept), f"{in_words(Counter(kept))}, fused by {end}")
+            for over in OVER if mean and end not in voices else ():
+                for kept in _fitting(partial(_gated, end, over), voices, brief):
+                    where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
+                    add(_gated(end, over, kept), f"{end} {where}")
+    return found
+
+
+def _fitting(
+    make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
+) -> list[Voices]:
+    """The most of the first voices that fit the budget, and half as many; costs grow with them."""
+    low = 1
+    high = len(voices)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (
+            (middle, high) if brief.budget.fits(make(voices[:middle])) else (low, middle - 1)
+        )
+    return [voices[:n] for n in sorted({low, (low + 1) // 2}) if n > 1]
+
+
+def _vote(ballots: Ballots, stop: Stop | None, voices: Voices) -> CollaborationGraph:
+    ordered = list(ballots.ordered(voices))
+    if stop is None:
+        return topologies.parallel(ordered, ordered[0], VOTER)
+    return vote(ordered, stop, then=1)
+
+
+def _fused(end: str, voices: Voices) -> CollaborationGraph:
+    return topologies.parallel(voices, end)
+
+
+def _gated(end: str, over: float, voices: Voices) -> CollaborationGraph:
+    return gated(voices, over, [end])

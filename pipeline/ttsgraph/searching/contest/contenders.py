@@ -1,0 +1,325 @@
+"""Structured graphs that every search has to beat: single models, votes, fans, chains, grids,
+panels, of one model and of mixes.
+
+They fit the budget, in a few sizes each. A panel is drafts side by side, reviewers that each read
+all drafts, and a sink that makes one answer of what the reviewers say; where the sink reads the
+drafts too, reviewers can't spoil what all drafts agree on.
+
+Which of them answers best is for measurement to say (contest.py): nothing here
+knows more of a model than its score alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
+from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.response.evidence import Evidence, revisions
+
+MOST_SOURCES = 12
+"""The most answers that a model call reads here: prompts grow with each."""
+
+MOST_VOTES = 40
+LONGEST_CHAIN = 6
+
+FEW = 3
+MANY = 7
+"""Reviewers of a panel."""
+
+RELIED_ON = 0.05
+"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
+accuracy, beyond chance.
+"""
+
+HOPE = 0.5
+PRICE = 0.002
+"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
+question has to be worth.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A graph that stands in a search next to the method's own results: what it is in words, and
+    its value in the contest with its standard deviation.
+    """
+
+    graph: CollaborationGraph
+    label: str
+    value: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a contest leaves to the loop after it: all that nodes answered, by how much predictions
+    of graphs are off beyond chance, the contenders but for routes, the best first, how many of the
+    evidence's questions are for training, how many calls it took, and what a call of each model
+    alone takes in seconds.
+    """
+
+    evidence: Evidence
+    misfit: float
+    leaders: tuple[Contender, ...]
+    train: int
+    calls: int = 0
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+
+Form = tuple[int, str, bool]
+
+
+def form_of(graph: CollaborationGraph) -> Form:
+    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice
+    or more is one form), the sink's role, and whether a call before the sink reads several answers.
+    Routes are one form.
+    """
+    several = graph.route is None and any(
+        len(graph.predecessors[node.id]) > 1
+        for node in graph.nodes
+        if node.id != graph.sink and get_role(node.role).calls_model
+    )
+    revised = 0 if graph.route else min(revisions(graph)[graph.sink], 2)
+    return revised, graph.node(graph.sink).role, several
+
+
+Make = Callable[[int], CollaborationGraph]
+
+
+class Contenders:
+    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its
+    label, cheap ideas first.
+
+    Without `mixes` each graph has one model alone.
+    """
+
+    def __init__(self, brief: Brief, mixes: bool = True) -> None:
+        self.brief = brief
+        self.mixes = mixes
+        self.fits = brief.budget.admits
+        self.graphs: dict[CollaborationGraph, str] = {}
+        scores = brief.single_scores
+        self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
+        self.cheapest = min(self.ranked, key=brief.cost.single)
+        self.sinks = joining(brief.roles)
+        self.selectors = selecting(brief.roles)
+        for model in self.ranked:
+            self._add(topologies.single(model), f"one call of {model}")
+        for model in self.ranked:
+            self._of_one(model)
+        self._panels()
+        if mixes:
+            self._mixes()
+
+    def _add(self, graph: CollaborationGraph, label: str) -> None:
+        if self.fits(graph):
+            self.graphs.setdefault(graph, label)
+
+    def _grow(
+        self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
+    ) -> None:
+        """The largest graph that fits, one of half that size, and those of the sizes `also`."""
+        largest = self.largest(make, least, most)
+        for size in sorted({largest, (largest + 1) // 2, *also}):
+            if least <= size <= largest:
+                self._add(make(size), label.format(size))
+
+    def largest(self, make: Make, least: int, most: int) -> int:
+        """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0
+        where none does.
+        """
+        if not self.fits(make(least)):
+            return 0
+        low = least
+        high = most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.fits(make(middle)) else (low, middle - 1)
+        return low
+
+    def _helpers(self, model: str) -> list[str]:
+        """Models that may read what `model` says: itself, the cheapest, and the two that score best
+        alone.
+        """
+        readers = [model, self.cheapest, *self.ranked[:2]] if self.mixes else [model]
+        return list(dict.fromkeys(readers))
+
+    def _of_one(self, model: str) -> None:
+        """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be
+        another.
+        """
+        repeats = model not in self.brief.greedy
+        if VOTER in self.sinks and repeats:
+            vote = f"majority of {{}} x {model}"
+            self._grow(partial(_fan, [], model, model, VOTER), vote, 2, MOST_VOTES)
+        for sink in self._helpers(model) if FUSER in self.sinks and repeats else []:
+            fan = f"{{}} x {model}, fused by {sink}"
+            self._grow(partial(_fan, [], model, sink, FUSER), fan, 2, MOST_SOURCES)
+        others = [role for role in self.sinks if role not in (FUSER, VOTER)]
+        for role in [*others, *self.selectors] if repeats else []:
+            if not get_role(role).weighs:  # answers of one model weigh the same
+                for sink in self._helpers(model) if get_role(role).calls_model else [model]:
+                    several = f"{{}} x {model}, {get_role(role).ending(sink)}"
+                    self._grow(partial(_fan, [], model, sink, role), several, 2, MOST_SOURCES)
+        chain = f"chain of {{}} x {model}"
+        self._grow(partial(_chain, model, []), chain, 2, LONGEST_CHAIN, (2, 3, 4))
+        for end in self._helpers(model) if FUSER in self.sinks else []:
+            self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
+        for end in self._helpers(model)[1:]:
+            self._add(topologies.chain([model, end]), f"{model}, refined by {end}")
+            refined = f"chain of {{}} x {model}, then {end}"
+            self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
+
+    def _panels(self) -> None:
+        """Grids and panels of the three models that score best alone and the cheapest."""
+        leading = list(dict.fromkeys([*self.ranked[:3], self.cheapest]))
+        for model in leading:
+            repeats = model not in self.brief.greedy
+            for role in self.sinks if repeats else []:
+                asks = get_role(role).calls_model
+                sinks = [model, self.cheapest] if asks and self.mixes else [model]
+                for sink in dict.fromkeys(sinks):
+                    grid = f"{{}} chains of 2 x {model}, {get_role(role).ending(sink)}"
+                    self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
+            if VOTER in self.sinks and self.mixes:
+                self._two_refiners(model, [other for other in leading if other != model])
+            for helper in leading if self.mixes else [model]:
+                if helper != model or not self.mixes:
+                    self._panel(model, helper, repeats)
+
+    def _two_refiners(self, model: str, others: Sequence[str]) -> None:
+        """One answer, refined by two other models, and a vote of both or of all three."""
+        for first, second in combinations(others, 2):
+            for counts, also in ((False, ""), (True, " with it")):
+                both = [first, second]
+                graph = topologies.panel([model], both, first, VOTER, drafts_count=counts)
+                self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
+
+    def _panel(self, model: str, helper: str, repeats: bool) -> None:
+        if VOTER in self.sinks:
+            if repeats:
+                refined = f"{{}} x {model}, each refined by {helper}, majority"
+                make = partial(_chains, [model, helper], helper, VOTER)
+                self._grow(make, refined, 2, MOST_SOURCES, ())
+            for drafts in (1, 2) if repeats else (1,):
+                for reviewers in (2, 4):
+                    graph = topologies.panel(
+                        [model] * drafts, [helper] * reviewers, helper, VOTER, drafts_count=True
+                    )
+                    reads = f"{reviewers} x {helper} that read it, majority"
+                    self._add(graph, f"{drafts} x {model} and {reads}")
+        if FUSER not in self.sinks or not repeats:
+            return
+        for role in self.sinks:
+            for reviewers in (FEW,) if get_role(role).calls_model else (FEW, MANY):
+                ends = get_role(role).ending(helper)
+                read = f"{{}} x {model}, read by {reviewers} x {helper}, {ends}"
+                make = partial(_read, model, [helper] * reviewers, helper, role)
+                self._grow(make, read, 2, MOST_SOURCES, ())
+
+    def _mixes(self) -> None:
+        """Votes and fans over pairs and triples of the four models that score best alone, in
+        several proportions.
+        """
+        leading = self.ranked[:4]
+        for first, second in combinations(leading, 2):
+            for share in (0.5, 0.75, 0.25):
+                for role, sink in self._sinks_of(first):
+                    self._mix(first, second, share, role, sink)
+            for role, sink in self._sinks_of(first):
+                for a, b in ((1, 1), (2, 1), (2, 2)):
+                    if not get_role(role).by_majority or a + b > 2:
+                        self._together([first] * a + [second] * b, sink, role)
+        for three in combinations(leading, 3):
+            for role, sink in self._sinks_of(self.cheapest):
+                for times in (1, 2):
+                    self._together(list(three) * times, sink, role)
+
+    def _together(self, models: Sequence[str], sink: str, role: str) -> None:
+        words = f"{in_words(Counter(models))}, {get_role(role).ending(sink)}"
+        self._add(topologies.parallel(models, sink, role), words)
+
+    def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
+        for role in (*self.sinks, *self.selectors):
+            yield role, model
+            if get_role(role).calls_model and model != self.cheapest:
+                yield role, self.cheapest
+
+    def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
+        """As many calls of `first` as take about this share of the budget, and of `second` as fit
+        beside them.
+        """
+        price = self.brief.cost.single(first)
+        most = MOST_SOURCES
+        if price > 0:
+            most = min(most, int(share * self.brief.budget.limit / price))
+        for count in range(most, 0, -1):
+            make = partial(_fan, [first] * count, second, sink, role)
+            if n := self.largest(make, 1, MOST_SOURCES):
+                ends = get_role(role).ending(sink)
+                self._add(make(n), f"{count} x {first} and {n} x {second}, {ends}")
+                return
+
+
+def _fan(others: Sequence[str], model: str, sink: str, role: str, count: int) -> CollaborationGraph:
+    return topologies.parallel([*others, *[model] * count], sink, role)
+
+
+def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
+    return topologies.chain([model] * count + [*end])
+
+
+def _chains(chain: Sequence[str], sink: str, role: str, count: int) -> CollaborationGraph:
+    return topologies.branches([chain] * count, sink, role)
+
+
+def _read(
+    model: str, reviewers: Sequence[str], sink: str, role: str, count: int
+) -> CollaborationGraph:
+    return topologies.panel([model] * count, reviewers, sink, role)
+
+
+def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
+    """Small graphs within the budget that show what a vote, a refinement and a fusion are worth for
+    the models that lead, the most telling first; and what each is in words.
+    """
+    ranked = contenders.ranked
+    cheapest = contenders.cheapest
+    roles = contenders.sinks
+    greedy = contenders.brief.greedy
+    found: dict[CollaborationGraph, str] = {}
+
+    def first_that_fits(graphs: Iterable[CollaborationGraph]) -> None:
+        graph = next(filter(contenders.fits, graphs), None)
+        if graph is not None:
+            found.setdefault(graph, "probe")
+
+    best = ranked[0]
+    for model in dict.fromkeys([*ranked[:3], cheapest]):
+        for role in reversed(roles) if model not in greedy else []:
+            first_that_fits(topologies.parallel([model] * n, model, role) for n in (3, 2))
+        first_that_fits(topologies.chain([model] * n) for n in (3, 2))
+    for helper in dict.fromkeys([cheapest, *ranked[1:2]]):
+        if helper == best:
+            continue
+        first_that_fits([topologies.chain([best, helper])])
+        if FUSER in roles:
+            drafts = [[best] * n for n in (6, 4, 3, 2) if best not in greedy]
+            drafts += [[best, other] for other in ranked[1:]]
+            first_that_fits(topologies.parallel(models, helper) for models in drafts)
+    if len(ranked) > 1 and FUSER in roles:
+        first_that_fits([topologies.parallel(ranked[:2], best)])
+    if len(ranked) > 2 and VOTER in roles:
+        first_that_fits([topologies.parallel(ranked[:3], best, VOTER)])
+    return {
+        graph: label
+        for graph, label in found.items()
+        if contenders.mixes or len(graph.model_counts()) == 1
+    }

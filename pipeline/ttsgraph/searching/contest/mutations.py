@@ -1,0 +1,243 @@
+"""Graphs that differ from a graph by a little: a model, a role, an edge, or a node more or fewer.
+
+What a graph has of stop rules, waves and gates stays with its nodes; where it has some, or where a
+budget is what a question costs on average, these change too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import STOPS
+
+WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
+OVER = (0.0, 0.25, 0.34, 0.5)
+
+
+def changed(
+    graph: CollaborationGraph, brief: Brief, rng: np.random.Generator
+) -> CollaborationGraph | None:
+    """A copy with one or two changes, within the budget; None where the changes drawn don't give
+    one. Of a route, one of its branches is changed.
+    """
+    if graph.route is not None:
+        branches = list(graph.branches)
+        k = int(rng.integers(len(branches)))
+        other = changed(branches[k], brief, rng)
+        if other is None:
+            return None
+        made = topologies.routed(graph.route.router, [*branches[:k], other, *branches[k + 1 :]])
+        return made if brief.budget.admits(made) else None
+    draft = _Draft(graph, brief, rng)
+    adaptive = brief.budget.of == "mean" or graph.adaptive
+    changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
+    for _ in range(1 + int(rng.random() < 0.4)):
+        changes[int(rng.integers(len(changes)))](draft)
+    try:
+        made = draft.graph()
+    except GraphError:
+        return None
+    return made if brief.budget.admits(made) else None
+
+
+class _Slot(NamedTuple):
+    """A node on its way into a graph. `tag` stays with it when places shift; `over` is its gate's,
+    None without one, and `watches` are the tags that the gate watches, none for all.
+    """
+
+    role: str
+    model: str
+    tag: int
+    stop: Stop = LOSSLESS
+    waves: tuple[int, ...] = ()
+    over: float | None = None
+    watches: frozenset[int] = frozenset()
+
+
+class _Draft:
+    """A graph that is being changed: its nodes in topological order, the sink last, and each one's
+    predecessors by place.
+    """
+
+    def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
+        self.brief = brief
+        self.rng = rng
+        place = {i: k for k, i in enumerate(graph.order)}
+        self.before = [[place[p] for p in graph.predecessors[i]] for i in graph.order]
+        self.nodes: list[_Slot] = []
+        for k, i in enumerate(graph.order):
+            node = graph.node(i)
+            over = node.gate.over if node.gate else None
+            watches = frozenset(place[p] for p in node.gate.watches) if node.gate else frozenset()
+            slot = _Slot(node.role, node.model, k, node.stop, node.waves, over, watches)
+            self.nodes.append(slot)
+
+    def graph(self) -> CollaborationGraph:
+        """The graph of what reaches the sink; nodes that read too little for their role become
+        assistants, and keep of their stops and gates what their predecessors allow.
+        """
+        alive = set[int]()
+        waiting = [len(self.nodes) - 1]
+        while waiting:
+            k = waiting.pop()
+            if k not in alive:
+                alive.add(k)
+                waiting += self.before[k]
+        made = []
+        for k in sorted(alive):
+            slot = self.nodes[k]
+            before = self.before[k]
+            enough = before and len(before) >= get_role(slot.role).min_in_degree
+            watched = tuple(p for p in before if self.nodes[p].tag in slot.watches)
+            lost = bool(slot.watches) and not watched
+            gate = None if slot.over is None or lost else Gate(slot.over, watched)
+            role = slot.role if enough else ASSISTANT
+            node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
+            made.append(fitted(node, set(before)))
+        edges = ((p, k) for k in sorted(alive) for p in self.before[k])
+        return CollaborationGraph(tuple(made), tuple(edges))
+
+    def place(self, count: int) -> int:
+        """One of the first places, each as likely."""
+        return int(self.rng.integers(count))
+
+    def change(self, k: int, **values: Any) -> None:
+        """Give the node at a place other values."""
+        self.nodes[k] = self.nodes[k]._replace(**values)
+
+    def tag(self) -> int:
+        """A tag that no node has."""
+        return 1 + max(slot.tag for slot in self.nodes)
+
+    def model(self) -> str:
+        """A model of the pool."""
+        models = list(self.brief.cost.pool)
+        return models[self.place(len(models))]
+
+    def role(self) -> str:
+        """A role that is allowed."""
+        return self.brief.roles[self.place(len(self.brief.roles))]
+
+
+def _other_model(draft: _Draft) -> None:
+    draft.change(draft.place(len(draft.nodes)), model=draft.model())
+
+
+def _other_role(draft: _Draft) -> None:
+    draft.change(draft.place(len(draft.nodes)), role=draft.role())
+
+
+def _twin(draft: _Draft) -> None:
+    """One more of a node that is not the sink, which reads and is read by the same nodes."""
+    if len(draft.nodes) == 1:
+        return
+    k = draft.place(len(draft.nodes) - 1)
+    old = draft.nodes[k]
+    model = old.model if draft.rng.random() < 0.7 else draft.model()
+    twin = old._replace(model=model, tag=draft.tag())
+    shifted = [[p + (p > k) for p in sources] for sources in draft.before]
+    for sources in shifted:
+        if k in sources:
+            sources.append(k + 1)
+    shifted.insert(k + 1, list(shifted[k]))
+    for j, slot in enumerate(draft.nodes):  # where the one is watched, the other is
+        if old.tag in slot.watches:
+            draft.change(j, watches=slot.watches | {twin.tag})
+    draft.nodes.insert(k + 1, twin)
+    draft.before = shifted
+
+
+def _without(draft: _Draft) -> None:
+    """Without a node that is not the sink; those that read it may read what it read instead."""
+    if len(draft.nodes) == 1:
+        return
+    k = draft.place(len(draft.nodes) - 1)
+    passed_on = draft.before[k] if draft.rng.random() < 0.3 else []
+    kept = []
+    for j, sources in enumerate(draft.before):
+        if j == k:
+            continue
+        if k in sources:
+            sources = sorted({*(p for p in sources if p != k), *passed_on})
+        kept.append([p - (p > k) for p in sources])
+    del draft.nodes[k]
+    draft.before = kept
+
+
+def _edge(draft: _Draft) -> None:
+    """One edge more or fewer."""
+    if len(draft.nodes) == 1:
+        return
+    pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
+    first, second = sorted(pair.tolist())
+    if first in draft.before[second]:
+        draft.before[second].remove(first)
+    else:
+        draft.before[second].append(first)
+
+
+def _refined(draft: _Draft) -> None:
+    """A call more on an edge, which reads the one end for the other."""
+    readers = [k for k, sources in enumerate(draft.before) if sources]
+    if not readers:
+        return
+    k = readers[draft.place(len(readers))]
+    source = draft.before[k][draft.place(len(draft.before[k]))]
+    call = _Slot(ASSISTANT, draft.model(), draft.tag())
+    watches = draft.nodes[k].watches
+    if draft.nodes[source].tag in watches:
+        draft.change(k, watches=watches - {draft.nodes[source].tag} | {call.tag})
+    shifted = [[p + (p >= k) for p in sources] for sources in draft.before]
+    shifted[k] = [k if p == source else p for p in shifted[k]]
+    shifted.insert(k, [source])
+    draft.nodes.insert(k, call)
+    draft.before = shifted
+
+
+def _new_sink(draft: _Draft) -> None:
+    """A sink of its own behind the old one, which reads some others too."""
+    last = len(draft.nodes) - 1
+    count = int(draft.rng.integers(0, min(last + 1, 5)))
+    others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
+    role = draft.role()
+    draft.nodes.append(_Slot(role, draft.model(), draft.tag()))
+    draft.before.append(sorted({last, *others}))
+
+
+def _other_stop(draft: _Draft) -> None:
+    """Another stop rule and other waves of a node that votes."""
+    votes = [k for k, slot in enumerate(draft.nodes) if get_role(slot.role).by_majority]
+    if votes:
+        k = votes[draft.place(len(votes))]
+        stop = STOPS[draft.place(len(STOPS))]
+        draft.change(k, stop=stop, waves=WAVES[draft.place(len(WAVES))])
+
+
+def _other_gate(draft: _Draft) -> None:
+    """A gate before a node that reads several answers, of other strictness, or none where there is
+    one. One that is new watches some of them, the first ones.
+    """
+    readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
+    if not readers:
+        return
+    k = readers[draft.place(len(readers))]
+    over = OVER[draft.place(len(OVER))]
+    if draft.nodes[k].over is not None:
+        draft.change(k, over=over if draft.rng.random() < 0.7 else None)
+        return
+    before = draft.before[k]
+    count = int(draft.rng.integers(2, len(before) + 1))
+    watched = frozenset(draft.nodes[p].tag for p in sorted(before)[:count])
+    draft.change(k, over=over, watches=watched)
+
+
+_CHANGES = (_other_model, _other_role, _twin, _twin, _without, _edge, _refined, _new_sink)
+_ADAPTIVE = (_other_stop, _other_gate)

@@ -1,0 +1,14 @@
+"""Search methods. A new method is one file with a registered Searcher, and its name in the first
+import.
+"""
+
+from ttsgraph.searching.methods import agent_reinforce, random, textgrad  # noqa: F401 (each registers its method)
+from ttsgraph.searching.methods.base import (
+    SEARCHERS,
+    Problem,
+    Searcher,
+    make_searcher,
+    searcher_class,
+)
+
+__all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]

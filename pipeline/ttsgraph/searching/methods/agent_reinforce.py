@@ -1,0 +1,175 @@
+"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper,
+Algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.found_by import of_loop
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT, FUSER
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.answers import apply_edits
+from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
+from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
+
+if TYPE_CHECKING:  # the agent is imported where one is made
+    from ttsgraph.searching.agent.heuristic import HeuristicAgent
+
+FIXED = 1000.0
+"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
+fixed in the loop.
+"""
+
+
+def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
+    """(n, M) model logits of nodes whose models are fixed."""
+    return np.where(np.array(instances)[:, None] == np.array(models), FIXED, 0.0)
+
+
+class AgentUpdates:
+    """An agent, all the feedback that it got, and what it said last: the graph to evaluate, if any
+    (`proposals`), the reason of its edits, and those that were refused.
+    """
+
+    def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
+        self.agent = agent
+        self.brief = brief
+        self.history = History()
+        self.iteration = 0
+        self.proposals: list[CollaborationGraph] = []
+        self.reason = reason
+        self.refused: list[str] = []
+
+    def report(self, results: Results) -> None:
+        """Add the feedback of one more iteration."""
+        self.iteration += 1
+        for graph, feedback in results:
+            self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
+
+    def apply(self, distribution: GraphDistribution) -> None:
+        """Ask for edits of a distribution, and make the legal part of them."""
+        edits = self.agent.update(distribution, self.history, self.brief)
+        proposal, self.refused = apply_edits(distribution, edits, self.brief)
+        self.proposals = [] if proposal is None else [proposal]
+        self.reason = edits.reason
+
+    def snapshot(self) -> dict[str, Any]:
+        """Why the distribution was changed last, and what was refused."""
+        return {"reason": self.reason, "refused": self.refused}
+
+
+@register("agent_reinforce")
+class AgentReinforce(Searcher):
+    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent.
+
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the
+    start. The fuser's logit leads a little, so that the tilt alpha^d favours it at high in-degree
+    (A.11).
+    """
+
+    uses_agent = True
+    uses_start = True
+    own_settings = ("alpha", "edge_threshold")
+    sink_edge = 0.6
+    inner_edge = 0.15
+    fuser_lead = 0.2
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.as_in_the_paper = problem.settings.way == "paper"
+        self.roles = tuple(problem.brief.roles) if problem.agent.roles else (ASSISTANT,)
+        self.updates = AgentUpdates(
+            make_agent(problem.agent, self.rng, problem.speak),
+            problem.brief,
+            "start: edges into the sink first",
+        )
+        self.distribution = self._start()
+
+    def _start(self) -> GraphDistribution:
+        """Nodes from cheap to dear, the dearest as the sink, each with its model; edges into the
+        sink most likely. In the paper's way all logits of edges and roles are 0.
+        """
+        brief = self.problem.brief
+        instances = [model for model, count in self.problem.start.items() for _ in range(count)]
+        instances.sort(key=brief.cost.single)
+        models = tuple(brief.cost.pool)
+        n = len(instances)
+        pi = np.zeros((n, len(self.roles)))
+        edges = np.full((n, n), 0.5)
+        if not self.as_in_the_paper:
+            edges[:] = self.inner_edge
+            edges[:, -1] = self.sink_edge
+            if FUSER in self.roles:
+                pi[:, self.roles.index(FUSER)] = self.fuser_lead
+        return GraphDistribution.of_edges(
+            edges,
+            self.roles,
+            models,
+            pi,
+            assigned(instances, models),
+            self.rng,
+            self.problem.settings.alpha,
+        )
+
+    @classmethod
+    def of(cls, problem: Problem) -> Searcher:
+        """This very method's loop goes on from what a contest has learnt, if one did."""
+        if cls is AgentReinforce and problem.learnt is not None and problem.contenders:
+            from ttsgraph.searching.methods.joint import JointReinforce
+
+            return JointReinforce(problem)
+        return cls(problem)
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget
+        are trimmed.
+
+        A node that trimming took from every sample it was alive in, at least twice, leaves the
+        distribution too (section 5.2).
+        """
+        brief = self.problem.brief
+        graphs = self.updates.proposals if self.problem.agent.proposes else []
+        sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
+        graphs += [graph for graph, _ in sampled]
+        kept = {node.id for graph in graphs for node in graph.nodes}
+        trimmed = Counter(i for _, ids in sampled for i in ids)
+        leaving = [i for i, times in trimmed.items() if times >= 2 and i not in kept]
+        if leaving:
+            self.distribution = self.distribution.without_nodes(leaving)
+        return graphs
+
+    def learn(self, results: Results) -> None:
+        """Report the feedback to the agent and apply the legal part of its edits."""
+        self.updates.report(results)
+        self.updates.apply(self.distribution)
+
+    def initial(self) -> CollaborationGraph | None:
+        """The start's decoding: with it among the results, no update can make the outcome worse
+        than no update. None in the paper's way, where the last decoding is taken.
+        """
+        return None if self.as_in_the_paper else self.result()
+
+    def result(self) -> CollaborationGraph:
+        """Deterministic decoding of the distribution (A.11)."""
+        brief = self.problem.brief
+        return self.distribution.decode(self.problem.settings.edge_threshold, brief.budget)
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """A draw or a decoding of the distribution, or the agent's edit."""
+        return of_loop(iteration, graph in self.updates.proposals)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """What the agent asked a language model and was answered."""
+        return self.updates.agent.take_exchanges()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The distribution after this iteration, why it changed, and what was refused."""
+        return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()

@@ -1,0 +1,259 @@
+"""What every search method is, and the terms that are the same for all.
+
+A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates,
+records and stops. To add a method, write one file with a subclass of Searcher and register it:
+
+    @register("my_method")
+    class MySearcher(Searcher): ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ttsgraph.base.errors import SettingsError, TTSGraphError
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import of_loop
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent.base import Brief, Counts, Exchange
+from ttsgraph.searching.contest.contenders import Contender, Learnt
+from ttsgraph.settings.plugins import load_entry_points
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks.base import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent
+    settings, and the start.
+
+    `start` is the model multiset that the init stages chose, `contenders` the graphs that stand
+    next to what the method finds, the best first. `seed` is what a searcher seeds its own generator
+    with. `speak` is how an agent that is a language model is reached. `learnt` is what a contest
+    knows, and `calls` what is left for the loop of the calls that they share.
+    """
+
+    brief: Brief
+    settings: SearchSettings
+    agent: AgentSettings
+    start: Counts
+    seed: int
+    speak: Chat | None = None
+    contenders: Sequence[Contender] = ()
+    learnt: Learnt | None = None
+    calls: int = 0
+
+
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs, each with what came of it."""
+
+
+class Searcher(ABC):
+    """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
+
+    `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
+    `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
+    so that their trials are part of what it costs. `own_settings` names those of the search's
+    settings that it looks at, as the driver does. One that `screens` may propose fewer graphs than
+    it is asked for, one at least. `expected_gain` is what the method's own best result is expected
+    to gain over the best contender, in value, before their paired validation: mean and standard
+    deviation. One that was chosen by its validation looks better than it is; in simulated worlds by
+    as much as these say.
+    """
+
+    name: str
+    uses_agent: bool = False
+    uses_start: bool = False
+    own_settings: tuple[str, ...] = ()
+    screens: bool = False
+    expected_gain: tuple[float, float] = (-0.05, 0.05)
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.rng = np.random.default_rng(problem.seed)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Searcher:
+        """The searcher for a problem; a method may have another class where a contest has learnt
+        something.
+        """
+        return cls(problem)
+
+    def value(self, feedback: Feedback) -> float:
+        """What the objective makes of an evaluation; higher is better."""
+        return self.problem.brief.objective.value(feedback)
+
+    @abstractmethod
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The next `count` graphs to evaluate."""
+
+    @abstractmethod
+    def learn(self, results: Results) -> None:
+        """Take in the feedback of what was proposed last: of one graph at least, without those that
+        failed.
+        """
+
+    @abstractmethod
+    def result(self) -> CollaborationGraph:
+        """The method's current best graph, within the budget."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left that would be worth asking for; the driver then stops.
+        Never by default.
+        """
+        return False
+
+    def initial(self) -> CollaborationGraph | None:
+        """What the method would return before it has learnt anything; it is validated like a
+        result. None if there is no such.
+        """
+        return None
+
+    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:  # noqa: B027
+        """Take in what a contender came to on validation questions, before the first `propose`.
+        Nothing by default.
+        """
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """Where a graph that it proposes or comes to is from, if nothing had it before."""
+        return of_loop(iteration)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """The agent's exchanges with a language model since this was last called. None by
+        default.
+        """
+        return []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data to journal after each iteration: a distribution, a decision and its reason.
+        Nothing by default.
+        """
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What has to be the same for methods to be compared, and what every proposal has to keep.
+
+    Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
+    `racing` is always None: a key of the time when graphs could be stopped early.
+
+    `contenders` is a digest of those that stand next to what the method finds, with their values;
+    `train` and `val` are digests of the question ids of the batch and of the validation split. The
+    selection rule is the driver's own and follows from `objective`.
+    """
+
+    pool: Sequence[str]
+    metric: str
+    budget: float
+    max_nodes: int
+    objective: Mapping[str, object]
+    train: str
+    val: str
+    candidates: int
+    max_iterations: int
+    patience: int
+    racing: None
+    contenders: str | None
+
+    def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
+        """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget
+        and max_nodes.
+        """
+        if len(graphs) != self.candidates:
+            raise TTSGraphError(
+                f"{method}: expected {self.candidates} candidates, found {len(graphs)}"
+            )
+        for graph in graphs:
+            strangers = {node.model for node in graph.nodes} - set(brief.cost.pool)
+            units = 0.0 if strangers else brief.cost.graph_cost(graph)
+            if strangers or units > self.budget or len(graph.nodes) > self.max_nodes:
+                raise TTSGraphError(
+                    f"{method}: expected graphs of the pool with at most {self.max_nodes} nodes"
+                    f" within the budget {self.budget:g}, found {len(graph.nodes)} nodes at"
+                    f" {units:.4g} and models {sorted(strangers) or 'of the pool'}"
+                )
+
+
+def terms_of(
+    brief: Brief,
+    settings: SearchSettings,
+    batch: Sequence[Question],
+    val: Sequence[Question],
+    contenders: Sequence[Contender] = (),
+) -> Terms:
+    """The terms that the driver runs a search on."""
+    return Terms(
+        [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
+        brief.cost.metric,
+        brief.budget.limit,
+        brief.budget.max_nodes,
+        brief.objective.model_dump(),
+        _digest(question.id for question in batch),
+        _digest(question.id for question in val),
+        settings.candidates,
+        settings.max_iterations,
+        settings.patience,
+        None,
+        _digest(f"{c.graph.to_json()} {c.value!r}" for c in contenders) if contenders else None,
+    )
+
+
+def plain_terms(terms: Terms) -> dict[str, object]:
+    """Terms as they are read back from JSON."""
+    plain: dict[str, object] = json.loads(json.dumps(asdict(terms)))
+    return plain
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def without_insights(agent: AgentSettings) -> AgentSettings:
+    """The same agent without the paper's insights and rules of test-time scaling, and without the
+    evidence of nodes, which the rivals of Agent-REINFORCE lack.
+    """
+    ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
+    return agent.model_copy(update=dict.fromkeys(ours, False))
+
+
+SEARCHERS: dict[str, type[Searcher]] = {}
+S = TypeVar("S", bound=type[Searcher])
+
+
+def register(name: str) -> Callable[[S], S]:
+    """Class decorator: make a search method known under a name."""
+
+    def add(searcher: S) -> S:
+        searcher.name = name
+        SEARCHERS[name] = searcher
+        return searcher
+
+    return add
+
+
+def searcher_class(name: str) -> type[Searcher]:
+    """The search method of this name, of an installed package too. Raises SettingsError that lists
+    the known methods.
+    """
+    if name not in SEARCHERS:
+        load_entry_points()
+    if name not in SEARCHERS:
+        raise SettingsError(
+            f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}"
+        )
+    return SEARCHERS[name]
+
+
+def make_searcher(name: str, problem: Problem) -> Searcher:
+    """A searcher by method name. Raises as `searcher_class`."""
+    return searcher_class(name).of(problem)

@@ -1,0 +1,364 @@
+"""Agent-REINFORCE after a contest: the paper's loop, from several leaders at once and with the
+contest's evidence (docs/method.md).
+
+The contest's leaders are laid into one distribution, with spare nodes. Its logits begin at how the
+leaders rank, and models are learnt with edges and roles. Each iteration
+
+1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
+   that a language model proposes;
+2. screens them all for nothing, by the response model and by which of their calls are cached;
+3. runs the few that are promising for the new calls they take on training questions, votes thinned
+   as in the contest;
+4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
+   if the agent is one, move probabilities by the textual feedback.
+
+Now and then the best that it has seen challenges the contest's winner on the validation questions.
+The loop ends with its calls, or early where nothing that it sees is expected to be better.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import of_loop
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.distribution import Draws, GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT
+from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.contest.contenders import HOPE, PRICE, RELIED_ON, Contender, Learnt, form_of
+from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.contest.thinning import thinned
+from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
+from ttsgraph.searching.methods.base import Problem, Results
+from ttsgraph.searching.response.calibration import latency_along, valued
+from ttsgraph.searching.response.model import ResponseModel
+
+DRAWS = 96
+EDITS = 48
+"""Graphs that an iteration screens: drawn, and changed copies of the best."""
+
+SAMPLES = 4
+RATE = 0.3
+"""Draws of what the response model leaves open, and Adam's learning rate."""
+
+LEADERS = 4
+SPARE = 3
+KEPT = 0.85
+STRAY = 1.5
+OPEN = 0.1
+"""Leaders that are laid out, nodes more than the largest has, the probability of what all leaders
+have, the edges that none has in a draw, and the probability that a role or model is none of theirs.
+"""
+
+NEAR = 0.02
+"""Values by which leaders' weights fall to 1/e."""
+
+LEAST = 5
+CHALLENGE_EVERY = 4
+FOR_TRIALS = 0.5
+LEAD = 0.004
+"""Iterations that the calls are shared over, after how many the best may challenge, the share of
+the calls that candidates may take, and the value by which a challenger has to be expected to lead.
+"""
+
+WATCHED = 40
+
+
+def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
+    """The best, and those that don't differ from it clearly or are the best of another form."""
+    chosen = list(standings[:1])
+    forms = {form_of(leader.graph) for leader in chosen}
+    for leader in standings[1:]:
+        within = leader.value + leader.spread >= standings[0].value
+        if len(chosen) < LEADERS and within and form_of(leader.graph) not in forms:
+            chosen.append(leader)
+            forms.add(form_of(leader.graph))
+    for leader in standings[1:]:
+        if len(chosen) < LEADERS and leader not in chosen:
+            chosen.append(leader)
+    return tuple(chosen)
+
+
+def laid_out(
+    leaders: Sequence[Contender],
+    brief: Brief,
+    roles: Sequence[str],
+    rng: np.random.Generator,
+    alpha: float,
+) -> GraphDistribution:
+    """One distribution of which all leaders are likely draws, the better the likelier: their sinks
+    in its last node, the nodes before in order, and spare nodes in front of them.
+    """
+    values = np.array([leader.value for leader in leaders])
+    weights = np.exp((values - values.max()) / NEAR)
+    weights /= weights.sum()
+    largest = max(len(leader.graph.nodes) for leader in leaders)
+    n = min(brief.budget.max_nodes, largest + SPARE)
+    models = tuple(brief.cost.pool)
+    edges = np.zeros((n, n))
+    pi = np.full((n, len(roles)), OPEN / len(roles))
+    psi = np.full((n, len(models)), OPEN / len(models))
+    for leader, weight in zip(leaders, weights.tolist(), strict=True):
+        graph = leader.graph
+        first = n - len(graph.order)
+        place = {i: first + k for k, i in enumerate(graph.order)}
+        for a, b in graph.edges:
+            edges[place[a], place[b]] += weight
+        asked = graph.model_counts()
+        for row in range(n):
+            node = graph.node(graph.order[row - first]) if row >= first else None
+            counts = asked if node is None else {node.model: 1}
+            for model, count in counts.items():
+                share = (1 - OPEN) * weight * count / sum(counts.values())
+                psi[row, models.index(model)] += share
+            role = ASSISTANT if node is None else node.role
+            if role in roles:
+                pi[row, list(roles).index(role)] += (1 - OPEN) * weight
+    stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
+    likely = stray + (KEPT - stray) * edges
+    return GraphDistribution.of_edges(likely, roles, models, np.log(pi), np.log(psi), rng, alpha)
+
+
+class Adam:
+    """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
+
+    slow = 0.9
+    fast = 0.999
+
+    def __init__(self, rate: float, shape: tuple[int, ...]) -> None:
+        self.rate = rate
+        self.steps = 0
+        self.first = np.zeros(shape)
+        self.second = np.zeros(shape)
+
+    def step(self, gradient: FloatArray) -> FloatArray:
+        """What to add to the parameters for this gradient."""
+        self.steps += 1
+        self.first = self.slow * self.first + (1 - self.slow) * gradient
+        self.second = self.fast * self.second + (1 - self.fast) * gradient**2
+        mean = self.first / (1 - self.slow**self.steps)
+        spread = self.second / (1 - self.fast**self.steps)
+        return np.asarray(self.rate * mean / (np.sqrt(spread) + 1e-8))
+
+
+class JointReinforce(AgentReinforce):
+    """The loop of `agent_reinforce` where a contest came before it; needs what that has learnt
+    (`Problem.learnt`) and its contenders.
+    """
+
+    name = "agent_reinforce"
+    screens = True
+    # Nothing is presumed of a challenger: their paired validation alone decides.
+    expected_gain = (0.0, 0.03)
+
+    def __init__(self, problem: Problem) -> None:
+        assert problem.learnt is not None, "expected what a contest learnt"
+        self.learnt: Learnt = problem.learnt
+        self.leaders = leaders_of(self.learnt.leaders)
+        super().__init__(problem)
+        self.updates.reason = "start: the contest's leaders laid out"
+        self.evidence = copy.deepcopy(self.learnt.evidence)
+        # Places of the batch, and of the validation questions, in the evidence.
+        self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
+        self.val = np.arange(self.learnt.train, len(self.evidence.questions))
+        self.incumbent = problem.contenders[0].graph
+        tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
+        self.optimizers = [Adam(RATE, table.shape) for table in tables]
+        self.spent = 0
+        self._best = [leader.graph for leader in self.learnt.leaders[:WATCHED]]
+        self._edited: set[str] = set()
+        self._ran: set[str] = set()
+        self._result = self.incumbent
+        self._out = False
+        self._drawn: tuple[Draws, FloatArray] | None = None
+
+    def _start(self) -> GraphDistribution:
+        problem = self.problem
+        return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the calls are spent, or nothing that was seen promises to be better."""
+        done = self.updates.iteration >= LEAST
+        return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
+
+    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """What came of a graph is evidence, a contender's validation too."""
+        if all(result.nodes for result in feedback.results if result.correct is not None):
+            self.evidence.add(graph, feedback)
+
+    def _refit(self) -> ResponseModel:
+        """The response model of all that is known; the same whenever it is fitted in an
+        iteration.
+        """
+        rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
+        models = tuple(self.problem.brief.cost.pool)
+        return ResponseModel(self.evidence, models, rng, SAMPLES)
+
+    def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
+        """A graph's value under the objective, and its standard deviation."""
+        known = valued(graph, model, self.evidence, self.learnt.misfit)
+        objective = self.problem.brief.objective
+        if not objective.joint:
+            return known.accuracy, known.spread
+        seconds = latency_along(graph, self.learnt.latencies)
+        return objective.of(known.accuracy, seconds), (1 - objective.weight) * known.spread
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The few of what was drawn and edited that are worth running; at least one, `count` at
+        most.
+        """
+        brief = self.problem.brief
+        screened = self._screen(self._refit())
+        hopes = {graph: value + HOPE * spread for graph, (value, spread) in screened.items()}
+        batch = self.batch
+        left = FOR_TRIALS * self.problem.calls - self.spent
+        allowed = left / max(1, LEAST - self.updates.iteration)
+        relied = self.learnt.misfit < RELIED_ON
+        tried: dict[CollaborationGraph, tuple[float, int]] = {}
+        for graph in sorted(hopes, key=lambda g: -hopes[g])[:WATCHED]:
+            run = thinned(graph) if relied else graph
+            price = self.evidence.new_calls(run, batch)
+            worth = hopes[graph] - PRICE * price / len(batch)
+            fresh = run.content_hash not in self._ran and brief.budget.admits(run)
+            if fresh and worth > tried.get(run, (-1.0, 0))[0]:
+                tried[run] = worth, price
+        picked = list(self.updates.proposals)
+        cost = sum(self.evidence.new_calls(graph, batch) for graph in picked)
+        for graph in sorted(tried, key=lambda g: -tried[g][0]):
+            price = tried[graph][1]
+            if len(picked) < count and cost + price <= allowed and graph not in picked:
+                picked.append(graph)
+                cost += price
+        self._out = not picked
+        if not picked:  # an iteration runs something: what is asked already, at least
+            tried[topologies.single(min(affordable(brief), key=brief.cost.single))] = 0.0, 0
+            picked = [min(tried, key=lambda g: tried[g][1])]
+        self.spent += cost
+        self._ran |= {graph.content_hash for graph in picked}
+        return picked[:count]
+
+    def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
+        """Draws and edits with their values; remembers the draws for the gradient, and the best."""
+        drawn, draws = self._draws()
+        edits = self._edits()
+        proposals = self.updates.proposals
+        known = {graph.content_hash for graph in self._best}
+        seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
+        self._drawn = draws, np.array([seen[graph][0] for graph in drawn])
+        for graph in edits:
+            if graph not in seen and graph.content_hash not in known:
+                seen[graph] = self._value(graph, model)
+                self._edited.add(graph.content_hash)
+        self._edited |= {graph.content_hash for graph in proposals}
+        self._best = sorted(seen, key=lambda g: -seen[g][0])[:WATCHED]
+        if self.incumbent not in self._best:
+            self._best[-1] = self.incumbent
+        return seen
+
+    def _draws(self) -> tuple[list[CollaborationGraph], Draws]:
+        """Draws within the budget, trimmed to it where needed, and as they were drawn."""
+        budget = self.problem.brief.budget
+        raw = self.distribution.sample(DRAWS)
+        graphs: dict[int, CollaborationGraph] = {}
+        for k in range(DRAWS):
+            with suppress(BudgetError):
+                row = raw.edges[k], raw.roles[k], raw.models[k]
+                graph = self.distribution.graph(*row, budget)
+                if budget.admits(graph):
+                    graphs[k] = graph
+        kept = list(graphs)
+        return [*graphs.values()], Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
+
+    def _edits(self) -> list[CollaborationGraph]:
+        """Typed changes of the best so far, by rules: a model, a role, an edge, a node."""
+        brief = self.problem.brief
+        found = []
+        for _ in range(EDITS):
+            rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
+            graph = changed(self._best[rank], brief, self.rng)
+            if graph is not None and brief.budget.admits(graph):
+                found.append(graph)
+        return found
+
+    def learn(self, results: Results) -> None:
+        """Take in what came of the candidates, climb, let the agent speak, and see who leads."""
+        self.updates.report(results)
+        for graph, feedback in results:
+            self.observe(graph, feedback)
+        self._climb()
+        model = self._refit()
+        values = {graph: self._value(graph, model)[0] for graph in self._best}
+        self._best.sort(key=lambda g: -values[g])
+        leader = self._best[0]
+        lead = values[leader] - values[self.incumbent]
+        self.updates.reason = (
+            f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
+        )
+        if self.problem.agent.kind == "llm":
+            self.updates.brief = replace(self.problem.brief, notes=self._notes(values, model))
+            self.updates.apply(self.distribution)
+        if self.updates.iteration % CHALLENGE_EVERY == 0:
+            self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
+
+    def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
+        """Send the graph with the best lead whose validation can be paid."""
+        for graph in sorted(leads, key=lambda g: -leads[g]):
+            price = self.evidence.new_calls(graph, self.val)
+            paid = price <= self.problem.calls - self.spent
+            if paid and leads[graph] > LEAD and graph != self._result:
+                self.spent += price
+                self._result = graph
+                return
+
+    def _climb(self) -> None:
+        """One step up the gradient of the expected screened value, over all draws."""
+        if self._drawn is None or not len(self._drawn[1]):
+            return
+        draws, values = self._drawn
+        gradients = self.distribution.gradients(draws)
+        scale = max(float(values.std()), 1e-6)
+        weights = (values - values.mean()) / scale
+        d = self.distribution
+        tables = (d.theta, gradients.theta), (d.pi, gradients.pi), (d.psi, gradients.psi)
+        for (table, gradient), optimizer in zip(tables, self.optimizers, strict=True):
+            table += optimizer.step(np.tensordot(weights, gradient, axes=1) / len(weights))
+
+    def _notes(
+        self, values: Mapping[CollaborationGraph, float], model: ResponseModel
+    ) -> tuple[str, ...]:
+        """What a language model sees besides the loop's own feedback: the contest's table and
+        the screened graphs, each with its difference from the winner on the same questions.
+        """
+        labels = {leader.graph: leader.label for leader in self.learnt.leaders}
+        lines = []
+        for graph in self._best[:12]:
+            by = model.difference(graph, self.incumbent)
+            models = in_words(dict(sorted(graph.model_counts().items())))
+            what = labels.get(graph, f"{models}, width {graph.width}, depth {graph.depth}")
+            lines.append(
+                f"{what}: expected {values[graph]:.3f}, {by.mean:+.3f} (+- {by.spread:.3f}) from"
+                f" the contest's winner, cost {self.problem.brief.cost.graph_cost(graph):.4g}"
+            )
+        return tuple(lines)
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """A draw, or an edit."""
+        return of_loop(iteration, graph.content_hash in self._edited)
+
+    def initial(self) -> CollaborationGraph | None:
+        """None: the contest's winner stands already."""
+        return None
+
+    def result(self) -> CollaborationGraph:
+        """The last challenger, or the contest's winner."""
+        return self._result

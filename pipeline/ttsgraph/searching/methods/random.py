@@ -1,0 +1,62 @@
+"""Random search: graphs drawn uniformly at random within the budget, without prior knowledge or
+history (paper, A.13).
+
+A draw takes a number of nodes, each as likely as another, and then a graph from the uniform
+distribution over so many nodes (A.11): every model and legal role of a node equally likely, every
+forward edge there with probability 1/2. Draws over the budget are rejected whole and not trimmed,
+so that what is left is uniform under the constraint, as A.13 has it; trimming (section 5.2) would
+make sparse remains of dense draws likelier than any other graph. A dense graph costs several calls
+a node, so most graphs kept have far fewer nodes than the budget holds calls.
+"""
+
+from __future__ import annotations
+
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
+
+
+@register("random")
+class RandomSearcher(Searcher):
+    """Draws a number of nodes, their models, edges and roles; keeps the graph of the highest value
+    seen.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._best: tuple[float, CollaborationGraph] | None = None
+        self._uniform: dict[int, GraphDistribution] = {}
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """Graphs that are independent draws; the same one may come twice."""
+        return [self._draw() for _ in range(count)]
+
+    def _draw(self) -> CollaborationGraph:
+        brief = self.problem.brief
+        models = tuple(brief.cost.pool)
+        cheapest = brief.cost.smallest_call()
+        most = brief.budget.max_nodes
+        if cheapest > 0:
+            most = max(1, min(most, int(brief.budget.limit / cheapest)))
+        while True:
+            nodes = int(self.rng.integers(1, most + 1))
+            if nodes not in self._uniform:
+                made = GraphDistribution.uniform(nodes, brief.roles, models, self.rng)
+                self._uniform[nodes] = made
+            uniform = self._uniform[nodes]
+            draw = uniform.sample(1)
+            graph = uniform.graph_within(draw.edges[0], draw.roles[0], draw.models[0], brief.budget)
+            if graph is not None:
+                return graph
+
+    def learn(self, results: Results) -> None:
+        """Remember the best."""
+        for graph, feedback in results:
+            value = self.value(feedback)
+            if self._best is None or value > self._best[0]:
+                self._best = value, graph
+
+    def result(self) -> CollaborationGraph:
+        """The graph of the highest value seen, the earliest on a tie."""
+        assert self._best is not None, "result() before the first learn()"
+        return self._best[1]

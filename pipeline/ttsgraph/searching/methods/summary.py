@@ -1,0 +1,172 @@
+"""What a search comes to: the found graph, how certain it is, and figures that sum it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Usage
+from ttsgraph.searching.agent.base import Exchange
+from ttsgraph.searching.methods.base import Terms, plain_terms
+
+DRAWS = 4000
+"""Draws of the Bayesian bootstrap: P(best) is then within 0.016 of its limit 95 % of the time."""
+
+SPENT = (
+    "made_calls",
+    "distinct_over_naive_calls",
+    "spent_dollars",
+    "spent_tokens",
+    "spent_seconds",
+    "agent_seconds",
+)
+"""What of a summary is bookkeeping: it depends on what the call cache had, and on the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the
+    loop stopped, on what terms.
+
+    `p_best` is the probability that no other validated graph is better
+    (`probability_best`). `found_by` says which part of the search the graph is from
+    (ttsgraph/evaluation/found_by.py), `contender` what it is, if it is a contender and not the
+    method's own; `own` is the method's best result with its validation, if any.
+    """
+
+    graph: CollaborationGraph
+    iteration: int
+    validation: Feedback
+    stopped_by: str
+    trajectory: pd.DataFrame
+    terms: Terms
+    p_best: float
+    found_by: str
+    contender: str = ""
+    own: tuple[CollaborationGraph, Feedback] | None = None
+
+    @property
+    def val_accuracy(self) -> float:
+        """Accuracy on the validation questions."""
+        return self.validation.accuracy
+
+
+def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
+    """P(best): how probably no other graph's expected value is above the chosen one's, by a
+    Bayesian bootstrap (Rubin, 1981).
+
+    `shares` has, per graph, each question's share in its value, on the same questions (NaN where
+    there is no grade). Each draw weighs the questions anew, the same for all graphs; another graph
+    is compared on the questions that both answered. A draw in which k graphs are
+    equally good counts 1/k. NaN when the chosen graph has no graded question.
+    """
+    own = shares[chosen]
+    if np.isnan(own).all():
+        return float("nan")
+    weights = np.random.default_rng(seed).standard_exponential((DRAWS, len(own)))
+    unbeaten = np.ones(DRAWS, dtype=bool)
+    equals = np.ones(DRAWS)
+    for name, other in shares.items():
+        differences = own - other
+        both = ~np.isnan(differences)
+        if name == chosen or not both.any():
+            continue
+        lead = weights[:, both] @ differences[both]
+        unbeaten &= lead >= 0
+        equals += lead == 0
+    return float(np.mean(unbeaten / equals))
+
+
+def search_summary(
+    found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()
+) -> dict[str, Any]:
+    """What the search found, and what it took: evaluations, calls, how many of them were really
+    made, tokens, dollars.
+
+    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of
+    candidates. `spent` is what was really paid over all starts of the search, and its seconds.
+    """
+    agent = sum((exchange.usage for exchange in exchanges), Usage())
+    agent_tokens = agent.prompt_tokens + agent.completion_tokens
+    calls = int(archive["calls"].sum())
+    cached = int(archive["cached_calls"].sum())
+    return {
+        "found_hash": found.graph.content_hash,
+        "found_iteration": found.iteration,
+        "found_by": found.found_by,
+        "contender": found.contender,
+        "own_graph": found.own[0].to_dict() if found.own else None,
+        "own_val_accuracy": found.own[1].accuracy if found.own else None,
+        "val_accuracy": found.val_accuracy,
+        "val_questions": found.validation.n_scored,
+        "p_best": found.p_best,
+        "val_latency_s": found.validation.latency_s,
+        "front": validated_front(archive),
+        "terms": plain_terms(found.terms),
+        "stopped_by": found.stopped_by,
+        "iterations": int(archive["iteration"].max()),
+        "candidates": len(archive),
+        "failed_candidates": int((archive["status"] == "failed").sum()),
+        "unscored_questions": int(archive["n_unscored"].sum()),
+        "calls": calls,
+        "made_calls": calls - cached,
+        "stopped_candidates": 0,  # as of the time when candidates could be stopped early
+        "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
+        "tokens": (
+            int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens
+        ),
+        "dollars": float(archive["dollars"].sum()) + agent.dollars,
+        "spent_dollars": spent.dollars,
+        "spent_tokens": spent.tokens,
+        "spent_seconds": spent.wall_s,
+        "agent_calls": agent.calls,
+        "agent_tokens": agent_tokens,
+        "agent_dollars": agent.dollars,
+        "agent_seconds": sum(exchange.seconds for exchange in exchanges),
+        "agent_refused": sum(len(exchange.refused) for exchange in exchanges),
+    }
+
+
+def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
+    """The Pareto front of accuracy and latency among the validated graphs, from fast to slow
+    (A.9).
+    """
+    validated = archive[(archive["split"] == "val") & (archive["status"] == "ok")]
+    rows = validated.drop_duplicates("graph", keep="last").to_dict("records")
+    front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
+    shown = ("graph_hash", "accuracy", "latency_s", "budget_units")
+    return [{key: rows[k][key] for key in shown} for k in front]
+
+
+def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges);
+    no rows where the method learns no distribution.
+    """
+    parts = []
+    for entry in entries:
+        if entry["type"] != "iteration" or "distribution" not in entry:
+            continue
+        distribution = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+        rows, columns = np.nonzero(distribution.forward)
+        ids = np.array(distribution.ids)
+        values = {
+            "iteration": entry["iteration"],
+            "source": ids[rows],
+            "target": ids[columns],
+            "probability": distribution.edge_probabilities()[rows, columns].round(KEPT_DECIMALS),
+        }
+        parts.append(pd.DataFrame(values))
+    empty = {"iteration": int, "source": int, "target": int, "probability": float}
+    if not parts:
+        return pd.DataFrame({key: pd.Series(dtype=kind) for key, kind in empty.items()})
+    return pd.concat(parts, ignore_index=True)

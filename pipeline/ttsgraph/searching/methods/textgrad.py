@@ -1,0 +1,40 @@
+"""TextGrad on our graphs: an agent's guidance alone, without the paper's insights (paper, A.13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttsgraph.searching.agent.base import Brief, Counts, legal_counts
+from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
+from ttsgraph.searching.methods.base import Problem, register, without_insights
+
+
+@register("textgrad")
+class TextGrad(AgentReinforce):
+    """Starts from the maximal model combination with even edges and roles, and changes them by the
+    agent's word alone.
+    """
+
+    uses_start = False
+    fuser_lead = 0.0
+
+    def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
+        self.sink_edge = self.inner_edge = edge_probability
+        agent = without_insights(problem.agent)
+        super().__init__(replace(problem, agent=agent, start=maximal_counts(problem.brief)))
+
+
+def maximal_counts(brief: Brief) -> Counts:
+    """The maximal mixture within the budget: one more of each model in turn, dearest first, until
+    no model fits any more.
+    """
+    counts: dict[str, int] = {}
+    fitting = sorted(brief.cost.pool, key=brief.cost.single, reverse=True)
+    while fitting:
+        for model in list(fitting):
+            grown = {**counts, model: counts.get(model, 0) + 1}
+            if legal_counts(grown, brief):
+                counts = grown
+            else:
+                fitting.remove(model)
+    return counts

@@ -1,0 +1,262 @@
+"""Search again when models join the pool: from the last search's outcome instead of from nothing.
+
+The last search's distribution gets one more column of model logits for each newcomer; calls that
+were made are in the call cache. The newcomer is tried first: in the places of the graph found last
+and of the archive's best, in graphs of its own, and in samples of the distribution. If no trial is
+better than that graph on the same training questions, the search is finished. Otherwise the best
+trial's models become the assignment, and the loop goes on from there as Agent-REINFORCE does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.evaluation.environment import total_of
+from ttsgraph.evaluation.found_by import GIVEN
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import ASSISTANT, joining
+from ttsgraph.searching.agent.base import Brief, History, Scored, most_that_fit
+from ttsgraph.searching.methods.agent_reinforce import FIXED, AgentReinforce, assigned
+from ttsgraph.searching.methods.base import Problem, Results
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.settings.stages import ResearchSettings
+
+KEPT_EDGE = 0.85
+OTHER_EDGE = 0.1
+"""Edge probabilities of a distribution made around one graph: edges it has, and edges it has not.
+"""
+
+ROLE_LEAD = 1.0
+"""How far the logit of a node's role in that graph leads."""
+
+
+ARCHIVED = 2
+"""Graphs of the last search's archive, next to the found one, that a newcomer is tried in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What a search starts from: the graph found last, its distribution as plain data (None if its
+    method had none), the training candidates that were scored on the questions of now, and the
+    models that joined.
+    """
+
+    graph: CollaborationGraph
+    distribution: Mapping[str, Any] | None
+    history: tuple[Scored, ...]
+    newcomers: tuple[str, ...]
+
+
+class WarmReinforce(AgentReinforce):
+    """Agent-REINFORCE from a warm start. Not a method of its own to compare with others, so it is
+    not registered.
+    """
+
+    name = "warm"
+
+    def __init__(self, problem: Problem, warm: Warm) -> None:
+        self.warm = warm
+        super().__init__(problem)
+        self.updates.history = History(warm.history)
+        self._trials = self._newcomer_trials()
+        self._tried: list[tuple[float, int, CollaborationGraph]] = []
+        self._trying = True
+        self._finished = False
+        self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
+
+    def stop_rule(self, research: ResearchSettings) -> SearchSettings:
+        """The loop's settings for the driver: iterations and patience count from the end of the
+        trials on.
+        """
+        settings = self.problem.settings
+        trials = len(self._trials) // settings.candidates
+        rule = {
+            "max_iterations": trials + research.max_iterations,
+            "patience": trials + research.patience,
+        }
+        return settings.model_copy(update=rule)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the newcomers were tried and were of no use."""
+        return self._finished
+
+    def _start(self) -> GraphDistribution:
+        """The last search's distribution with a column for each newcomer, at the same logit as the
+        assigned model's.
+        """
+        data = self.warm.distribution
+        models = tuple(self.problem.brief.cost.pool)
+        if data is None or tuple(data["roles"]) != self.roles:
+            last = around(self.warm.graph, self.problem, self.roles, self.rng)
+        else:
+            last = GraphDistribution.from_dict(data, self.rng)
+        return last.with_models(models, FIXED)
+
+    def _newcomer_trials(self) -> list[CollaborationGraph]:
+        """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, the
+        archive's best other graphs with it in all places, then samples of mixed assignments.
+        """
+        brief = self.problem.brief
+        ranked = sorted(self.warm.history, key=lambda s: -s.value)
+        archived = {known.graph.content_hash: known.graph for known in ranked}
+        archived.pop(self.warm.graph.content_hash, None)
+        wanted = [self.warm.graph]
+        for model in self.warm.newcomers:
+            wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
+            for graph in list(archived.values())[:ARCHIVED]:
+                wanted.append(substitutions(graph, model)[0])
+        legal: dict[str, CollaborationGraph] = {}
+        for graph in wanted:
+            with suppress(BudgetError):  # not even its sink fits
+                graph = brief.budget.trim(graph)
+                if len(graph.nodes) <= brief.budget.max_nodes:
+                    legal[graph.content_hash] = graph
+        trials = list(legal.values())
+        missing = -len(trials) % self.problem.settings.candidates
+        return trials + (self.distribution.sample_graphs(missing, brief.budget) if missing else [])
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """Trials of the newcomers while there are any, then as the loop does."""
+        if not self._trials:
+            return super().propose(count)
+        trials = self._trials[:count]
+        self._trials = self._trials[count:]
+        return trials
+
+    def learn(self, results: Results) -> None:
+        """Remember trials, and after the last one settle on the models; from then on as the loop
+        does.
+        """
+        if not self._trying:
+            super().learn(results)
+            return
+        self.updates.report(results)
+        for graph, feedback in results:
+            self._tried.append((self.value(feedback), len(graph.nodes), graph))
+        if not self._trials:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take over the models of the best trial with a newcomer, or finish when the last graph is
+        as good.
+        """
+        self._trying = False
+        last = self.warm.graph.to_json()
+        new = set(self.warm.newcomers)
+        before = next((value for value, _, graph in self._tried if graph.to_json() == last), 0.0)
+        mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
+        # Of equal ones the largest, which leaves the loop most room.
+        best = max(mixed, key=lambda trial: trial[:2], default=None)
+        if best is None or best[0] <= before:
+            self._finished = True
+            self.updates.reason = "no trial of a newcomer is better than the graph found last"
+            return
+        self.distribution = around(best[2], self.problem, self.roles, self.rng)
+        self.updates.history = History(
+            known for known in self.updates.history if _drawn_from(self.distribution, known.graph)
+        )
+        self.updates.reason = (
+            f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its"
+            " models are taken over"
+        )
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """As the loop's, but for the graph found last."""
+        same = graph.content_hash == self.warm.graph.content_hash
+        return GIVEN if same else super().origin(graph, iteration)
+
+    def initial(self) -> CollaborationGraph | None:
+        """The graph found last: no trial of a newcomer can make the outcome worse."""
+        return self.warm.graph
+
+    def result(self) -> CollaborationGraph:
+        """While newcomers are tried the graph found last, which is validated already, then the
+        distribution's decoding.
+        """
+        return self.warm.graph if self._trying or self._finished else super().result()
+
+
+def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
+    """The training candidates of an archive whose models are all in the pool, as agents see
+    them.
+    """
+    wanted = (archive["split"] == "train") & (archive["status"] != "failed")
+    found = []
+    for row in archive[wanted].to_dict("records"):
+        graph = CollaborationGraph.from_json(row["graph"])
+        if set(graph.model_counts()) <= set(brief.cost.pool):
+            scored = row["n_scored"]
+            correct = total_of(row["accuracy"], scored)
+            when = row["iteration"], row["latency_s"]
+            found.append(Scored(graph, correct, scored, *when, brief.objective))
+    return tuple(found)
+
+
+def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGraph]:
+    """The graph with a model in all places, in the sink alone, and in all places but the sink."""
+    sink = graph.sink
+    places = ({node.id for node in graph.nodes}, {sink}, {node.id for node in graph.nodes} - {sink})
+    return [
+        CollaborationGraph(
+            tuple(replace(n, model=model if n.id in chosen else n.model) for n in graph.nodes),
+            graph.edges,
+        )
+        for chosen in places
+        if chosen
+    ]
+
+
+def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
+    """Graphs of one model alone, from one call to as many as the budget holds: side by side, and in
+    chains side by side.
+    """
+    most = max(1, most_that_fit(model, brief))
+    sinks = joining(brief.roles) or [ASSISTANT]
+    graphs = [topologies.single(model)]
+    for count in sorted({max(3, round(most * share)) for share in (0.3, 0.6, 1.0)}):
+        for sink in sinks:
+            graphs.append(topologies.parallel([model] * (count - 1), model, sink))
+        if count >= 5:
+            graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
+    return graphs
+
+
+def around(
+    graph: CollaborationGraph, problem: Problem, roles: Sequence[str], rng: np.random.Generator
+) -> GraphDistribution:
+    """A distribution whose likeliest graph is this one: its nodes in order, its models fixed, its
+    edges and roles likely.
+    """
+    order = [graph.node(i) for i in graph.order]
+    models = tuple(problem.brief.cost.pool)
+    n = len(order)
+    place = {node.id: row for row, node in enumerate(order)}
+    pi = np.zeros((n, len(roles)))
+    for row, node in enumerate(order):
+        if node.role in roles:
+            pi[row, list(roles).index(node.role)] = ROLE_LEAD
+    edges = np.full((n, n), OTHER_EDGE)
+    for a, b in graph.edges:
+        edges[place[a], place[b]] = KEPT_EDGE
+    psi = assigned([node.model for node in order], models)
+    alpha = problem.settings.alpha
+    return GraphDistribution.of_edges(edges, roles, models, pi, psi, rng, alpha, graph.order)
+
+
+def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
+    """Whether a graph could be a draw: its nodes, with the models assigned to them, and its sink
+    are the distribution's.
+    """
+    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
+    known = all(models.get(node.id) == node.model for node in graph.nodes)
+    return known and graph.sink == distribution.ids[-1]

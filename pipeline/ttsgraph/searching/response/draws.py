@@ -1,0 +1,267 @@
+"""How models answer a question alone: from the draws seen, what further draws will be.
+
+A model's probability of being right differs between questions. Its mean over questions, its
+variance, and how it goes together with that of other models are estimated from pairs of draws of
+one question; the best linear prediction (kriging) then gives, per question, what a model's draws
+are expected to be, from its own draws and from others'. Further draws follow a Polya urn: each is
+one of the draws before it, or a new one with the probability that the estimated variance leaves. So
+nothing is assumed of how difficulty is distributed; complementary models, and models that always
+say the same, show in the covariances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence
+
+ALIKE = 0.6
+AKIN = 0.45
+PRIOR_PAIRS = 15.0
+"""What is taken for granted, as if seen on so many questions: the correlation of two draws of one
+model, and of two models.
+"""
+
+BLANK_PRIOR = 3.0
+"""Draws of a question that a model's own share of unreadable ones counts for."""
+
+PASSING_PRIOR = 0.2
+"""Answers of a class that others' share of passing ones counts for: those alike pass alike."""
+
+SAME_ERROR = 0.5
+"""How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
+
+DIFFER = 0.05
+PRIOR_MODELS = 2.0
+"""By how much models' accuracies differ, as a standard deviation, taken for granted as if seen on
+so many models.
+"""
+
+WEIGHTS = 0.2, 3.0
+"""No question counts for less or more than this."""
+
+SHARES = 0.01, 0.99
+"""No probability is taken to be nearer to 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What is known of models' answers to questions alone, for M models and Q questions.
+
+    `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws,
+    `others` (M, Q) given other models' alone, all three of what can be read; `blank` (M, Q) how
+    likely a draw can't be read; `novelty` (M,) how much of the urn is a new draw, in draws;
+    `repeats` (M,) how likely a wrong form comes again for a reason. `seen` has each
+    model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms.
+    """
+
+    models: Sequence[str]
+    means: FloatArray
+    expected: FloatArray
+    others: FloatArray
+    blank: FloatArray
+    novelty: FloatArray
+    repeats: FloatArray
+    seen: Sequence[IntArray]
+    wrong: FloatArray
+
+
+def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
+    """Estimate all that `Draws` says from the evidence."""
+    total = len(evidence.questions)
+    none = {0: np.full(total, UNKNOWN)}
+    seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]
+    # Of what can be read: whether an answer can be is another matter.
+    counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
+    right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
+    means = (right.sum(axis=1) + 1) / (counts.sum(axis=1) + 2)
+    asked = counts > 0
+    residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
+    covariance = _covariance(counts, right, means, residual)
+    noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
+    # (Q, M, M) covariance of the models' mean draws; a model that was not asked says nothing.
+    blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
+    observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
+    weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
+    expected = np.clip(means[:, None] + (weights @ covariance).T, *SHARES)
+    others = np.zeros_like(expected)
+    novelty = np.zeros(len(models))
+    for k in range(len(models)):
+        rest = [j for j in range(len(models)) if j != k]
+        among = observed[:, rest][:, :, rest]
+        weights = np.linalg.solve(among, residual[rest].T[..., None])[..., 0]
+        others[k] = np.clip(means[k] + weights @ covariance[rest, k], *SHARES)
+        known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
+        left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
+        # A new draw is like an old one with this probability, beyond what other models' answers
+        # tell.
+        same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
+        novelty[k] = (1 - same) / same
+    table = _wrong_forms(seen)
+    repeats = _repeats(seen, table)
+    return Draws(models, means, expected, others, _blanks(seen), novelty, repeats, seen, table)
+
+
+def question_weights(draws: Draws) -> FloatArray:
+    """(Q,) how much each question counts, 1 on average. Part of what models seem to differ by is
+    the luck of few questions: accuracies are shrunk to their mean by as much (empirical Bayes), and
+    questions are weighted so that models have what is left (calibration weighting, Deville and
+    Sarndal 1992). So a graph gains nothing by its models' luck.
+    """
+    asked = np.array([(known != UNKNOWN).sum(axis=0) for known in draws.seen])
+    every = (asked > 0).all(axis=0)
+    models = len(asked)
+    count = int(every.sum())
+    if models < 2 or count < 2:
+        return np.ones(asked.shape[1])
+    right = np.array([(known[:, every] == 0).sum(axis=0) for known in draws.seen])
+    right = right / asked[:, every]
+    found = right.mean(axis=1)
+    error = (right - right.mean(axis=0)).var(axis=1) / count
+    between = max(0.0, float(found.var(ddof=1) - error.mean())) * (models - 1)
+    between = (between + PRIOR_MODELS * DIFFER**2) / (models - 1 + PRIOR_MODELS)
+    moved = (found.mean() - found) * error / (error + between)
+    known = draws.expected * (1 - draws.blank)
+    off = known - known.mean(axis=1, keepdims=True)
+    spread = off @ off.T / off.shape[1] + 1e-3 * np.eye(models)
+    weights = np.clip(1 + np.linalg.solve(spread, moved) @ off, *WEIGHTS)
+    return np.asarray(weights / weights.mean())
+
+
+def _blanks(seen: Sequence[IntArray]) -> FloatArray:
+    """(M, Q) how likely a draw can't be read: as often as the model's are, as far as its draws of a
+    question don't say otherwise.
+    """
+    blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
+    asked = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
+    usual = blank.sum(axis=1, keepdims=True) / np.maximum(asked.sum(axis=1, keepdims=True), 1)
+    return np.asarray((blank + BLANK_PRIOR * usual) / (asked + BLANK_PRIOR))
+
+
+def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
+    """(M,) how likely a model that errs on a question again has the same wrong form for a reason,
+    and not by chance: from pairs of wrong draws, each question counting as one.
+    """
+    chance = float((np.diff(table, axis=1, prepend=0.0) ** 2).sum(axis=1).mean())
+    found = np.zeros(len(seen))
+    for k, draws in enumerate(seen):
+        counts = np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)])
+        wrong = counts.sum(axis=0)
+        pairs = np.maximum(wrong * (wrong - 1) / 2, 1)
+        same = ((counts * (counts - 1) / 2).sum(axis=0) / pairs)[wrong > 1]
+        agree = (same.sum() + PRIOR_PAIRS * SAME_ERROR) / (len(same) + PRIOR_PAIRS)
+        found[k] = np.clip((agree - chance) / max(1 - chance, 0.01), 0.0, 1.0)
+    return found
+
+
+def _covariance(
+    counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
+) -> FloatArray:
+    """(M, M) covariance over questions of the models' probabilities of being right, from pairs of
+    different draws.
+    """
+    m = len(means)
+    asked = counts > 0
+    spread = means * (1 - means)
+    found = np.zeros((m, m))
+    for a in range(m):
+        for b in range(a):
+            both = int((asked[a] & asked[b]).sum())
+            prior = AKIN * np.sqrt(spread[a] * spread[b])
+            found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
+                both + PRIOR_PAIRS
+            )
+        twice = counts[a] > 1
+        n = counts[a][twice]
+        r = right[a][twice]
+        mu = means[a]
+        # Sum over pairs of draws of one question, of the product of their deviations; each question
+        # counts as one.
+        products = (
+            r * (r - 1) / 2 * (1 - mu) ** 2
+            + (n - r) * (n - r - 1) / 2 * mu**2
+            - r * (n - r) * mu * (1 - mu)
+        )
+        per_question = products / (n * (n - 1) / 2)
+        found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (
+            int(twice.sum()) + PRIOR_PAIRS
+        )
+    values, vectors = np.linalg.eigh(found)
+    return np.asarray((vectors * np.maximum(values, 1e-4)) @ vectors.T)
+
+
+def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
+    """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among
+    them.
+    """
+    forms = sum(
+        np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
+        for draws in seen
+    )
+    counts = np.asarray(forms, dtype=float)
+    shares = np.zeros((len(counts), FORMS))
+    unseen = counts == 0
+    # A form not seen yet comes once for all that were; several such don't agree with each other.
+    shares[:, 1:] = counts + unseen / np.maximum(unseen.sum(axis=1, keepdims=True), 1)
+    shares[:, 1:] /= shares.sum(axis=1, keepdims=True)
+    return shares.cumsum(axis=1)
+
+
+def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
+    """(C,) a wrong form for each of these questions, by uniform numbers (C,)."""
+    table = draws.wrong[questions]
+    return np.clip((uniform[:, None] * table[:, -1:] >= table).sum(axis=1), 1, FORMS - 1)
+
+
+def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
+    """(FORMS, C) whether answers of a class pass their question's check, by counts (2, Q, FORMS) of
+    those that passed and those that were checked. A class that was not checked passes as often as
+    others do, right or wrong, and what is seen of a class shows whether all of it passes.
+    """
+    by_class = passed.sum(axis=1)
+    right = by_class[:, :1].sum(axis=1)
+    wrong = by_class[:, 1:].sum(axis=1)
+    usual = np.full(FORMS, (wrong[0] + 1) / (wrong[1] + 4))
+    usual[0] = (right[0] + 3) / (right[1] + 4)
+    share = (passed[0] + PASSING_PRIOR * usual) / (passed[1] + PASSING_PRIOR)
+    return np.asarray(rng.random((FORMS, len(questions))) < share[questions].T)
+
+
+def sample_draws(
+    draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator
+) -> IntArray:
+    """(most, C) further draws of a model for each of these questions, by the urn; a greedy model
+    always repeats its first. Each may be unreadable.
+    """
+    columns = len(questions)
+    known = draws.seen[model][:, questions]
+    urn = np.zeros((len(known) + most, columns), dtype=np.intp)
+    held = np.zeros(columns, dtype=np.intp)
+    every = np.arange(columns)
+    for row in known:
+        there: BoolArray = row >= 0
+        urn[held[there], every[there]] = row[there]
+        held = held + there
+    expected = draws.others[model][questions]
+    novelty = draws.novelty[model]
+    found = np.zeros((most, columns), dtype=np.intp)
+    for k in range(most):
+        uniform = rng.random((5, columns))
+        fresh = (held == 0) | ((uniform[0] < novelty / (novelty + held)) & (not greedy))
+        wrong = wrong_form(draws, questions, uniform[2])
+        new = np.where(uniform[1] < expected, 0, wrong)
+        old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
+        if not greedy:
+            old = np.where((old > 0) & (uniform[4] >= draws.repeats[model]), wrong, old)
+        said = np.where(fresh, new, old)
+        urn[held, every] = said
+        held = held + 1
+        blank = uniform[3] < draws.blank[model][questions]
+        if greedy:  # what was seen comes again
+            blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
+        found[k] = np.where(blank, BLANK, said)
+    return found

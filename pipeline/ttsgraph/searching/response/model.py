@@ -1,0 +1,222 @@
+"""Predictions of graphs that were never run, by simulating them on the questions with what was
+learnt of their nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.special import expit, logit
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import ASSISTANT, FUSER
+from ttsgraph.graphs.settle import answered
+from ttsgraph.searching.response.draws import (
+    fit_draws,
+    question_weights,
+    sample_draws,
+    sample_passing,
+    wrong_form,
+)
+from ttsgraph.searching.response.evidence import BLANK, Evidence, call_signatures, revisions
+from ttsgraph.searching.response.reactions import Reactions, fit_reactions
+
+MOST_DRAWS = 40
+"""Draws of one model that are simulated per question; a graph with more of them uses the first ones
+again.
+"""
+
+UNIFORMS = 64
+"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on
+common random numbers.
+"""
+
+KEPT = 4000
+"""Nodes whose simulated answers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of
+    being right.
+
+    `own` is a further standard deviation, of what is the graph's own and running others can't tell.
+    """
+
+    accuracy: float
+    spread: float
+    shares: FloatArray
+    own: float = 0.0
+
+    def varied(self, places: IntArray) -> float:
+        """The variance of outcomes around these questions' own probabilities."""
+        return float((self.shares[places] * (1 - self.shares[places])).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more accurate one graph is than another, with its standard deviation; in shares."""
+
+    mean: float
+    spread: float
+
+
+class ResponseModel:
+    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
+    side on all questions.
+
+    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that
+    over the samples: what the evidence leaves open of roles and draws, not how far the model's form
+    is from the truth.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        models: tuple[str, ...],
+        rng: np.random.Generator,
+        samples: int = 4,
+    ) -> None:
+        self.models = models
+        self.samples = samples
+        self.total = len(evidence.questions)
+        self.greedy = evidence.greedy
+        self._sent = evidence.sent
+        self._place = {model: k for k, model in enumerate(models)}
+        self._questions: IntArray = np.tile(np.arange(self.total), samples)
+        self._sample: IntArray = np.repeat(np.arange(samples), self.total)
+        self.draws = fit_draws(evidence, models)
+        self.weights = question_weights(self.draws)
+        self._alone = logit(self.draws.expected)[:, self._questions]
+        self._rng = rng
+        self._drawn: dict[str, IntArray] = {}
+        self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
+        self._habits = rng.random((len(models), len(self._questions)))
+        known = [row for row in evidence.rows if row.model in self._place]
+        self._reactions: dict[str, Reactions] = {}
+        for role in sorted({ASSISTANT, FUSER, *(row.role for row in evidence.rows)}):
+            rows = [row for row in known if row.role == role]
+            self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
+        self._said: OrderedDict[int, IntArray] = OrderedDict()
+        self.passing: BoolArray | None = None
+        """(FORMS, C) which simulated answers pass the check; None where none was checked."""
+        if evidence.passed.any():
+            self.passing = sample_passing(evidence.passed, self._questions, rng)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """What the graph is expected to score on the questions."""
+        right = self._right(graph)
+        by_sample = right @ self.weights / self.total
+        return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """What the one graph is expected to score above the other, on the same draws."""
+        first, second = (self._right(each).astype(float) for each in (graph, other))
+        by_sample = (first - second) @ self.weights / self.total
+        return Difference(float(by_sample.mean()), float(by_sample.std(ddof=1)))
+
+    def _right(self, graph: CollaborationGraph) -> BoolArray:
+        """(samples, Q) whether the graph is right: of a route, the branch that a question goes
+        to.
+        """
+        each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
+        right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
+        return np.asarray(right.reshape(self.samples, self.total))
+
+    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once
+        per sample. Of a graph without a route.
+        """
+        levels = revisions(graph)
+        used = Counter[str]()
+        found = dict[int, IntArray]()
+        for place, (i, signature) in enumerate(call_signatures(graph, self.greedy).items()):
+            node = graph.node(i)
+            before = graph.reads[i]
+            if not before:
+                drawn = self.drawn(node.model)
+                found[i] = drawn[used[node.model] % len(drawn)]
+                used[node.model] += 1
+                continue
+            known = self._said.get(signature)
+            if known is None:
+                react = partial(
+                    self._react, node, levels[i], np.stack([found[p] for p in before]), place
+                )
+                known = self._said[signature] = answered(graph, i, found, react, self.passing)
+                if len(self._said) > KEPT:
+                    self._said.popitem(last=False)
+            found[i] = known
+        return found
+
+    def drawn(self, model: str) -> IntArray:
+        """(k, C) simulated classes of draws of a model alone, as in `classes`; of a greedy one of
+        one.
+        """
+        if model not in self._drawn:
+            greedy = model in self.greedy
+            self._drawn[model] = sample_draws(
+                self.draws,
+                self._place[model],
+                self._questions,
+                1 if greedy else MOST_DRAWS,
+                greedy,
+                self._rng,
+            )
+        return self._drawn[model]
+
+    def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
+        reactions = self._reactions.get(node.role) or self._reactions[ASSISTANT]
+        model = self._place[node.model]
+        odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
+        first, second, third, fourth = self._uniforms[place % UNIFORMS]
+        # Calls of one model on one question are right together more often than by chance.
+        first = np.where(fourth < reactions.habit, self._habits[model], first)
+        blank = third < reactions.blank[model]
+        failed = np.where(blank, BLANK, self._taken_wrong(inputs, second))
+        return np.where(first < expit(odds), 0, failed)
+
+    def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
+        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where none is wrong a
+        form seen elsewhere.
+        """
+        count = len(inputs)
+        columns = np.arange(inputs.shape[1])
+        pick = (uniform * count).astype(np.intp)
+        taken = inputs[pick, columns]
+        for step in range(1, count):
+            if (taken > 0).all():
+                break
+            taken = np.where(taken > 0, taken, inputs[(pick + step) % count, columns])
+        none = taken <= 0
+        if none.any():
+            taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
+        return taken
+
+
+SPREAD = 0.08
+"""Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""
+
+
+class ConstantModel:
+    """The same prediction for every graph, per question that of the best single model: a baseline
+    for the response model.
+    """
+
+    def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
+        draws = fit_draws(evidence, models)
+        readable = draws.expected * (1 - draws.blank)
+        shares = readable[int(readable.mean(axis=1).argmax())]
+        self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """That of one call."""
+        return self._prediction
+
+
+Predictor = ResponseModel | ConstantModel
+"""What predicts graphs that were never run."""

@@ -1,0 +1,237 @@
+"""How a node that reads others' answers responds: the probability that its answer is right, per
+role.
+
+A ridge regression on the log odds, in three cases: all that it reads is wrong, some is right, all
+is right. In each it may depend on how many answers are read, how many revisions they have been
+through, how likely the model is right on the question alone, and on the model itself, whose own
+effect leans on the others' until there is evidence (a hierarchical prior). Where some is right, the
+share of right answers and whether they are the most frequent count too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.base.special import expit, logit
+from ttsgraph.searching.response.draws import Draws
+from ttsgraph.searching.response.evidence import BLANK, FORMS, Rows
+
+CASES = 3
+ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
+TERMS = 5
+"""Terms of a case: level, log of how many are read, how many are read, revisions, log odds of the
+model alone.
+"""
+
+SHARE = CASES * TERMS
+PLURALITY = CASES * TERMS + 1
+SHARED = CASES * TERMS + 2
+"""Terms that all models share; each model has one more per case."""
+
+PRIOR_BLANKS = 10.0
+"""Answers that aren't right, as many as what a model does alone counts for."""
+
+ALIKE = 0.1
+PRIOR_PAIRS = 15.0
+"""The correlation of whether two calls of a model that read answers to one question are right,
+beyond what they read, taken for granted as if seen on so many questions.
+"""
+
+FURTHER = -0.6
+"""What a further revision is expected to take from the log odds of repairing, before any evidence;
+of keeping, half of it.
+"""
+
+MOST_STEPS = 200
+CLOSE = 1e-3
+"""Steps at most to a posterior's mode, and the slope at which it is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """Coefficients (S, F) of one role: S draws from their posterior around its mode; (M,) how
+    likely an answer of each model that isn't right can't be read; and how likely a call does as its
+    model always does on the question, where the square of that is the correlation of two calls.
+    """
+
+    coefficients: FloatArray
+    blank: FloatArray
+    habit: float
+
+    def log_odds(
+        self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray
+    ) -> FloatArray:
+        """(C,) log odds of being right for inputs (d, C), log odds alone (C,) and the place of a
+        draw per column (C,).
+        """
+        table = self.coefficients
+        count = len(inputs)
+        case, right = _case(inputs)
+        first = TERMS * np.arange(CASES)
+        base = (
+            table[:, first]
+            + table[:, first + 1] * math.log(count)
+            + table[:, first + 2] * count / 8
+            + table[:, first + 3] * (level - 1)
+            + table[:, SHARED + CASES * model + np.arange(CASES)]
+        )
+        odds = base[sample, case] + table[:, first + 4][sample, case] * alone
+        mixed = np.flatnonzero(case == MIXED)
+        if len(mixed):
+            share, plurality = _mixture(inputs[:, mixed], right[mixed])
+            odds[mixed] += (
+                table[sample[mixed], SHARE] * share + table[sample[mixed], PLURALITY] * plurality
+            )
+        return np.asarray(odds)
+
+
+def fit_reactions(
+    rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
+) -> Reactions:
+    """The posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
+    mean, precision = _prior(len(draws.models))
+    mode = mean
+    hessian = np.diag(precision)
+    alike = ALIKE
+    if rows:
+        places = {model: k for k, model in enumerate(draws.models)}
+        features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
+        right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
+        mode, hessian = _mode(features, right, mean, precision)
+        alike = _alike(rows, expit(features @ mode), right)
+    root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
+    noise = rng.standard_normal((samples, len(mode)))
+    # Draws in opposite pairs, so that their mean is the mode.
+    half = noise[: samples // 2]
+    noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
+    return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
+
+
+def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
+    """The correlation of two calls of a model on one question, from how both differ from what is
+    expected of them; each question of a model counts as one.
+    """
+    known = np.maximum(expected * (1 - expected), 0.02)
+    off = (right - expected) / np.sqrt(known)
+    names = np.repeat([row.model for row in rows], [len(row.questions) for row in rows])
+    questions = np.concatenate([row.questions for row in rows])
+    _, which = np.unique(np.stack([names, questions.astype(str)]), axis=1, return_inverse=True)
+    count, total, squares = (
+        np.bincount(which.reshape(-1), weights) for weights in (np.ones(len(off)), off, off**2)
+    )
+    pairs = (count * (count - 1) / 2)[count > 1]
+    products = ((total**2 - squares) / 2)[count > 1] / pairs
+    found = (products.sum() + PRIOR_PAIRS * ALIKE) / (len(pairs) + PRIOR_PAIRS)
+    return float(np.clip(found, 0.0, 0.95))
+
+
+def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:
+    """(M,) the share of unreadable answers among those that aren't right: of each model's in this
+    role, leaning on what it has alone.
+    """
+    alone = draws.blank.mean(axis=1)
+    found = alone / np.maximum(alone + (1 - alone) * (1 - draws.means), 1e-9)
+    for k, model in enumerate(draws.models):
+        said = [row.answers for row in rows if row.model == model]
+        blank = sum(int((answers == BLANK).sum()) for answers in said)
+        failed = sum(int((answers != 0).sum()) for answers in said)
+        found[k] = (blank + PRIOR_BLANKS * found[k]) / (failed + PRIOR_BLANKS)
+    return found
+
+
+def _mode(
+    features: FloatArray, right: FloatArray, mean: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F)
+    of minus its log there.
+    """
+
+    def loss(beta: FloatArray) -> float:
+        odds = features @ beta
+        return float(
+            np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2
+        )
+
+    def gradient(beta: FloatArray) -> FloatArray:
+        return np.asarray(features.T @ (expit(features @ beta) - right) + precision * (beta - mean))
+
+    def hessian(beta: FloatArray) -> FloatArray:
+        p = expit(features @ beta)
+        return np.asarray((features * (p * (1 - p))[:, None]).T @ features + np.diag(precision))
+
+    beta = mean
+    for _ in range(MOST_STEPS):
+        slope = gradient(beta)
+        if np.linalg.norm(slope) <= CLOSE:
+            break
+        step = np.linalg.solve(hessian(beta), slope)
+        # Newton's plain steps overshoot where few calls meet a weak prior.
+        while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
+            step = step / 2
+        beta = beta - step
+    return beta, hessian(beta)
+
+
+def _prior(models: int) -> tuple[FloatArray, FloatArray]:
+    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is
+    right stays right, among different answers the frequent one is likelier to be taken, and each
+    further revision is worth less (insight 2).
+    """
+    mean = np.zeros(SHARED + CASES * models)
+    spread = np.full(SHARED + CASES * models, 0.6)
+    for case, (level, alone, further) in enumerate(
+        ((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))
+    ):
+        mean[TERMS * case] = level
+        mean[TERMS * case + 4] = alone
+        mean[TERMS * case + 3] = further
+        spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
+    mean[SHARE] = 0.5
+    mean[PLURALITY] = 0.7
+    spread[[SHARE, PLURALITY]] = 0.5
+    return mean, spread**-2
+
+
+def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
+    """(C,) the case of each column, and how many of its inputs are right. What can't be read is
+    none: of the others all, some or none are right.
+    """
+    right = (inputs == 0).sum(axis=0)
+    read = (inputs >= 0).sum(axis=0)
+    return np.where(right == 0, ALL_WRONG, np.where(right == read, ALL_RIGHT, MIXED)), right
+
+
+def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
+    """(C,) log odds of the share of right inputs, and whether they are more (1), as many (0) or
+    fewer (-1) than the most frequent wrong form.
+    """
+    rival = (
+        np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
+        if len(inputs) > 2
+        else np.ones(len(right))
+    )
+    wrong = (inputs > 0).sum(axis=0)
+    return np.log((right + 0.5) / (wrong + 0.5)), np.sign(right - rival)
+
+
+def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
+    """(n, F) of one node's calls."""
+    case, right = _case(row.inputs)
+    count = len(row.inputs)
+    n = len(case)
+    alone = logit(draws.expected[model][row.questions])
+    same = np.tile([1.0, math.log(count), count / 8, row.level - 1.0], (n, 1))
+    terms = np.column_stack([same, alone])
+    found = np.zeros((n, SHARED + CASES * len(draws.models)))
+    for k in range(CASES):
+        inside = case == k
+        found[inside, TERMS * k : TERMS * (k + 1)] = terms[inside]
+        found[inside, SHARED + CASES * model + k] = 1.0
+    mixed = case == MIXED
+    found[mixed, SHARE], found[mixed, PLURALITY] = _mixture(row.inputs[:, mixed], right[mixed])
+    return found

@@ -1,0 +1,320 @@
+"""The language-model agent apart from any endpoint: what it reads, what it is told, and how long
+that gets.
+"""
+
+import copy
+import json
+from dataclasses import asdict, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.searching.methods.test_search import BRIEF as PAPER_BRIEF
+from tests.support.agent_server import NOTHING, scripted, settings
+from tests.support.oracles import PAPER_POOL
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.models.client import estimate_tokens
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.answers import Combinations, Edits, Ranking, read_answer
+from ttsgraph.searching.agent.base import History, Preference, Scored, Trial, legal_counts
+
+
+def agent_that_says(*answers: str, **changes):
+    """An LLM agent with scripted replies by injection, and what it was sent."""
+    speak, sent = scripted(*answers)
+    return make_agent(settings(**changes), np.random.default_rng(0), speak), sent
+
+
+class TestReadingAnswers:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"ranking": ["a", "b"], "reason": "r"}',
+            'Sure!\n```json\n{"ranking": ["a", "b"], "reason": "r"}\n```\nHope {that} helps.',
+            '<think>{"ranking": ["b"]} perhaps? No.</think>{"ranking": ["a", "b"], "reason": "r"}',
+            'First draft: {"ranking": ["b"]}. Final: {"ranking": ["a", "b"], "reason": "r"}',
+            (
+                'reasoning without its start</think> {"ranking": ["a", "b"], "reason": "r"}'
+                " <think>more"
+            ),
+        ],
+    )
+    def test_what_stands_around_the_json_does_not_matter(self, text):
+        assert read_answer(text, Ranking) == (Ranking(ranking=("a", "b"), reason="r"), [])
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("", "found an empty answer"),
+            ("I like graphs.", "expected one JSON object with ranking, found none"),
+            ("<think>endless {", "found an empty answer"),
+            ('["a", "b"]', "found none"),
+            ('{"ranking": "a", "reason": ""}', "ranking: Input should be a valid tuple"),
+            ('{"ranking": ["a"], "reason": "", "note": 1}', "note: Extra inputs are not permitted"),
+            ("{" * 5000, "found none"),
+            ('{"ranking": ' + "[" * 100_000, "found none"),
+            ('{"ranking": [' + "9" * 5000 + "]}", "expected"),
+            ("x" * 1_000_000, "found 1000000 characters"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, text, problem):
+        _, problems = read_answer(text, Ranking)
+        assert problem in problems[0]
+        assert len(problems) == 1
+
+    def test_of_a_cut_off_answer_only_what_is_complete_is_read(self):
+        whole = (
+            '{"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25},'
+            ' {"source": 0, "target": 2, '
+        )
+        answer, problems = read_answer(whole + '"reason": "r", "probability": 0.9', Edits)
+        assert [(e.source, e.target, e.probability) for e in answer.edge_changes] == [(0, 1, 0.25)]
+        assert "not complete" in problems[0]
+
+    def test_entries_that_break_the_form_are_dropped_and_the_others_kept(self):
+        entries = [
+            {"source": 0, "target": k, "probability": p, "reason": "r"}
+            for k, p in ((1, 0.1), (2, "high"), (3, 0.3))
+        ]
+        text = json.dumps({"edge_changes": [*entries, 7], "graph": {"nodes": 3}, "reason": "r"})
+        answer, problems = read_answer(text, Edits)
+        assert [e.target for e in answer.edge_changes] == [1, 3]
+        assert answer.graph is None
+        assert [p.split(":")[0] for p in problems] == [
+            "edge_changes.1.probability",
+            "edge_changes.3",
+            "graph.nodes",
+            "graph.edges",
+        ]
+
+    def test_schemas_are_what_strict_structured_output_wants(self):
+        for kind in (Ranking, Combinations, Edits):
+            schema = kind.model_json_schema(mode="serialization")
+            for part in [schema, *schema.get("$defs", {}).values()]:
+                assert part["additionalProperties"] is False
+                assert sorted(part["required"]) == sorted(part["properties"])
+
+
+class TestInitStages:
+    def test_the_ranking_is_the_answer_and_the_prompt_has_what_it_needs(self):
+        names = list(PAPER_POOL)[::-1]
+        agent, sent = agent_that_says(json.dumps({"ranking": names, "reason": "because"}))
+        found = agent.select_family_size(PAPER_BRIEF, [Trial({"gemma-3-1b": 2}, 0.4321, 20)])
+        assert found == Preference(tuple(names), "because")
+        prompt = sent[0][0][0].content
+        facts = ("math", "0.300", "2 x gemma-3-1b: 0.432", "budget of\n40 (flops)")
+        for part in (*names, *facts, "strongest on the task"):
+            assert part in prompt
+        assert sent[0][1] == "family_size"
+
+    def test_models_over_the_budget_are_no_candidates(self):
+        agent, sent = agent_that_says(
+            '{"ranking": ["llama-3.1-8b", "gemma-3-1b"], "reason": ""}', reasks=0
+        )
+        found = agent.select_family_size(
+            replace(PAPER_BRIEF, budget=replace(PAPER_BRIEF.budget, limit=2.0)), []
+        )
+        assert found.models == ("gemma-3-1b", "llama-3.2-1b")
+        assert "llama-3.1-8b" not in sent[0][0][0].content
+        assert "'llama-3.1-8b' is not a candidate" in agent.take_exchanges()[0].refused[0]
+
+    def test_combinations_keep_what_is_legal(self):
+        good = {"instances": [{"model": "gemma-3-1b", "count": 4}], "reason": "r"}
+        dear = {"instances": [{"model": "llama-3.1-8b", "count": 9}], "reason": "r"}
+        unknown = {"instances": [{"model": "gpt", "count": 1}], "reason": "r"}
+        wrong = [good, dear, good, unknown, {"instances": [], "reason": "r"}]
+        wrong += [
+            {"instances": [{"model": "gemma-3-1b", "count": count}], "reason": "r"}
+            for count in (0, -3, 10**9)
+        ]
+        agent, sent = agent_that_says(json.dumps({"combinations": wrong}))
+        found = agent.select_instances(PAPER_BRIEF, Preference(("gemma-3-1b",), ""), 6)
+        assert found == [{"gemma-3-1b": 4}]
+        assert len(sent) == 3
+        refused = agent.take_exchanges()[-1].refused
+        assert len(refused) == 7
+        assert "over the budget 40" in refused[0]
+
+    @pytest.mark.parametrize("answer", ["", "no idea", '{"ranking": [], "combinations": []}'])
+    def test_without_a_legal_answer_the_rules_step_in(self, answer):
+        agent, _ = agent_that_says(answer)
+        preference = agent.select_family_size(PAPER_BRIEF, [])
+        starts = agent.select_instances(PAPER_BRIEF, preference, 4)
+        assert sorted(preference.models) == sorted(PAPER_POOL)
+        assert starts
+        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+        assert all(exchange.refused for exchange in agent.take_exchanges())
+
+
+class TestUpdatePrompt:
+    def prompt(self, brief=PAPER_BRIEF, **changes) -> str:
+        agent, sent = agent_that_says(NOTHING, **changes)
+        agent.update(*crowd(6, 8), brief)
+        return sent[0][0][0].content
+
+    @pytest.mark.parametrize(
+        ("switch", "phrase"),
+        [
+            ("insight_2", "Width and depth each have a best value"),
+            ("insight_3", "Width and depth depend on each other"),
+        ],
+    )
+    def test_each_insight_has_its_switch(self, switch, phrase):
+        assert phrase in self.prompt()
+        assert phrase not in self.prompt(**{switch: False})
+
+    def test_insight_1_has_its_switch_without_it_the_start_is_random_and_nobody_is_asked(self):
+        agent, sent = agent_that_says("", reasks=0)
+        agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
+        assert all("Tasks differ in the models" in messages[0].content for messages, _, _ in sent)
+        agent, sent = agent_that_says(
+            json.dumps({"ranking": list(PAPER_POOL), "reason": ""}), insight_1=False
+        )
+        preference = agent.select_family_size(PAPER_BRIEF, [])
+        starts = agent.select_instances(PAPER_BRIEF, preference, 6)
+        assert sent == []
+        assert "insight 1 is off" in preference.reason
+        assert len({tuple(sorted(counts)) for counts in starts}) > 1
+        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+
+    def test_the_best_come_first_by_what_the_objective_makes_of_them(self):
+        brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.5, half_s=2.0))
+        distribution, history = crowd(6, 8)
+        slow, fast = (replace(s, objective=brief.objective, iteration=9) for s in history[:2])
+        slow = replace(slow, n_correct=24, latency_s=60.0)
+        fast = replace(fast, n_correct=20, latency_s=1.0)
+        agent, sent = agent_that_says(NOTHING)
+        agent.update(distribution, History([slow, fast]), brief)
+        prompt = sent[0][0][0].content
+        assert "value 0.646 (20 of 32 right, 1 s a question)" in prompt
+        assert prompt.index("20 of 32 right") < prompt.index("24 of 32 right")
+
+    def test_it_has_the_rules_the_tables_and_the_history(self):
+        prompt = self.prompt()
+        places = [prompt.index(f"R-{k}") for k in (1, 2, 3, 4)]
+        assert places == sorted(places)
+        tables = ("voter", "0-5: gemma-3-1b", "0->5 0.50", "accuracy alone 0.300")
+        for part in (*tables, "round 2: 4 candidates"):
+            assert part in prompt
+
+    def test_without_the_rules_of_scaling_what_is_legal_is_still_said(self):
+        prompt = self.prompt(scaling_rules=False)
+        assert "R-3" not in prompt
+        assert "R-4" not in prompt
+        assert "Grow from the sink" not in prompt
+        for part in ("R-1", "R-2", "never back", "budget of 40 (flops)"):
+            assert part in prompt
+
+
+def asked_at_each_stage(brief, **changes) -> list[str]:
+    """The prompts of both init stages and of an update."""
+    agent, sent = agent_that_says("", reasks=0, **changes)
+    agent.select_instances(brief, agent.select_family_size(brief, []), 3)
+    agent.update(*crowd(6, 8), brief)
+    return [messages[0].content for messages, _, _ in sent]
+
+
+class TestWhatEveryStageIsTold:
+    def test_how_much_latency_counts(self):
+        brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.37, half_s=12.5))
+        formula = "(1 - 0.37) x accuracy + 0.37 x 12.5 / (12.5 + latency)"
+        assert [formula in prompt for prompt in asked_at_each_stage(brief)] == [True] * 3
+        assert not any("x accuracy" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
+
+    def test_what_the_pilot_found_with_graphs_over_the_budget_marked_and_last(self):
+        dear = Scored(parallel(["llama-3.1-8b"] * 8, "llama-3.1-8b"), 14, 16, 0)
+        pilot = (
+            dear,
+            Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),
+            Scored(chain(["gemma-3-1b"] * 3), 9, 16, 0),
+        )
+        for prompt in asked_at_each_stage(replace(PAPER_BRIEF, pilot=pilot)):
+            lines = prompt.split("## Pilot runs")[1].split("\n\n")[1].splitlines()
+            assert [line.partition(":")[0] for line in lines] == [
+                "3 x gemma-3-1b, width 1, depth 3, last a assistant",
+                "2 x gemma-3-1b, width 1, depth 2, last a assistant",
+                "9 x llama-3.1-8b, width 8, depth 2, last a fuser",
+            ]
+            assert "9 of 16 right" in lines[0]
+            assert [line.endswith("over the budget") for line in lines] == [False, False, True]
+        assert not any("Pilot" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
+
+    def test_an_agent_without_insights_is_not_told_what_the_pilot_found(self):
+        pilot = (Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),)
+        brief = replace(PAPER_BRIEF, pilot=pilot)
+        (prompt,) = asked_at_each_stage(brief, insight_1=False, insight_2=False, insight_3=False)
+        assert "Pilot" not in prompt
+
+
+@cache
+def crowd(n: int, candidates: int) -> tuple[GraphDistribution, History]:
+    """A distribution over n nodes, and a history of candidates drawn from it, four a round."""
+    rng = np.random.default_rng(0)
+    models = tuple(PAPER_POOL)
+    distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
+    distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
+    graphs = distribution.sample_graphs(candidates, Budget(PAPER_BRIEF.cost, 1e9))
+    scored = [
+        Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
+    ]
+    return distribution, History(scored)
+
+
+class TestContextIsBounded:
+    @pytest.mark.parametrize("limit", [3000, 8000, 16384])
+    @pytest.mark.parametrize(("nodes", "candidates"), [(80, 500), (80, 4), (6, 500)])
+    def test_a_large_table_and_a_long_history_stay_within_the_limit(self, limit, nodes, candidates):
+        agent, sent = agent_that_says("nonsense " * 20_000, context_tokens=limit)
+        agent.update(
+            *crowd(nodes, candidates),
+            replace(PAPER_BRIEF, budget=replace(PAPER_BRIEF.budget, limit=1e6)),
+        )
+        assert len(sent) == 3
+        for messages, _, _ in sent:
+            assert sum(estimate_tokens(message.content) for message in messages) <= limit
+
+    def test_what_is_left_out_is_summed_up_and_the_most_telling_stays(self):
+        distribution = copy.deepcopy(crowd(80, 500)[0])
+        history = crowd(80, 500)[1]
+        table = distribution.edge_probabilities()
+        table[3, 70] = 0.97
+        distribution.set_edge_probabilities(table)
+        agent, sent = agent_that_says(NOTHING, context_tokens=8000)
+        agent.update(
+            distribution,
+            History([*history, replace(history[0], graph=tiny(distribution), iteration=999)]),
+            PAPER_BRIEF,
+        )
+        prompt = sent[0][0][0].content
+        edges = prompt.split("## Edge probabilities")[1].split("##")[0]
+        assert "3->70 0.97" in edges
+        shown = edges.count("->")
+        assert f"and {3160 - shown} more, 0.50 to 0.50, 0.50 on average" in edges
+        assert "more lines; 501 candidates in all)" in prompt
+
+    def test_the_trace_of_a_long_wrong_answer_stays_short(self):
+        wrong = [{"source": 9, "target": k, "probability": 2, "reason": "r"} for k in range(3000)]
+        agent, _ = agent_that_says(json.dumps({"edge_changes": wrong}), reasks=0)
+        agent.update(*crowd(6, 8), PAPER_BRIEF)
+        (exchange,) = agent.take_exchanges()
+        assert exchange.refused[-1] == "and 2800 more"
+        assert len(json.dumps(asdict(exchange))) < 60_000
+
+    def test_a_limit_below_the_fixed_text_is_said(self):
+        agent, _ = agent_that_says(NOTHING, context_tokens=200)
+        with pytest.raises(
+            SettingsError,
+            match=r"agent.context_tokens: expected at least \d+ for this prompt, found 200",
+        ):
+            agent.update(*crowd(4, 4), PAPER_BRIEF)
+
+
+def tiny(distribution: GraphDistribution):
+    return distribution.without_nodes(distribution.ids[:-2]).decode(
+        0.5, Budget(PAPER_BRIEF.cost, 1e9)
+    )

@@ -1,0 +1,121 @@
+"""A contest keeps the places of its endpoints full, and finds the same with few places and many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.pools.bench import brief_of, budgets
+from lab.pools.tables import LENGTHS, POOLS, TableWorld
+from lab.worlds.arrays import ArrayEnvironment
+from ttsgraph.evaluation.environment import Feedback, Job
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.response.evidence import call_signatures
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to what is due next."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0]._when)
+        super()._run_once()
+
+
+class Places(ArrayEnvironment):
+    """An endpoint with so many places; each call takes a second, a repeated one nothing."""
+
+    def __init__(self, world: TableWorld, questions: Sequence[Question], places: int) -> None:
+        super().__init__(world, questions, LENGTHS)
+        self.room = asyncio.Semaphore(places)
+        self.asked: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self.chain = 0.0
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        longest = 0.0
+        waits = []
+        for graph, questions in jobs:
+            signatures = call_signatures(graph, self.world.greedy)
+            for question in questions:
+                if any(
+                    (signatures[i], question.id) not in self.asked
+                    for i in graph.order
+                    if get_role(graph.node(i).role).calls_model
+                ):
+                    longest = max(longest, graph.depth)
+                    waits.append(self._question(graph, signatures, question.id))
+        self.chain += longest
+        await asyncio.gather(*waits)
+        return await super().evaluate_all(jobs, publish)
+
+    async def _question(
+        self, graph: CollaborationGraph, signatures: dict[int, int], question: str
+    ) -> None:
+        done: dict[int, asyncio.Task[None]] = {}
+
+        async def node(i: int) -> None:
+            await asyncio.gather(*(done[p] for p in graph.predecessors[i]))
+            if get_role(graph.node(i).role).calls_model:
+                key = signatures[i], question
+                if key not in self.asked:
+                    self.asked[key] = asyncio.create_task(self._call())
+                await self.asked[key]
+
+        for i in graph.order:
+            done[i] = asyncio.create_task(node(i))
+        await asyncio.gather(*done.values())
+
+    async def _call(self) -> None:
+        async with self.room:
+            await asyncio.sleep(1.0)
+
+
+def contest(places: int) -> tuple[Contest, Places, float]:
+    pool = POOLS["noisy-keys"]
+    every = [Question(f"q{k}", str(k), "") for k in range(96 + 32)]
+    world = TableWorld(pool, len(every), 0)
+    brief = brief_of(pool, budgets(pool)["8 cheap"], world, 96)
+    settings = ContestSettings(calls=700)
+    made = Contest(brief, every[:96], every[96:], settings, np.random.default_rng(1))
+    loop: Any = VirtualLoop()
+    try:
+        asyncio.set_event_loop(loop)
+        environment = Places(world, every, places)
+        loop.run_until_complete(made.run(environment))
+        return made, environment, loop.now
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def contests() -> dict[int, tuple[Contest, Places, float]]:
+    return {places: contest(places) for places in (16, 48, 256)}
+
+
+@pytest.mark.parametrize("places", [16, 48, 256])
+def test_it_takes_at_most_twice_what_places_and_decisions_allow(contests, places: int) -> None:
+    _, environment, seconds = contests[places]
+    assert seconds <= 2 * max(len(environment.asked) / places, environment.chain)
+    assert environment.chain <= 45  # decisions wait for one another seldom
+
+
+def test_it_finds_the_same_with_the_same_calls(contests) -> None:
+    first, *others = contests.values()
+    for made, environment, _ in others:
+        assert environment.asked.keys() == first[1].asked.keys()
+        assert [s.graph for s in made.standings] == [s.graph for s in first[0].standings]

@@ -1,0 +1,133 @@
+"""Whole searches against endpoints that go wrong, on real sockets: what they find, or how they
+stop.
+"""
+
+import asyncio
+import hashlib
+import json
+import time
+
+import pytest
+
+from tests.support.arithmetic import COST, LAPTOP_POOL, arithmetic, environment_of, searcher_of
+from tests.support.faults import FAULTS, HANG_S, Faults, _answer
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import LimitReached, RunStopped
+from ttsgraph.base.journal import Journal
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Sampling
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.settings.stages import LimitSettings
+
+NO_LIMIT = LimitSettings()
+TIMES = ["latency_s", "wall_s"]
+
+
+def search(folder, url, limits=NO_LIMIT, **patience):
+    """A search whose models are behind `url`, with its journal and call cache."""
+    wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
+    searcher = searcher_of("agent_reinforce", wanted, small=4)
+    journal = Journal(folder / "journal.jsonl", {"type": "search"})
+    cache = CallCache(folder / "calls")
+    archive = Archive(journal)
+    meter = Meter(limits)
+
+    async def run():
+        served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
+        client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), FailurePolicy(**patience))
+        paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
+        environment = environment_of(paying, Sampling(max_tokens=8))
+        try:
+            async with meter.watched():
+                driver = Driver(COST, wanted, archive)
+                return await driver.run(searcher, environment, arithmetic(12), arithmetic(20, 12))
+        finally:
+            await client.aclose()
+
+    try:
+        return asyncio.run(run()), archive
+    finally:
+        journal.close()
+        cache.close()
+
+
+def stub() -> StubServer:
+    return StubServer(("small", "large"), skill=0.6)
+
+
+@pytest.mark.slow
+def test_thirty_percent_of_all_faults_change_no_result(tmp_path):
+    clean = stub()
+    faulty = stub()
+    faulty.misbehave = faults = Faults(0.3, seed=2)
+    with serve(clean) as clean_url, serve(faulty) as faulty_url:
+        expected, expected_archive = search(tmp_path / "clean", clean_url)
+        found, archive = search(tmp_path / "faulty", faulty_url)
+    assert set(faults.made) == set(FAULTS)
+    assert sum(faults.made.values()) > 0.2 * len(faulty.requests)
+    assert (found.graph, found.iteration, found.stopped_by) == (
+        expected.graph,
+        expected.iteration,
+        expected.stopped_by,
+    )
+    assert archive.table().drop(columns=TIMES).equals(expected_archive.table().drop(columns=TIMES))
+    assert found.trajectory.drop(columns="val_latency_s").equals(
+        expected.trajectory.drop(columns="val_latency_s")
+    )
+
+
+ODD = (
+    *('{"answer": ', "", "\0\x07\x1b[2J", "9" * 900, "Ответ неизвестен", "答案不明", "[" * 900),
+    *("<!--<script>", "\\boxed{", "```" * 300, "A or B", "NaN", "\ud83d", "1e999999"),
+)
+
+
+def odd_in(share):
+    """A part of all answers is nothing that a reader can be meant for, the same calls each time."""
+
+    def change(count, body):
+        number = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
+        return (200, {}, _answer(ODD[number[1] % len(ODD)])) if number[0] < 256 * share else None
+
+    return change
+
+
+@pytest.mark.slow
+def test_a_search_finds_what_the_answers_support_that_are_none_of_the_odd_ones(tmp_path):
+    clean = stub()
+    odd = stub()
+    odd.misbehave = odd_in(0.3)
+    with serve(clean) as clean_url, serve(odd) as odd_url:
+        expected, _ = search(tmp_path / "clean", clean_url)
+        found, archive = search(tmp_path / "odd", odd_url)
+    assert set(archive.table()["status"]) == {"ok"}
+    assert found.graph == expected.graph
+
+
+def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes_on_later(tmp_path):
+    dead = stub()
+    dead.misbehave = lambda count, body: FAULTS["500"]()
+    with serve(dead) as url:
+        with pytest.raises(RunStopped, match=rf"no answer for 0\.3 s from {url} \(HTTP 500: \d+\)"):
+            search(tmp_path, url, down_s=0.3)
+        dead.misbehave = lambda count, body: None
+        found, archive = search(tmp_path, url)
+    with serve(stub()) as url:
+        expected, _ = search(tmp_path / "undisturbed", url)
+    assert (found.graph, set(archive.table()["status"])) == (expected.graph, {"ok"})
+
+
+def test_an_endpoint_that_fails_in_every_way_keeps_a_search_no_longer_than_its_limit(tmp_path):
+    dead = stub()
+    dead.misbehave = Faults(1.0, seed=3)
+    with serve(dead) as url:
+        started = time.monotonic()
+        with pytest.raises(LimitReached, match=r"limits\.wall_s of 1 reached"):
+            search(tmp_path, url, LimitSettings(wall_s=1.0), down_s=600)
+        # Its process ends soon after, too: what is under way is given up, not waited for.
+        assert time.monotonic() - started < 30

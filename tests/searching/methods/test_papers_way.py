@@ -1,0 +1,188 @@
+"""`search.way: paper` is Algorithm 1 of arXiv 2511.00086: what is asked, run and changed, when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import logit
+
+from lab.worlds.arrays import ArrayEnvironment
+from tests.searching.contest.test_contest import TRAIN, VAL, scored, world_of
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import in_loop
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import AgentReply, Completion
+from ttsgraph.searching.agent import make_agent
+from ttsgraph.searching.agent.base import Brief, family_size_trials
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
+from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
+from ttsgraph.tasks.base import Question
+
+ROOT = Path(__file__).parents[3]
+MODEL = "llama-3.2-1b"
+ITERATIONS = 3
+CHANGE = {"source": 0, "target": 2, "probability": 0.9, "reason": "did well"}
+ANSWERS = {
+    "family_size": {"ranking": [MODEL], "reason": "x"},
+    "instances": {
+        "combinations": [
+            {"instances": [{"model": MODEL, "count": count}], "reason": "x"} for count in (3, 4)
+        ]
+    },
+    "update": {"edge_changes": [CHANGE], "role_changes": [], "graph": None, "reason": "x"},
+}
+
+
+class Traced(ArrayEnvironment):
+    """Notes how many questions each graph is run on."""
+
+    trace: list[tuple[str, Any]]
+
+    def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
+        self.trace.append(("run", len(questions)))
+        return super()._evaluate(graph, questions)
+
+
+@pytest.fixture(scope="module")
+def ran(profile: Profile) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], Found, Brief]:
+    """A small run: its trace, the iterations of its journal, what it found, and the brief."""
+    world = world_of(profile)
+    environment = Traced(world.world, world.questions, world.lengths)
+    brief = scored(profile, world, 18.0)
+    trace = environment.trace = []
+
+    def speak(messages: Any, name: str, schema: str) -> AgentReply:
+        trace.append((name, messages[0].content))
+        return AgentReply(Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0)
+
+    agent = AgentSettings(
+        kind="llm",
+        model="m",
+        base_url="http://127.0.0.1:9",
+        price={"prompt": 0, "completion": 0},
+        evidence=False,
+        proposes=False,
+        reasks=0,
+    )
+    search = SearchSettings(
+        way="paper", max_iterations=ITERATIONS, patience=10, candidates=4, batch=32
+    )
+    every = world.questions
+    rng = np.random.default_rng(0)
+    chooser = make_agent(agent, rng, speak)
+
+    def trials(multisets: Any) -> Any:
+        cases = trial_cases(multisets, brief, 10, rng)
+        first = every[:32]
+        return asyncio.run(evaluate_cases(cases, environment, brief.cost, first))
+
+    table = trials(family_size_trials(brief))
+    preference = chooser.select_family_size(brief, trials_of(table, brief.objective))
+    start = start_trial(trials(chooser.select_instances(brief, preference, 6)), brief, "paper")
+    problem = Problem(brief, search, agent, start.counts, 0, speak)
+    archive = Archive(None)
+    snapshots: list[dict[str, Any]] = []
+    archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
+    found = asyncio.run(
+        Driver(brief.cost, search, archive).run(
+            make_searcher("agent_reinforce", problem), environment, every[:TRAIN], every[TRAIN:]
+        )
+    )
+    return trace, [told for told in snapshots if told["type"] == "iteration"], found, brief
+
+
+def runs_between(trace: Sequence[tuple[str, Any]]) -> list[list[int]]:
+    """Questions of the graphs that were run before, between and after the prompts."""
+    parts: list[list[int]] = [[]]
+    for what, told in trace:
+        if what == "run":
+            parts[-1].append(told)
+        else:
+            parts.append([])
+    return parts
+
+
+def test_the_agent_is_asked_in_the_papers_order(ran: Any) -> None:
+    prompts = [what for what, _ in ran[0] if what != "run"]
+    assert prompts == ["family_size", "instances", *["update"] * ITERATIONS]
+
+
+def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran: Any) -> None:
+    trace, _, _, brief = ran
+    first, between, second, *loop = runs_between(trace)
+    topologies = sum(1 if sum(c.values()) == 1 else 10 for c in family_size_trials(brief))
+    assert first == [32] * topologies
+    assert between == []
+    assert second == [32] * (20 + 4)
+    # Candidates before each update; validations of decodings run beside the next ones.
+    for k, part in enumerate(loop, 1):
+        candidates = 4 if k < ITERATIONS else 0
+        assert part[:candidates] == [32] * candidates
+        assert len(part) <= candidates + 1
+        assert set(part[candidates:]) <= {VAL}
+
+
+def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran: Any) -> None:
+    _, iterations, _, _ = ran
+    for told in iterations:
+        distribution = GraphDistribution.from_dict(told["distribution"], np.random.default_rng(0))
+        wanted = np.zeros((distribution.n, distribution.n))
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        if {0, 2} <= set(place):
+            wanted[place[0], place[2]] = logit(0.9)
+        forward = distribution.forward
+        assert distribution.theta[forward] == pytest.approx(wanted[forward], abs=1e-9)
+        assert np.ptp(distribution.pi) == 0
+        assert not distribution.open_models().any()
+
+
+def test_prompts_have_nothing_of_ours(ran: Any) -> None:
+    for what, prompt in ran[0]:
+        ours = ("repaired", "propose one graph", "every answer so far")
+        assert what != "update" or not any(phrase in prompt for phrase in ours)
+
+
+def test_the_last_decoding_is_what_is_found(ran: Any) -> None:
+    _, iterations, found, brief = ran
+    last = GraphDistribution.from_dict(iterations[-1]["distribution"], np.random.default_rng(0))
+    assert found.graph == last.decode(0.5, brief.budget)
+    assert in_loop(found.found_by)
+
+
+class TestOneKey:
+    """One key sets what follows from it, and refuses what contradicts it."""
+
+    def told(self, profile: Profile, **more: Any) -> dict[str, Any]:
+        told = profile.model_dump(mode="json", exclude={"init", "agent"})
+        told["search"] |= {"way": "paper"}
+        return told | {"init": {}, "agent": {}} | more
+
+    def test_it_sets_the_rest(self, profile: Profile) -> None:
+        found = parse(Profile, self.told(profile), "profile")
+        assert (found.init.questions, found.init.topologies) == (32, 10)
+        assert not found.init.contest.enabled
+        assert not found.agent.evidence
+        assert not found.agent.proposes
+
+    def test_it_has_no_contest(self, profile: Profile) -> None:
+        told = self.told(profile, init={"contest": {"enabled": True}})
+        with pytest.raises(SettingsError, match=r"expected no init\.contest\.enabled"):
+            parse(Profile, told, "profile")
+
+    def test_the_papers_profile_goes_its_way(self) -> None:
+        found = load_profile("paper", ROOT / "profiles")
+        assert found.search.way == "paper"
+        assert (found.init.questions, found.init.topologies) == (32, 10)

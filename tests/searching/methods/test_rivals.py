@@ -1,0 +1,151 @@
+"""What the rival methods promise beyond the contract that every searcher passes
+(tests/searching/methods/test_search.py).
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lab.rivals.uniform import decoded
+from tests.searching.methods.test_search import BRIEF, COST, START, feedback, problem
+from tests.support.agent_server import NOTHING, scripted, settings
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.topologies import chain
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.searching.agent.base import Brief, Scored, legal_counts
+from ttsgraph.searching.agent.heuristic import HeuristicAgent
+from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods.joint import Adam
+from ttsgraph.searching.methods.textgrad import maximal_counts
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+
+
+def rounds(searcher, score, count: int) -> None:
+    for _ in range(count):
+        searcher.learn([(graph, feedback(score(graph), 100)) for graph in searcher.propose(4)])
+
+
+def big_sink(graph) -> float:
+    return 0.9 if graph.node(graph.sink).model == "llama-3.2-3b" else 0.1
+
+
+class TestGPTSwarm:
+    def test_adams_first_steps_are_the_learning_rate_in_the_gradients_direction(self):
+        adam = Adam(0.1, (3,))
+        step = adam.step(np.array([5.0, -0.001, 0.0]))
+        assert step == pytest.approx([0.1, -0.1, 0.0], abs=1e-5)
+        assert adam.step(np.array([5.0, -0.001, 0.0])) == pytest.approx([0.1, -0.1, 0.0], abs=1e-5)
+
+    def test_it_learns_the_sinks_model(self):
+        searcher = make_searcher("gptswarm", problem())
+        before = searcher.distribution.model_probabilities()[-1]
+        rounds(searcher, big_sink, 60)
+        after = searcher.distribution.model_probabilities()[-1]
+        wanted = searcher.distribution.models.index("llama-3.2-3b")
+        assert before[wanted] == pytest.approx(1 / 6)
+        assert after.argmax() == wanted
+        assert after[wanted] > 0.5
+
+
+class TestMaaO:
+    def test_gradient_and_agent_take_turns(self):
+        searcher = make_searcher("maao", problem())
+        reasons = []
+        for _ in range(4):
+            rounds(searcher, big_sink, 1)
+            reasons.append(searcher.snapshot()["reason"])
+        assert [reason == "gradient step" for reason in reasons] == [True, False, True, False]
+
+    @pytest.mark.parametrize("method", ["maao", "textgrad"])
+    def test_its_agent_lacks_the_insights(self, method):
+        agent = make_searcher(method, problem()).updates.agent
+        assert isinstance(agent, HeuristicAgent)
+        told = agent.settings
+        assert (told.insight_1, told.insight_2, told.insight_3) == (False, False, False)
+
+    @pytest.mark.parametrize("method", ["maao", "textgrad"])
+    def test_a_rivals_language_model_gets_no_knowledge_of_test_time_scaling(self, method):
+        told = {}
+        brief = replace(BRIEF, pilot=(Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),))
+        for name in (method, "agent_reinforce"):
+            speak, sent = scripted(NOTHING)
+            told_all = Problem(brief, SearchSettings(), settings(), START, 0, speak)
+            rounds(make_searcher(name, told_all), big_sink, 2)
+            told[name] = sent[-1][0][0].content
+        phrases = ("R-3", "R-4", "Grow from the sink", "in-degrees moderate", "long chains")
+        phrases += ("What is known", "Pilot runs")
+        assert [phrase in told["agent_reinforce"] for phrase in phrases] == [True] * len(phrases)
+        assert [phrase in told[method] for phrase in phrases] == [False] * len(phrases)
+
+
+class TestRandom:
+    def draws(self, budget, most, count, pool=("gemma-3-1b",), roles=("assistant",)):
+        cost = CostModel(ModelPool(tuple(COST.pool[name] for name in pool)), COST.task)
+        brief = Brief("math", Budget(cost, budget, most), {}, roles)
+        asked = Problem(brief, SearchSettings(), AgentSettings(), {}, 0)
+        return make_searcher("random", asked).propose(count)
+
+    def test_every_forward_edge_is_there_in_half_of_the_draws_whatever_the_others_are(self):
+        graphs = [graph for graph in self.draws(1e9, 6, 6000) if graph.sink == 5]
+        assert len(graphs) > 900
+        in_degrees = Counter(graph.in_degree(5) for graph in graphs)
+        expected = len(graphs) * stats.binom.pmf(np.arange(6), 5, 0.5)
+        assert stats.chisquare([in_degrees[d] for d in range(6)], expected).pvalue > 0.01
+
+    def test_models_and_legal_roles_are_uniform_at_every_node(self):
+        graphs = self.draws(1e9, 3, 3000, tuple(COST.pool), ("assistant", "fuser", "voter"))
+        sinks = Counter(graph.node(graph.sink).model for graph in graphs)
+        assert stats.chisquare([sinks[model] for model in COST.pool]).pvalue > 0.01
+        roles = {True: Counter(), False: Counter()}
+        for graph in graphs:
+            roles[graph.in_degree(graph.sink) > 0][graph.node(graph.sink).role] += 1
+        assert set(roles[False]) == {"assistant", "fuser"}, "a voter needs an answer to count"
+        assert len(roles[True]) == 3
+        for counts in roles.values():
+            assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+    def test_draws_over_the_budget_are_rejected_and_not_trimmed(self):
+        # Two calls fit, but not the edge between them. Of two nodes without it the first is dead,
+        # so only single calls are left: 2 to 1 for a draw of one node. Trimming the draws with the
+        # edge would make it 1 to 1.
+        graphs = self.draws(2.2, 2, 1500)
+        ids = Counter(graph.sink for graph in graphs)
+        assert {len(graph.nodes) for graph in graphs} == {1}
+        assert stats.chisquare([ids[0], ids[1]], [1000, 500]).pvalue > 0.01
+
+
+class TestTextGrad:
+    @pytest.mark.parametrize("budget", [1.0, 18.0, 42.0, 80.0])
+    def test_it_starts_from_a_mixture_that_has_no_room_for_any_model(self, budget):
+        brief = Brief("math", Budget(COST, budget, 80), {}, ("assistant", "fuser"))
+        counts = maximal_counts(brief)
+        assert legal_counts(counts, brief)
+        assert not any(
+            legal_counts({**counts, model: counts.get(model, 0) + 1}, brief) for model in COST.pool
+        )
+
+    def test_it_ignores_the_start_that_the_init_stages_chose(self):
+        nodes = make_searcher("textgrad", problem()).distribution.n
+        assert nodes == sum(maximal_counts(BRIEF).values())
+
+
+class TestBayesian:
+    def test_its_result_decodes_the_point_whose_graphs_did_best_on_average(self):
+        searcher = make_searcher("bayesian", problem())
+        means = []
+
+        def remember(graph) -> float:
+            means.append(big_sink(graph))
+            return means[-1]
+
+        rounds(searcher, remember, 8)
+        best = max((a + b) / 2 for a, b in zip(means[::2], means[1::2], strict=True))
+        shown = searcher.snapshot()
+        assert shown["mean"] == pytest.approx(best)
+        assert searcher.result() == decoded(
+            GraphDistribution.from_dict(shown["distribution"], searcher.rng), searcher.problem
+        )

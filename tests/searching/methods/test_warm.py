@@ -1,0 +1,118 @@
+"""A search that starts warm when a model joins: what it tries, when it ends, and what it saves on
+the simulated pool.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from lab.benchmarks.warm import compare
+from ttsgraph.evaluation.archive import Archive, record_of
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.topologies import single
+from ttsgraph.models.client import Usage
+from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
+from ttsgraph.searching.methods.base import Problem
+from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
+from ttsgraph.settings.stages import ResearchSettings
+
+PROFILE = load_profile("simulated", Path(__file__).parents[3] / "profiles")
+OLD = "llama-3.2-3b"
+NEW = "llama-3.1-8b"
+BRIEF = Brief(
+    "math",
+    Budget(PROFILE.cost_model("math"), 80.0, 80),
+    dict.fromkeys(PROFILE.pool, 0.3),
+    PROFILE.roles,
+)
+SETTINGS = SearchSettings()
+
+
+def searcher(history: tuple[Scored, ...] = ()) -> WarmReinforce:
+    before = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 6}, 0))
+    warm = Warm(before.result(), before.distribution.to_dict(), history, (NEW,))
+    return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
+
+
+def feedback(correct: int) -> Feedback:
+    return Feedback(
+        tuple(QuestionResult(str(k), k < correct, "", 1.0) for k in range(16)), Usage(), 0.0
+    )
+
+
+def run_trials(search: WarmReinforce, score) -> list:
+    tried = []
+    while search._trials:
+        graphs = search.propose(SETTINGS.candidates)
+        assert len(graphs) == SETTINGS.candidates
+        tried += graphs
+        search.learn([(graph, feedback(score(graph))) for graph in graphs])
+    return tried
+
+
+def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure():
+    search = searcher()
+    trials = run_trials(search, lambda graph: 8)
+    assert search.warm.graph in trials
+    with_newcomer = [graph for graph in trials if NEW in graph.model_counts()]
+    assert len(with_newcomer) >= len(trials) // 2
+    assert any(set(graph.model_counts()) == {NEW} for graph in with_newcomer)
+    assert any({OLD, NEW} <= set(graph.model_counts()) for graph in with_newcomer)
+    assert all(BRIEF.budget.fits(graph) for graph in trials)
+
+
+def test_the_archives_best_graphs_are_structures_to_try_it_in():
+    shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
+    trials = run_trials(searcher((Scored(shape, 16, 16, 1, 1.0),)), lambda graph: 8)
+    assert any(
+        graph.edges == shape.edges and set(graph.model_counts()) == {NEW} for graph in trials
+    )
+
+
+def test_it_ends_after_the_trials_when_the_newcomer_is_useless():
+    search = searcher()
+    run_trials(search, lambda graph: 2 if NEW in graph.model_counts() else 8)
+    assert search.finished
+    assert search.result() == search.initial() == search.warm.graph
+
+
+def test_it_goes_on_with_the_best_trials_models_when_the_newcomer_is_better():
+    search = searcher()
+    run_trials(search, lambda graph: 14 if set(graph.model_counts()) == {NEW} else 8)
+    assert not search.finished
+    assert set(search.result().model_counts()) == {NEW}
+    graphs = search.propose(SETTINGS.candidates)
+    search.learn([(graph, feedback(9)) for graph in graphs])
+    assert set(search.result().model_counts()) == {NEW}
+
+
+def test_patience_counts_from_the_end_of_the_trials_on():
+    search = searcher()
+    rule = search.stop_rule(ResearchSettings(max_iterations=5, patience=2))
+    trials = len(search._trials) // SETTINGS.candidates
+    assert (rule.max_iterations, rule.patience) == (5 + trials, 2 + trials)
+
+
+def test_history_leaves_out_what_the_pool_no_longer_has():
+    archive = Archive(None)
+    for number, model in enumerate(("gone", OLD)):
+        case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
+        archive.append(record_of(*case), feedback(4))
+    assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
+
+
+@pytest.mark.long
+def test_over_20_seeds_a_warm_search_makes_a_third_of_the_calls_and_is_not_worse_by_a_point():
+    figures = compare("math", NEW, 20)
+    assert figures["calls_warm_over_cold"] <= 0.35
+    assert figures["points_warm_minus_cold"] >= -1.0
+
+
+@pytest.mark.long
+def test_over_20_seeds_a_useless_newcomer_never_replaces_the_champion():
+    figures = compare("math", "gemma-1.1-2b", 20)
+    assert figures["promoted"] == 0
+    assert figures["calls_warm_over_cold"] <= 0.35

@@ -1,0 +1,220 @@
+"""Routers: what they learn from tables of known structure, and what they do with any text."""
+
+import numpy as np
+import pytest
+
+from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
+from ttsgraph.searching.response.routing import ScoreTable
+from ttsgraph.tasks.base import Question
+
+TOPICS = ("law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds")
+FILLER = ("the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find")
+
+
+def asked(rng: np.random.Generator, n: int, topics: int = 8, long: float = 0.0) -> list[Question]:
+    """Questions of a few words, each with two words of its topic; some are ten times as long."""
+    found = []
+    for k in range(n):
+        topic = TOPICS[int(rng.integers(topics))]
+        size = 80 if rng.random() < long else 8
+        words = [*rng.choice(FILLER, size), topic, f"{topic}{int(rng.integers(4))}"]
+        found.append(Question(f"q{k}", f"{k} " + " ".join(rng.permutation(words)), ""))
+    return found
+
+
+def outcomes(rng: np.random.Generator, chances: np.ndarray) -> np.ndarray:
+    return (rng.random(chances.shape) < chances).astype(float)
+
+
+def by_topic(questions: list[Question]) -> np.ndarray:
+    """Four models of one price, each at .75 on two of eight topics and at .35 on the others."""
+    chances = np.full((len(questions), 4), 0.35)
+    for row, question in enumerate(questions):
+        topic = next(k for k, name in enumerate(TOPICS) if name in question.text)
+        chances[row, topic // 2] = 0.75
+    return chances
+
+
+def by_length(questions: list[Question]) -> np.ndarray:
+    long = np.array([len(question.text) > 150 for question in questions])
+    return np.stack([np.where(long, 0.3, 0.7), np.where(long, 0.7, 0.4)], axis=1)
+
+
+def dear_on_a_third(questions: list[Question]) -> np.ndarray:
+    hard = np.array([any(t in q.text for t in TOPICS[:2]) for q in questions])
+    return np.stack([np.where(hard, 0.2, 0.7), np.full(len(hard), 0.7)], axis=1)
+
+
+def score_of(router: Router, branches: tuple[int, ...], questions, chances: np.ndarray):
+    sent = np.array([branches[router.choose(question)] for question in questions])
+    return float(chances[np.arange(len(sent)), sent].mean()), sent
+
+
+@pytest.mark.parametrize(("chances_of", "long"), [(by_topic, 0.0), (by_length, 0.5)])
+def test_specialists_get_what_they_are_best_at(chances_of, long):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        questions = asked(rng, 400, 8, long)
+        chances = chances_of(questions)
+        route = ScoreTable(questions, outcomes(rng, chances)).best(np.zeros(chances.shape[1]))
+        assert route is not None
+        others = asked(rng, 2000, 8, long)
+        score, _ = score_of(route.router, route.branches, others, chances_of(others))
+        assert score > chances_of(others).max(axis=1).mean() - 0.02
+
+
+def test_a_dear_model_is_asked_where_it_is_needed():
+    worth = []
+    dear = []
+    for seed in range(3):
+        rng = np.random.default_rng([5, seed])
+        questions = asked(rng, 600, topics=6)
+        prices = np.array([0.0, 0.1])
+        route = ScoreTable(questions, outcomes(rng, dear_on_a_third(questions))).best(prices)
+        if route is None:  # the dear model for all
+            worth.append(0.6)
+            continue
+        others = asked(rng, 2000, topics=6)
+        score, sent = score_of(route.router, route.branches, others, dear_on_a_third(others))
+        dear.append(sent.mean())
+        worth.append(score - 0.1 * sent.mean())
+    assert np.mean(worth) > 0.63  # .667 by the best route, .6 by the dear model alone
+    assert 0.3 < np.mean(dear) < 0.65  # of all calls, where the dear model alone takes all
+
+
+@pytest.mark.parametrize("n", [150, 400])
+def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
+    lost = []
+    for seed in range(8):
+        rng = np.random.default_rng([n, seed])
+        questions = asked(rng, n)
+        chances = np.tile([0.5, 0.45, 0.4], (n, 1))
+        scores = outcomes(rng, chances)
+        route = ScoreTable(questions, scores).best(np.zeros(3))
+        if route is None:
+            lost.append(0.0)
+            continue
+        others = asked(rng, 1000)
+        alone = chances[0, int(scores.mean(axis=0).argmax())]
+        score, _ = score_of(route.router, route.branches, others, np.tile(chances[0], (1000, 1)))
+        lost.append(alone - score)
+    assert np.mean(lost) < 0.005
+
+
+def test_a_hint_that_some_hundred_questions_hold_is_not_missed():
+    # Two models, .5 and .35 right on each other's topics: the best route has .5, each alone .425.
+    gained = []
+    for seed in range(12):
+        rng = np.random.default_rng([3, seed])
+        questions = asked(rng, 330, topics=2)
+        others = asked(rng, 1000, topics=2)
+        route = ScoreTable(questions, outcomes(rng, unequal(questions))).best(np.full(2, 0.01))
+        if route is None:
+            gained.append(0.0)
+            continue
+        score, _ = score_of(route.router, route.branches, others, unequal(others))
+        gained.append(score - unequal(others).mean())
+    assert np.mean(gained) > 0.05
+
+
+def unequal(questions: list[Question]) -> np.ndarray:
+    first = np.array([TOPICS[0] in question.text for question in questions])
+    return np.stack([np.where(first, 0.5, 0.35), np.where(first, 0.35, 0.5)], axis=1)
+
+
+def test_what_it_says_of_itself_holds_on_other_questions():
+    gains = []
+    found = []
+    for seed in range(3):
+        rng = np.random.default_rng([7, seed])
+        questions = asked(rng, 400)
+        chances = by_topic(questions)
+        scores = outcomes(rng, chances)
+        route = ScoreTable(questions, scores).best(np.zeros(4))
+        others = asked(rng, 2000)
+        score, _ = score_of(route.router, route.branches, others, by_topic(others))
+        on_its_own, _ = score_of(route.router, route.branches, questions, scores)
+        assert on_its_own == pytest.approx(route.value, abs=1e-4)  # held-out decisions
+        gains.append(route.value)
+        found.append(score)
+    assert np.mean(gains) == pytest.approx(np.mean(found), abs=0.04)
+
+
+@pytest.fixture(scope="module")
+def router() -> Router:
+    rng = np.random.default_rng(0)
+    questions = asked(rng, 300)
+    return ScoreTable(questions, outcomes(rng, by_topic(questions))).best(np.zeros(4)).router
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "\n\n", "\x00\x01\x1f\ud800", "z" * 1_000_000, "星はどこですか" * 50, "law" * 9, "?"],
+)
+def test_any_text_has_a_branch(router, text):
+    assert 0 <= router.choose(Question("q", text, "")) < router.branches
+
+
+def test_a_decision_reads_a_bounded_part_of_a_text():
+    assert sum(tokens("ab " * 10**6).values()) < 4 * (HEAD + 1000) * 2
+
+
+def test_json_is_the_same_router_and_a_changed_byte_is_found(router):
+    data = router.to_json()
+    assert Router.of(data) == router
+    assert Router.of(data).hash == router.hash
+    changes = {
+        "weights": [[w + 1e-4 for w in row] for row in data["weights"]],
+        "intercept": [value + 0.1 for value in data["intercept"]],
+        "default": 1,
+        "held_out": {"1": ["0" * 10]},
+        "shares": data["shares"][::-1],
+    }
+    for name, value in changes.items():
+        with pytest.raises(GraphError, match="hash"):
+            Router.of(data | {name: value})
+    with pytest.raises(GraphError, match="hash"):
+        Router.of({name: value for name, value in data.items() if name != "hash"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"branches": 1},
+        {"default": 7},
+        {"shares": [0.5, 0.2]},
+        {"weights": []},
+        {"intercept": [float("nan")]},
+        {"spread": [0.0] * 5},
+        {"code": "x"},
+        {"tokens": ["a" * MOST_CHARACTERS]},
+        {"field": "subject", "values": {}},
+    ],
+)
+def test_parameters_that_are_none_are_refused(router, wrong):
+    with pytest.raises(GraphError, match="router"):
+        Router.new(router.data | wrong)
+
+
+def test_a_rule_by_metadata_is_written_by_hand():
+    plain = {"branches": 2, "default": 0, "shares": [0.5, 0.5]}
+    rule = Router.of({**plain, "field": "subject", "values": {"law": 1}})
+    assert rule.choose(Question("q", "?", "", {"subject": "law"})) == 1
+    assert rule.choose(Question("q", "?", "", {"subject": "chess"})) == 0
+    assert rule.choose(Question("q", "?", "")) == 0
+    assert rule.signs(1) == ["subject law"]
+    assert Router.of(rule.to_json()) == rule
+
+
+def test_the_same_table_gives_the_same_router():
+    rng = np.random.default_rng(3)
+    questions = asked(rng, 200)
+    scores = outcomes(rng, by_topic(questions))
+    first = ScoreTable(questions, scores).best(np.zeros(4))
+    assert first == ScoreTable(questions, scores.copy()).best(np.zeros(4))
+
+
+def test_signs_are_words_of_what_the_branch_is_best_at(router):
+    said = " ".join(sign for branch in range(router.branches) for sign in router.signs(branch))
+    assert any(topic[:3] in said for topic in TOPICS)
