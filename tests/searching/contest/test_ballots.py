@@ -39,6 +39,16 @@ def test_a_model_that_errs_with_another_is_of_no_use_to_it(rng) -> None:
     assert set(best) >= {"b", "c"}
 
 
+def test_a_good_model_votes_with_itself_where_the_other_is_of_no_use(rng) -> None:
+    draws = {"a": draws_of(rng, 0.6), "z": draws_of(rng, 0.02)}
+    for greedy, each in ((frozenset(), "azazaz"), (frozenset("z"), "azaaaa")):
+        ballots = Ballots(draws, dict.fromkeys(draws, 1.0), greedy)
+        found = ballots.found(6.0, 20, rng)
+        best = Counter(max(found, key=ballots.share))
+        assert best["a"] >= 5 > 1 >= best["z"]
+        assert tuple(each) in found  # nothing is fitted for this one
+
+
 def test_what_cannot_be_read_is_a_missing_vote_and_not_a_wrong_one() -> None:
     said = {
         "a": np.array([[-2, -2, 0, 1]]),

@@ -5,7 +5,7 @@ import pytest
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
-from ttsgraph.searching.response.routing import ScoreTable
+from ttsgraph.searching.response.routing import ScoreTable, ridge
 from ttsgraph.tasks.base import Question
 
 TOPICS = ("law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds")
@@ -49,6 +49,28 @@ def dear_on_a_third(questions: list[Question]) -> np.ndarray:
 def score_of(router: Router, branches: tuple[int, ...], questions, chances: np.ndarray):
     sent = np.array([branches[router.choose(question)] for question in questions])
     return float(chances[np.arange(len(sent)), sent].mean()), sent
+
+
+@pytest.mark.parametrize("rows", [6, 40])  # fewer than features, and more
+def test_ridge_lies_between_least_squares_and_the_mean(rows):
+    rng = np.random.default_rng(1)
+    given, scores = rng.normal(3.0, 2.0, (rows, 9)), rng.random((rows, 3))
+    weights, offsets = ridge(given, scores, np.array([1e-9, 1e15]))
+    free, held = given @ weights + offsets
+    design = np.column_stack([given, np.ones(rows)])
+    assert free == pytest.approx(design @ np.linalg.lstsq(design, scores)[0], abs=1e-5)
+    assert held == pytest.approx(np.tile(scores.mean(axis=0), (rows, 1)))
+
+
+def test_ridge_shrinks_telling_features_less():
+    x = np.array([[a, b] for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
+    # Which branch is better follows from the first feature, and a little from the second.
+    scores = np.stack([2 * x[:, 0] + 0.02 * x[:, 1], -2 * x[:, 0]], axis=1)
+    weights, _ = ridge(x, scores, np.array([4.0]))
+    assert 1 < weights[0, 0, 0] < 2
+    assert weights[0, 1, 0] < 0.005
+    # A feature alone is shrunk as in any ridge regression: n / (n + penalty).
+    assert ridge(x[:, :1], scores, np.array([4.0]))[0][0, 0] == pytest.approx([1.0, -1.0])
 
 
 @pytest.mark.parametrize(("chances_of", "long"), [(by_topic, 0.0), (by_length, 0.5)])

@@ -108,9 +108,8 @@ class Ballots:
     def _each(self, limit: float, most: int) -> Voices:
         """Each model as often as another, the best ones first."""
         ranked = sorted(self.prices, key=lambda model: -self._alone[model])
-        rounds = most if len(ranked) > len(self.greedy) else 1
         again = [model for model in ranked if model not in self.greedy]
-        return self._within([*ranked, *again * (rounds - 1)], limit, most)
+        return self._within([*ranked, *again * (most - 1)], limit, most)
 
     def _within(self, voices: Sequence[str], limit: float, most: int) -> Voices:
         kept: list[str] = []
