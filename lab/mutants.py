@@ -182,7 +182,7 @@ class Trial:
 
     def __init__(self, group: str, seed: int, count: int) -> None:
         self.group, self.seed, self.count = group, seed, count
-        self.failed, self.seconds, self.clock = "", 0.0, int(time.time())
+        self.failed, self.clock = "", int(time.time())
         self.sound: set[str] = set()
         self.made: dict[tuple[str, int, str], list[FunctionType]] = {}
 
@@ -193,8 +193,7 @@ class Trial:
         hypothesis.settings.load_profile("mutants")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember whether a test failed, and how long it took."""
-        self.seconds += report.duration
+        """Remember whether a test failed."""
         self.failed = self.failed or ("" if report.passed else report.nodeid)
 
     def fork(self, work: Callable[[], str], seconds: float) -> str:
@@ -241,13 +240,14 @@ class Trial:
         threading.settrace(trace)
         missing = [item for item in items if item.nodeid not in known]
         for item, following in zip(missing, [*missing[1:], None], strict=False):
-            self.failed, self.seconds = "", 0.0
+            self.failed, began = "", time.process_time()
             ran.clear()
             sys.settrace(trace)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             sys.settrace(None)
             lines = {name: sorted(numbers) for name, numbers in ran.items()}
-            known[item.nodeid] = {"seconds": self.seconds, "lines": {} if self.failed else lines}
+            seconds = time.process_time() - began
+            known[item.nodeid] = {"seconds": seconds, "lines": {} if self.failed else lines}
         return json.dumps(known)
 
     def anew(self, items: Sequence[pytest.Item]) -> str:

@@ -5,6 +5,7 @@ be found.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -279,6 +280,29 @@ class TestContest:
         large = NothingLarge(sound.world, sound.questions, sound.lengths)
         found = contest_of(profile, large, calls=2000).standings[0]
         assert len(found.graph.nodes) < size
+
+    @pytest.mark.parametrize(
+        ("of", "known"), [("worst", "c54b9bab6b0eaa4a"), ("mean", "ef6125ed698daff9")]
+    )
+    def test_the_same_seeds_find_the_graphs_they_did(
+        self, profile: Profile, of: str, known: str
+    ) -> None:
+        environment = world_of(profile, seed=4)
+        every = environment.questions
+        brief = scored(profile, environment, 8.0)
+        brief = replace(brief, budget=Budget(brief.cost, 8.0, 20, of=of))
+        settings = SETTINGS.model_copy(update={"calls": 300})
+        contest = Contest(brief, every[:48], every[-16:], settings, np.random.default_rng(0))
+        found = [
+            (
+                s.graph.content_hash,
+                s.label,
+                s.n_scored,
+                f"{s.value:.4f} {s.spread:.4f} {s.units:.4f}",
+            )
+            for s in asyncio.run(contest.run(environment))
+        ]
+        assert hashlib.sha256(repr(found).encode()).hexdigest()[:16] == known
 
     def test_few_questions_are_enough_to_run(self, profile: Profile) -> None:
         environment = world_of(profile)

@@ -235,6 +235,10 @@ def test_the_same_table_gives_the_same_router():
     scores = outcomes(rng, by_topic(questions))
     first = ScoreTable(questions, scores).best(np.zeros(4))
     assert first == ScoreTable(questions, scores.copy()).best(np.zeros(4))
+    # And the same from release to release.
+    assert (first.branches, f"{first.value:.4f}") == ((0, 1, 2, 3), "0.7000")
+    sent = "".join(str(first.router.choose(question)) for question in asked(rng, 40))
+    assert sent == "2001102211213230001212010010111130122202"
 
 
 def test_signs_are_words_of_what_the_branch_is_best_at(router):
