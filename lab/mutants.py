@@ -36,13 +36,13 @@ from ttsgraph.evaluation.environment import wilson
 
 COST = "graphs/budget graphs/mean_cost graphs/stopping graphs/settle pool/spec runtime/limits"
 FILES = {
-    "search": ("methods/*", "contest/*", "response/*"),
+    "search": tuple(f"searching/{room}/*" for room in ("methods", "contest", "response")),
     "cost": (*COST.split(), "stages/estimate", "evaluation/objective"),
     "graders": ("tasks/[!s]*", "tasks/s[!o]*", "../../reader/finalanswer/*"),  # sources fetches
 }
-TESTS = """reader/tests tests/tasks tests/response tests/graphs tests/methods tests/contest
-tests/agent tests/pool tests/evaluation tests/models tests/stages tests/api/test_estimates.py
-tests/runtime/test_money.py tests/runtime/test_limits.py"""
+TESTS = """reader/tests tests/tasks tests/graphs tests/searching tests/pool tests/evaluation
+tests/models tests/stages tests/api/test_estimates.py tests/runtime/test_money.py
+tests/runtime/test_limits.py"""
 FAST = "not slow and not long and not models and not vllm"
 OUT = "out of time or memory"
 SECONDS = 10.0  # of tests for one fault, the quick ones first
