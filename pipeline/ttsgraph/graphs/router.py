@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import GraphError
@@ -58,8 +59,11 @@ def tokens(text: str) -> Counter[str]:
     words = WORD.findall(lowered)
     found = Counter[str](f"w:{word}" for word in words)
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
-    for n in (1, 2, 3):
-        found.update(f"c:{lowered[k : k + n]}" for k in range(len(lowered) - n + 1))
+    pairs = list(map(add, lowered, lowered[1:]))
+    for grams in (lowered, pairs, map(add, pairs, lowered[2:])):
+        # Counted before they are named, as most occur more than once.
+        for gram, count in Counter(grams).items():
+            found[f"c:{gram}"] = count
     return found
 
 
@@ -70,9 +74,9 @@ def lengths(text: str) -> list[float]:
     return [
         math.log1p(len(text)),
         math.log1p(text.count("\n")),
-        sum(c.isdigit() for c in part) / size,
-        sum(c.isupper() for c in part) / size,
-        sum(not c.isascii() for c in part) / size,
+        sum(map(str.isdigit, part)) / size,
+        sum(map(str.isupper, part)) / size,
+        (len(part) - len(part.encode("ascii", "ignore"))) / size,
     ]
 
 
