@@ -11,11 +11,11 @@ SEEDS ?= 20
 FIRST_SEED ?= 0
 TASK ?= math
 TEST_PROCESSES ?= 3
-# A file's tests share what is made once, so they stay in one process; real models have the machine for themselves.
+# A file's tests share what is made once, so they stay in one process; no other tests run beside real models.
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help dvc.yaml setup ask repro seeds verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup ask repro seeds verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -85,8 +85,15 @@ verify: .venv/.ready ## rebuild everything from recorded calls, without any mode
 publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
 	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
-test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
+test: setup ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
+	@$(MAKE) --no-print-directory -j 2 checked test-models
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
+
+# Model servers leave half of a small machine idle, which is enough for types. What this says is shown in one piece.
+checked: .venv/.ready
+	@said=$$($(MAKE) --no-print-directory check 2>&1); status=$$?; printf '%s\n' "$$said"; exit $$status
+
+test-models: .venv/.ready
 	python -m pytest -m "models and not slow and not long"
 
 test-slow: setup ## the tests of whole stages, attacks and calibration; MINUTES=n for those that can be begun in n minutes, the most telling first
