@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
+from tests.support.real import (
+    GEMMA,
+    MODELS,
+    PYTHON,
+    SMOLLM,
+    TOOLS,
+    link_serve_environment,
+    require_models,
+)
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
@@ -40,11 +48,14 @@ class RealPool:
 
 @pytest.fixture(scope="session")
 def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
-    """The two packaged models behind vLLM."""
+    """The two packaged models behind vLLM, one of them with tools."""
     require_models()
     folder = tmp_path_factory.mktemp("real")
     link_serve_environment(folder)
-    models = {name: Hosted(str(MODELS / name)) for name in (SMOLLM, GEMMA)}
+    models = {
+        SMOLLM: Hosted(str(MODELS / SMOLLM), TOOLS),
+        GEMMA: Hosted(str(MODELS / GEMMA)),
+    }
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
     with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
         yield RealPool(launcher, folder)

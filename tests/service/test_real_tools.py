@@ -12,13 +12,10 @@ from pydantic import BaseModel
 
 from tests.support.acting import WEATHER
 from tests.support.project import HANGS_S, MODEL
-from tests.support.real import MODELS, PYTHON, SMOLLM, require_models
+from tests.support.real import SMOLLM
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile
 
 pytestmark = pytest.mark.models
@@ -36,24 +33,10 @@ CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "
 FORECAST = {"type": "function", "function": WEATHER["function"] | {"parameters": CITY}}
 
 
-@pytest.fixture(scope="module")
-def model_url(tmp_path_factory):
-    """The address of a vLLM server that reads calls of tools out of what the model writes."""
-    require_models()
-    logs = tmp_path_factory.mktemp("tools")
-    # Without blanks, as a model may write these to its last token.
-    tight = '{"backend": "xgrammar", "disable_any_whitespace": true}'
-    flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
-    flags += ("--structured-outputs-config", tight)
-    hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), ServeSettings(extra_args=flags))}
-    specs = server_specs("vllm", hosted, log_dir=logs, python=str(PYTHON))
-    with Launcher(specs, state=logs / "servers.json", timeout_s=HANGS_S) as launcher:
-        yield launcher.endpoints[SMOLLM][0]
-
-
 @pytest.fixture
-def clients(model_url):
+def clients(real_pool):
     """A client of a server for the model alone, and one of the model."""
+    (model_url,) = real_pool.launcher.endpoints[SMOLLM]
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "max_retries": 0, "timeout_s": HANGS_S}
     data["pool"] = {"large": MODEL | {"base_url": model_url, "served_as": SMOLLM}}

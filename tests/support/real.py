@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ttsgraph.base.parsing import parse
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import convert
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Profile
@@ -26,6 +27,15 @@ GEMMA = "gemma3-270m"
 SMOLLM = "smollm2-135m"
 PYTHON = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))).absolute()
 MODELS = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models"))).absolute()
+TOOLS = ServeSettings(
+    extra_args=(
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        # Without blanks, as a model may write these to its last token.
+        "--structured-outputs-config",
+        '{"backend": "xgrammar", "disable_any_whitespace": true}',
+    )
+)
+"""Of a server that reads calls of tools out of what the model writes."""
 SUMS = [
     Question(f"q{a}{b}", f"{a} + {b} =", str(a + b)) for a in range(1, 10) for b in range(1, 10)
 ]
