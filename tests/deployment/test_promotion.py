@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ttsgraph.deployment import provenance
 from ttsgraph.deployment.promotion import (
     Arm,
     Choice,
@@ -17,6 +18,7 @@ from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.models.client import Usage
+from ttsgraph.searching.agent import llm
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:
@@ -227,3 +229,8 @@ def test_what_is_put_up_is_never_behind_any_graph_by_more_than_the_margin_nor_de
     assert right[place] >= max(right[k] for k in rivals) - margin * len(common) - 1e-9
     if place != 0 and 0 in able:
         assert arms[place].units < arms[0].units or right[place] > right[0]
+
+
+def test_what_is_hashed_are_the_prompts_that_the_agent_reads() -> None:
+    assert provenance.AGENT_PROMPTS == llm.PROMPTS
+    assert list(llm.PROMPTS.glob("*.j2"))

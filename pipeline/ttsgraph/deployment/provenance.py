@@ -25,7 +25,7 @@ from ttsgraph.tasks.base import Question
 AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
 """Sections that only what comes after a search looks at."""
 
-AGENT_PROMPTS = Path(__file__).parents[1] / "agent" / "prompts"
+AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
 
 class Code(Closed):
