@@ -196,7 +196,9 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        "evaluate": splits.test * held,  # the found graph, and votes that share draws with it
+        # The found graph and a vote of one model: the fewer models there are, the more draws both
+        # share.
+        "evaluate": splits.test * held * (2 - 1 / len(pool)),
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
     used = {}
