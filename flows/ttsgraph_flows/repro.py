@@ -270,6 +270,7 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
     write_text(path, re.sub(r"(?m)^profile:.*$", f"profile: {name}", text))
 
 
+@stopped_by_signals()
 def repro(profile: str = "", only_ask: bool = False) -> None:
     """Rebuild what changed, under this profile if one is named. With `only_ask`, say whether that
     can be done here. Ends with exit code 2 when a stage failed or something given can't be used.
@@ -305,7 +306,6 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
         searcher_class(method)
     recall(params, loaded)
     with ExitStack() as stack:
-        stack.enter_context(stopped_by_signals())
         env = dict(os.environ)
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
