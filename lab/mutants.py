@@ -196,9 +196,9 @@ class Trial:
         """Remember whether a test failed."""
         self.failed = self.failed or ("" if report.passed else report.nodeid)
 
-    def fork(self, work: Callable[[], str], seconds: float) -> str:
+    def fork(self, work: Callable[[], str], seconds: float = 3 * SECONDS) -> str:
         """What work returns in a process of its own, or that it ran out of time or memory."""
-        note, end = Path("..", NOTE.name), time.monotonic() + 30 * seconds
+        note, end = Path("..", NOTE.name), time.monotonic() + 6 * seconds
         note.unlink(missing_ok=True)
         child = os.fork()
         if not child:
@@ -219,10 +219,11 @@ class Trial:
         return note.read_text() if note.exists() else OUT
 
     def first_failed(self, items: Sequence[pytest.Item]) -> str:
-        """The first of the tests to fail, after which the rest is left out."""
+        """The first of the tests to fail, as far as the time goes."""
+        end = time.process_time() + SECONDS
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if self.failed:
+            if self.failed or time.process_time() > end:
                 break
         return self.failed
 
@@ -257,8 +258,8 @@ class Trial:
         ended = subprocess.run([*command, *tests], capture_output=True, check=False)
         return tests[-1] if ended.returncode else ""
 
-    def noticed(self, site: Site, items: Sequence[pytest.Item], seconds: float) -> bool:
-        """Whether these tests fail with a fault and pass without it."""
+    def noticed(self, site: Site, items: Sequence[pytest.Item]) -> tuple[bool, str]:
+        """Whether these tests fail with a fault and pass without it; and the first that fails."""
         path, source, definition = Path(site.file).absolute(), read(site.file), site.function
         made: list[FunctionType] = []
         if definition is not None:
@@ -273,21 +274,22 @@ class Trial:
             return self.first_failed(items) if put_in(made, path, text) else self.anew(items)
 
         names = [item.nodeid for item in items]
-        failed = self.fork(lambda: run(with_fault(source, site), items), seconds)
+        failed = self.fork(lambda: run(with_fault(source, site), items))
         through = items[: names.index(failed) + 1] if failed in names else items
         if failed and failed not in self.sound:
-            passes = not self.fork(lambda: run(source, through), seconds)
-            self.sound |= {failed} if passes else set()
+            before = self.fork(lambda: run(source, through))
+            self.sound |= {failed} if not before else set()
+            failed = f"{failed}, as without the fault" if before else failed
+        path.write_text(source)
         noticed = failed in self.sound
         self.sound.discard(OUT)  # which says nothing of the next fault
-        path.write_text(source)
-        return noticed
+        return noticed, failed
 
     def tests_of(self, site: Site, known: dict[str, Any]) -> list[str]:
         """The tests that run a fault's lines, or its file if none does, the quick ones first."""
         lines = ran_at(site)
         ran = {name: set(test["lines"].get(site.file, ())) for name, test in known.items()}
-        near = [name for name in known if ran[name] & lines] or [n for n in known if ran[n]]
+        near = [name for name in ran if ran[name] & lines] or [name for name in ran if ran[name]]
         return sorted(near, key=lambda name: known[name]["seconds"])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -309,14 +311,18 @@ class Trial:
             chosen: list[pytest.Item] = []
             seconds = 0.0
             for name in self.tests_of(site, known):
+                if name not in items:
+                    continue
                 seconds += known[name]["seconds"]
                 if chosen and seconds > SECONDS:
                     break
                 chosen.append(items[name])
-            noticed = bool(chosen) and self.noticed(site, chosen, 10 + 5 * min(seconds, SECONDS))
+            noticed, test = self.noticed(site, chosen) if chosen else (False, "")
             found += noticed
             here = f"{site.file}:{site.node.lineno} {ast.unparse(site.node)} -> {site.text}"
-            print("noticed" if noticed else "MISSED", here, f"({len(chosen)} tests)", flush=True)
+            print(
+                "noticed" if noticed else "MISSED", here, test or f"{len(chosen)} tests", flush=True
+            )
         low, high = wilson(found, self.count)
         share = f"{found / self.count:.0%} ({low:.0%} to {high:.0%})"
         print(f"{self.group}: {found} of {self.count}, {share}; drawn of {len(every)} faults")
