@@ -4,6 +4,9 @@ order that keeps them up no longer than needed.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
@@ -70,16 +73,25 @@ def profile() -> Profile:
 @pytest.fixture(scope="session")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     """A simulated project with all of its stages run and known to DVC. Not to be changed: what does
-    takes a copy.
+    takes a copy. Made by the first of the processes that want it.
     """
     from tests.support.simulated_project import SimulatedProject  # slow to import
     from ttsgraph_flows import report
 
-    project = SimulatedProject(tmp_path_factory.mktemp("searched"))
-    project.build()
-    with chdir(project.folder):
-        report.report.fn()
-    project.dvc("commit", "-f", "-q")
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    made = shared / "searched.pickle"
+    with (shared / "searched.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if made.exists():
+            return pickle.loads(made.read_bytes())
+        project = SimulatedProject(tmp_path_factory.mktemp("searched"))
+        project.build()
+        with chdir(project.folder):
+            report.report.fn()
+        project.dvc("commit", "-f", "-q")
+        made.write_bytes(pickle.dumps(project))
     return project
 
 

@@ -57,6 +57,7 @@ def titled(page: str, title: str) -> Block:
 
 def run(program: list[str], folder: Path) -> str:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # as in tests/__init__.py
     return said_by([sys.executable, *program], folder, environment)
 
 
