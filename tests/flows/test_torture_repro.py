@@ -41,6 +41,9 @@ from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
+ENDS_S = 10.0
+"""Nothing runs any more so long after make repro has ended."""
+
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.repro")
 STAGES = ("identity", *(plan.name for plan in stages.STAGES))
 BEGIN = "begin"
@@ -90,16 +93,17 @@ class Running:
 
     def stop(self, number: int) -> float:
         """Send one signal to it alone, as a scheduler does; returns the seconds until it had ended,
-        with all that it had started.
+        with all that it had started. Fails where something still runs `ENDS_S` after it.
         """
         folder = psutil.Process(self.process.pid).cwd()
         sent = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(HANGS_S)
+        left = psutil.wait_procs(at_work_in(folder), timeout=ENDS_S)[1]
         took = time.monotonic() - sent
         # Before it listens for signals, while Python imports, it dies of one like any process.
         assert self.process.returncode in (0, 128 + number, -number), "".join(self.said)
-        assert [process.cmdline() for process in at_work_in(folder)] == []
+        assert left == []
         return took
 
 
