@@ -86,8 +86,8 @@ publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, int
 	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
 test: setup ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
-	@$(MAKE) --no-print-directory -j 2 checked test-models
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
+	@$(MAKE) --no-print-directory -j 2 checked test-models
 
 # Model servers leave half of a small machine idle, which is enough for types. What this says is shown in one piece.
 checked: .venv/.ready
