@@ -133,7 +133,9 @@ def test_calls_that_nobody_comes_to_make_were_never_begun(metered):
         with pytest.raises(RunStopped, match="enough"):
             run(parallel(["m"] * 3, "m"), client)
         gc.collect()
-    assert [str(one.message) for one in told] == []
+    # Sockets that other tests left are none of it.
+    never = [one.message for one in told if not issubclass(one.category, ResourceWarning)]
+    assert never == []
 
 
 def test_latency_is_the_critical_path_and_usage_adds_up():

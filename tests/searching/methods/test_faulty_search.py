@@ -113,7 +113,7 @@ def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes
     dead = stub()
     dead.misbehave = lambda count, body: FAULTS["500"]()
     with serve(dead) as url:
-        with pytest.raises(RunStopped, match=rf"no answer for 0\.3 s from {url} \(HTTP 500: \d+\)"):
+        with pytest.raises(RunStopped, match=rf"no answer for 0\.3 s from {url} \(HTTP 500: \d+"):
             search(tmp_path, url, down_s=0.3)
         dead.misbehave = lambda count, body: None
         found, archive = search(tmp_path, url)
