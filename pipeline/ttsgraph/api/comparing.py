@@ -57,9 +57,7 @@ TEAM = "team"
 
 
 def preset_case(given: Any, profile: Profile) -> Case:
-    """A team to be tested: a graph, the keys of a Team, or a file with either. Raises InputError
-    that names the file and what was expected.
-    """
+    """A team to test: a graph, a Team's keys, or a file with either. Raises InputError."""
     label = TEAM
     if isinstance(given, CollaborationGraph):
         graph = given
@@ -183,9 +181,7 @@ def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """The questions by split: the test's are the same for every seed, the others are drawn from the
-    rest.
-    """
+    """Questions by split: the test's the same for every seed, the rest drawn by the seed."""
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, 0)
     sizes = settings.splits.sizes()

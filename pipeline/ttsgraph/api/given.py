@@ -70,9 +70,7 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pool: names alone take the endpoint and price given for all. Raises SettingsError that
-    says what is missing.
-    """
+    """The pool; names alone take what is `shared`. Raises SettingsError that says what is missing."""
     if isinstance(models, Mapping):
         models = [{"name": name, **entry} for name, entry in models.items()]
     pool: dict[str, dict[str, Any]] = {}

@@ -150,7 +150,6 @@ def init(
 
 
 def _sums() -> Looked:
-    """Questions to try a project on."""
     rows = [
         {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
         for k in range(SAMPLES)
@@ -168,7 +167,6 @@ def _messages(looked: Looked, where: str) -> tuple[Message, ...]:
 
 
 def _spent(found: Sequence[AskedModel]) -> Spent:
-    """What it took to ask each model."""
     asked = (counted(call, model.price.of(call)) for model in found for call in model.calls)
     return sum(asked, Spent())
 
@@ -181,9 +179,7 @@ def _judged(found: Sequence[AskedModel]) -> dict[str, Any]:
 
 
 def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, object], str]:
-    """What a question may cost, as settings and in words: dollars where anything is paid. Raises
-    InputError where not even the cheapest call fits.
-    """
+    """What a question may cost, as settings and in words. Raises InputError where no call fits."""
     calls = {model.name: model.price.of(model.completion) for model in found}
     cheapest = min(calls, key=lambda name: calls[name])
     dearest = max(calls, key=lambda name: calls[name])

@@ -158,9 +158,7 @@ class Result:
         return path
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve it as a model of an OpenAI-compatible server until interrupted. Raises
-        InputError.
-        """
+        """Serve it as a model of an OpenAI-compatible server. Raises InputError."""
         if self.folder is None:
             raise InputError("expected a saved result: result.save('folder'), then result.serve()")
         try:
@@ -236,9 +234,7 @@ def load(folder: str | Path) -> Result:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; in a thread of its own where this one has a running loop, as in a
-    notebook.
-    """
+    """Run async work to its end; where a loop runs here (a notebook), in a thread of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -74,7 +74,6 @@ class Code:
         return found
 
     def _within(self, path: Path) -> Path:
-        """A file's path in its source root."""
         return next(path.relative_to(root) for root in self.roots if path.is_relative_to(root))
 
     def closure(self, *roots: str, without: Collection[str] = ()) -> tuple[str, ...]:
@@ -165,9 +164,7 @@ class Code:
         return self._parsed[name]
 
     def remember(self) -> None:
-        """Put what is parsed into the memory, if it is not there; another process may do the same,
-        and the last one is right too.
-        """
+        """Put what is parsed into the memory; of processes that do so the last is right too."""
         if self.memory and any(self._known.get(name) != new for name, new in self._parsed.items()):
             self._known |= self._parsed
             modules = {name: asdict(known) for name, known in self._known.items()}

@@ -63,6 +63,4 @@ class RunStopped(TTSGraphError):
 
 
 class LimitReached(RunStopped):
-    """A search has spent as many dollars, tokens or seconds as it may; with a higher limit the next
-    start continues.
-    """
+    """A search has spent all it may; with a higher limit the next start continues."""

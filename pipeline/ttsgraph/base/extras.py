@@ -41,9 +41,7 @@ EXTRAS = {
 
 
 def missing(error: ImportError) -> str:
-    """What to install, in a line, where a module of an extra is missing. Any other module is a
-    defect of ours: its error is raised again.
-    """
+    """What to install for a missing module of an extra; raises the error again for any other."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         raise error

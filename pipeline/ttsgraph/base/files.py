@@ -57,9 +57,7 @@ CHECKSUM = "checksum"
 
 
 def read_json(path: Path, made_by: str) -> Any:
-    """Read a JSON file of another stage. Raises DataError when it is missing (naming that stage) or
-    not JSON.
-    """
+    """Read a JSON file. Raises DataError that names the stage it is `made_by`, if it can't be."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -112,9 +110,7 @@ def kept(path: Path) -> Any:
 
 
 def keep(path: Path, value: Any) -> None:
-    """Keep plain data that could be worked out again. Of processes that do so at once one's is
-    kept.
-    """
+    """Keep plain data that could be worked out again; of several processes one wins."""
     text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
     write_text(path, text, f".{os.getpid()}.part")
 
@@ -133,9 +129,7 @@ def closed_to_us(error: OSError) -> str:
 
 
 def disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is for want of disk space; databases say so in
-    words alone.
-    """
+    """Whether an error, or its cause, is for want of disk space; databases only say so in words."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True
@@ -154,9 +148,7 @@ def makes(stage: str, path: Path) -> str:
 
 
 def command_of(stage: str, path: Path) -> str:
-    """The command that runs the stage that makes a file, its options as they follow from where the
-    file is.
-    """
+    """The command that runs the stage which makes a file, with options by the file's place."""
     tops = [
         place for place, part in enumerate(path.parts) if part in ("data", "results", "research")
     ]

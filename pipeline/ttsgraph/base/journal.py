@@ -48,9 +48,7 @@ def read_content(data: bytes, where: str) -> list[Entry]:
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """A journal of these entries, whole or not at all, without what the clock or the call cache
-    said: the same search, the same bytes.
-    """
+    """Write entries as a journal, whole or not at all, without what clock or cache said."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))
@@ -204,9 +202,7 @@ class Journal:
             self._lines -= 1
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry; it is on disk when this returns. Raises OSError, with the journal as it was
-        before.
-        """
+        """Add an entry, on disk on return. Raises OSError with the journal as it was."""
         self._cut()
         self._write(entry)
 

@@ -57,9 +57,7 @@ def _read_yaml(path: Path) -> Any:
 
 
 def parse(kind: type[Settings], data: Any, where: str) -> Settings:
-    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what
-    was expected.
-    """
+    """Validate plain data. Raises SettingsError naming `where`, the key and what was expected."""
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
     try:
@@ -105,9 +103,7 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models in a type, each with how a key goes on to it: names of a mapping, places of a
-    list.
-    """
+    """The models in a type, each with how a key goes on to it: `.<name>` or `[]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, ""
         return

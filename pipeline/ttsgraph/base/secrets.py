@@ -69,9 +69,7 @@ def key_problem(key: str) -> str:
 
 
 def refuse_secrets(data: Any, where: str) -> None:
-    """Raises SettingsError, which names the place and not the value, for settings in which
-    something looks like a key.
-    """
+    """Raises SettingsError, naming the place alone, where a setting looks like a key."""
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":

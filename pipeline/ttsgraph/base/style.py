@@ -49,9 +49,7 @@ def variables(theme: str) -> dict[str, str]:
 
 
 def colour(number: int) -> str:
-    """The colour of the n-th series, as a CSS variable; they repeat where there are more series
-    than colours.
-    """
+    """The colour of the n-th series as a CSS variable; they repeat where there are more."""
     return f"var(--series-{number % len(SERIES['light'])})"
 
 
@@ -125,9 +123,7 @@ COST_TITLES = {
 
 
 def cost_axis(metric: str, ticks: int) -> dict[str, Any]:
-    """The axis that shows what a question costs by the budget's metric; dollars are shown for 1,000
-    questions.
-    """
+    """The axis of a question's cost by the budget's metric; dollars are for 1,000 questions."""
     axis: dict[str, Any] = {"tickCount": ticks}
     if metric == "dollars":
         axis["labelExpr"] = "format(1000 * datum.value, '~r')"

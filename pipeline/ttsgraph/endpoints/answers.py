@@ -135,9 +135,7 @@ def _completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completio
 
 
 def first_choice(data: Any) -> dict[str, Any] | None:
-    """The first choice of a response, or of a part of one; None when it has none. Raises Fault for
-    an error in its place.
-    """
+    """A response's first choice, None without. Raises Fault for an error in its place."""
     if not isinstance(data, dict):
         return None
     choices = data.get("choices")
@@ -152,9 +150,7 @@ def first_choice(data: Any) -> dict[str, Any] | None:
 
 
 def _check_finish(reason: Any, has_text: bool) -> None:
-    """Raises Fault unless an answer that ended for this reason is the model's own, whole or cut at
-    its length.
-    """
+    """Raises Fault unless an answer that ended so is the model's own, whole or cut."""
     said = reason.lower() if isinstance(reason, str) else reason
     if said in _UNSAID:
         if not has_text:
@@ -170,7 +166,6 @@ def _check_finish(reason: Any, has_text: bool) -> None:
 
 
 def _is_cut(reason: Any) -> bool:
-    """Whether an answer ended for want of tokens."""
     return isinstance(reason, str) and reason.lower() in ("length", "max_tokens")
 
 
@@ -303,9 +298,7 @@ async def read_stream(
 
 
 class StoppedText:
-    """A text that grows, shown up to the first stop sequence; what may yet turn out to begin one is
-    held back.
-    """
+    """A growing text, shown up to the first stop; what may begin one is held back."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.shown = ""

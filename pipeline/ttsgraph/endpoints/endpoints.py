@@ -63,9 +63,7 @@ class Fault(CallFailed):
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
-    """The fault that an HTTP status stands for. One that is neither a redirect nor the client's
-    doing may pass.
-    """
+    """A status's fault; all but redirects and the client's own doing may pass."""
     return Fault(
         kind, not 300 <= status < 500 or status in TRANSIENT, status in _OVERLOADED, retry_after_s
     )
@@ -181,9 +179,7 @@ class Server:
                 place.set_result(self)
 
     def finish(self, failed: Fault | None) -> None:
-        """A call is over, after all its attempts. Raises RunStopped when too large a share of them
-        failed for good.
-        """
+        """A call is over for good. Raises RunStopped when too many of them failed."""
         self.finished += 1
         self.failed_for_good += failed is not None
         share = self.failed_for_good / self.finished
@@ -226,9 +222,7 @@ async def place(servers: Sequence[Server]) -> Server:
 
 
 def stop_if_given_up(servers: Sequence[Server]) -> None:
-    """Raises RunStopped, with how each failed, when all these servers have been down for longer
-    than is put up with.
-    """
+    """Raises RunStopped, with how each failed, when all servers were down for too long."""
     if all(server.given_up for server in servers):
         how = "; ".join(f"{server.url} ({server.reasons()})" for server in servers)
         raise RunStopped(f"no answer for {servers[0].policy.down_s:g} s from {how}; {KEPT}")

@@ -36,18 +36,14 @@ log = logging.getLogger(__name__)
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """What the server says in an answer that refuses the request itself (HTTP 400 or 422); None for
-    anything else.
-    """
+    """What a server says that refuses the request itself (HTTP 400, 422); else None."""
     if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
         return None
     return _read(said_by(error))
 
 
 def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
-    """The server's own words in an answer with an error status, in one line without secrets;
-    nothing where it says nothing.
-    """
+    """The server's own words in an error, in one line without secrets; "" where there are none."""
     if not isinstance(error, openai.APIStatusError):
         return ""
     words = _read(said_by(error)).words
@@ -57,9 +53,7 @@ def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
 
 
 def _read(text: str) -> Refusal:
-    """The words of an error in one of the shapes that servers give it: OpenAI's, vLLM's, FastAPI's,
-    or plain text.
-    """
+    """The words of an error in OpenAI's, vLLM's or FastAPI's shape, or in plain text."""
     param = None
     words: Any
     try:
@@ -172,8 +166,6 @@ class Learned:
 
 
 def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:
-    """Whether a prompt may take more than half as many tokens as its answer, at four letters
-    each.
-    """
+    """Whether a prompt may take over half as many tokens as its answer, at 4 letters each."""
     letters = sum(len(str(message["content"])) for message in messages)
     return bound is not None and letters / 4 > bound / 2

@@ -82,9 +82,7 @@ class Endpoint:
     local: bool = False
 
     def options(self) -> RequestOptions:
-        """What each request of this model adds to the client of its URL: its key and its query.
-        Raises as `api_key`.
-        """
+        """What requests of this model add: its key and query. Raises as `api_key`."""
         key = self.api_key()
         headers: dict[str, str | openai.Omit] = {"Authorization": f"Bearer {key}"}
         if self.key_header is not None:
@@ -113,9 +111,7 @@ class Endpoint:
     def body(
         self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
     ) -> dict[str, Any]:
-        """The body of a request, as far as it is known what is taken; `more` are further
-        parameters.
-        """
+        """A request's body, as far as it is known what is taken, with `more` in it."""
         sampling = request.sampling
         parameters = {
             "temperature": sampling.temperature,
@@ -230,9 +226,7 @@ class OpenAIClient(Client):
                     )
 
     async def _require(self, name: str, url: str) -> None:
-        """Raises EndpointError when the server there does not know the model, or refuses its key or
-        the request.
-        """
+        """Raises EndpointError when the server there can't or won't serve the model."""
         try:
             async with asyncio.timeout(self._retries.timeout_s):
                 await self.once(url, probe(name))
@@ -272,9 +266,7 @@ class OpenAIClient(Client):
         raise EndpointError(f"{url}: {why}")
 
     async def once(self, url: str, request: Request) -> Completion:
-        """One attempt at one base URL. Raises what comes of it as the `openai` package does, and
-        Fault for an odd answer.
-        """
+        """One attempt at one base URL. Raises the `openai` package's errors, and Fault."""
         return await self._ask(self._servers[url], request)
 
     def manner(self, request: Request) -> Dialect:
@@ -287,9 +279,7 @@ class OpenAIClient(Client):
         how.keep(how.dialect)
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; `latency_s` is the time the server took for the attempt that
-        succeeded.
-        """
+        """Answer one request; `latency_s` is that of the attempt that succeeded."""
         return await self._answer(request, self._ask)
 
     def draws(self, request: Request) -> bool:
@@ -300,9 +290,7 @@ class OpenAIClient(Client):
         return not endpoint.seeds and "n" not in self._how(request).dialect.left_out
 
     async def several(self, request: Request, count: int) -> list[Completion]:
-        """Up to `count` draws of one request, at least one, with the latency of them all. Raises as
-        `complete`.
-        """
+        """1 to `count` draws, each with the latency of all. Raises as `complete`."""
         found: list[Completion] = []
 
         async def ask(server: Server, request: Request) -> Completion:
@@ -317,9 +305,7 @@ class OpenAIClient(Client):
         return [self._redacted(completion) for completion in found[:count]]
 
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`, and hands the text over while it is written; a fault after that is not
-        mended by another attempt.
-        """
+        """As `complete`, the text handed over as it comes; then no attempt follows."""
         return await self._streamed(request, read_stream, on_text)
 
     async def stream_choices(
@@ -445,9 +431,7 @@ class OpenAIClient(Client):
         return answer, time.monotonic() - started
 
     def _how(self, request: Request) -> Learned:
-        """How the request's model wants to be asked: what reasons more or less may take other
-        parameters.
-        """
+        """How the request's model, at this effort, wants to be asked."""
         sampling = request.sampling
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
         if manner not in self._learned:

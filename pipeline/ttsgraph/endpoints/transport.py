@@ -63,9 +63,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def connect(url: str, key: str, timeout_s: float) -> openai.AsyncOpenAI:
-    """A client that makes one attempt at a time and follows no redirect. What it reads raises Fault
-    beyond MAX_BODY_BYTES.
-    """
+    """A client that makes one attempt, follows no redirect, and reads up to MAX_BODY_BYTES."""
     http = openai.DefaultAioHttpClient(
         timeout=timeout_s,
         follow_redirects=False,
@@ -172,9 +170,7 @@ class Poster:
         }
 
     async def post(self, body: Mapping[str, Any]) -> bytes:
-        """The answer's body. Raises the package's errors: APIStatusError, APITimeoutError,
-        APIConnectionError.
-        """
+        """The body. Raises APIStatusError, APITimeoutError, APIConnectionError."""
         transport = self._transport
         if not isinstance(transport.client, aiohttp.ClientSession):
             transport.client = transport.get_client()
@@ -300,9 +296,7 @@ def said_by(error: openai.APIStatusError) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the server asks to wait, if it says so as a number or as a date; `now` is in
-    Unix seconds.
-    """
+    """Seconds that the server asks to wait, as a number or a date; `now` in Unix seconds."""
     said = headers.get("retry-after", "")
     try:
         seconds = float(said)

@@ -60,18 +60,14 @@ def missing_facts(model: str, missing: Sequence[str]) -> str:
 
 
 def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Dollars of one call: tokens in and out at the model's prices (A.10). Linear in d, so alpha is
-    0.
-    """
+    """Dollars of a call: tokens at the model's prices (A.10); linear, so alpha is 0."""
     beta = model.dollars(task.per_answer, task.more_tokens)
     gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
     return 0.0, beta, gamma
 
 
 def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Seconds of one call from the model's measured speed. Raises SettingsError when the pool gives
-    none.
-    """
+    """Seconds of one call at the measured speed. Raises SettingsError without one."""
     if model.speed is None:
         raise SettingsError(
             f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's"
@@ -126,9 +122,7 @@ class CostModel:
     def call_costs(
         self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]
     ) -> FloatArray:
-        """Costs in budget units of calls given as pool indices and in-degrees; any shape, the same
-        for both.
-        """
+        """Budget units of calls by pool index and in-degree, in one shape of any kind."""
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
 
@@ -228,9 +222,7 @@ class Budget:
     worst: float = math.inf
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """Whether the graph costs no more than the limit, and no question more than the worst; at
-        worst each branch of a route.
-        """
+        """Whether no limit is passed; at worst of each branch of a route."""
         if graph.route is not None and (self.of != "mean" or self.worst < math.inf):
             if not all(map(self.fits, graph.branches)):
                 return False

@@ -19,9 +19,7 @@ MAX_UNLABELED = 24
 
 
 def labeled_dags(n: int) -> int:
-    """Number of DAGs on n distinguishable nodes (recurrence of A.4). Raises InputError unless 0 <=
-    n <= MAX_LABELED.
-    """
+    """DAGs on n distinct nodes (A.4). Raises InputError unless 0 <= n <= MAX_LABELED."""
     _check(n, MAX_LABELED)
     return _fixed_dags(((1, n),))
 

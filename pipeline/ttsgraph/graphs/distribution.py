@@ -206,9 +206,7 @@ class GraphDistribution:
     def graph(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph:
-        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises
-        BudgetError if it can't be.
-        """
+        """One draw, pruned and trimmed to the budget. Raises BudgetError."""
         return budget.pruned(self._nodes(roles, models), edges)
 
     def graph_within(
@@ -285,9 +283,7 @@ class GraphDistribution:
         )
 
     def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:
-        """The distribution over another set of models: a column of logits for each, those that
-        joined at `logit`.
-        """
+        """The distribution over other models; those that join, at `logit`."""
         psi = np.full((self.n, len(models)), logit)
         for column, model in enumerate(models):
             if model in self.models:
@@ -297,9 +293,7 @@ class GraphDistribution:
         )
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta by the logits of (n, n) probabilities; entries outside the forward mask are
-        ignored.
-        """
+        """Replace theta by the logits of (n, n) probabilities, as far as they are forward."""
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:

@@ -203,9 +203,7 @@ class CollaborationGraph:
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
-        """Edge -> the stage in which its end asks for its source, for those that are not of the
-        first.
-        """
+        """Edge -> the stage in which its source is asked for, if not the first."""
         return {
             (a, b): k
             for b, stages in self.stages.items()
@@ -287,9 +285,7 @@ class CollaborationGraph:
         return {node.id: node for node in self.nodes}
 
     def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
-        """Of these answers by node, those that a node reads, or where its gate took one of those
-        that it watches, these.
-        """
+        """Of these answers, those a node reads, or which its closed gate watched."""
         read = [answers[i] for i in self.reads[node_id] if i in answers]
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
@@ -353,9 +349,7 @@ class CollaborationGraph:
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a graph file, JSON or GraphML. Raises GraphError when it is missing or not a valid
-        graph.
-        """
+        """Read a JSON or GraphML file. Raises GraphError if it is no valid graph."""
         made = (
             f"; `make repro` makes it, or `{command_of('search', path)}`"
             if "results" in path.parts
@@ -402,7 +396,6 @@ def _read_graphml(text: str, where: str) -> CollaborationGraph:
 
 
 def _read_links(data: Any, where: str) -> CollaborationGraph:
-    """A graph of networkx's nodes and links."""
     import networkx as nx
 
     try:
@@ -439,9 +432,7 @@ def _neighbours(
 
 
 def _canonical_text(graph: CollaborationGraph) -> str:
-    """The least description of the graph over the node orders that colour refinement leaves open
-    (bounded by HASH_BRANCHES).
-    """
+    """The least description over the orders that colour refinement leaves open."""
     labels = sorted({node.label for node in graph.nodes})
     depth_of = {i: d for d, level in enumerate(graph.levels) for i in level}
     start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in graph.nodes}

@@ -78,7 +78,5 @@ class MeanCost(CostModel):
         return Expected(float(each.mean()), math.hypot(error, spread), worst)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """Budget units of one question on average; of a graph that always asks all, the same as in
-        the worst case.
-        """
+        """Budget units of a question: on average where graphs adapt, else always."""
         return self.expected(graph).mean if graph.adaptive else super().branch_cost(graph)

@@ -31,9 +31,7 @@ class Route:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
 
     def taken(self, asked: Container[int]) -> int:
-        """The place of the branch that answered, by the nodes that a question asked; the default
-        where none is known.
-        """
+        """The place of the branch that answered, by the nodes asked; else the default."""
         known = (k for k, end in enumerate(self.ends) if end in asked)
         return next(known, int(self.router.data["default"]))
 

@@ -137,9 +137,7 @@ class Role:
 
     @property
     def by_majority(self) -> bool:
-        """Whether it takes the most frequent answer, so that a stop rule can say when that is
-        clear.
-        """
+        """Whether it takes the most frequent answer, so that it may stop early."""
         return self.decide is majority
 
     def may_stop(self, stop: Stop) -> bool:
@@ -209,9 +207,7 @@ SURE = 0.02
 def judge_messages(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Choose the best of the predecessors' answers by its number; with none, or in prompts that a
-    model continues, answer.
-    """
+    """Choose the best answer by its number; with none, or in few-shot prompts, answer."""
     *before, last = compose(task, prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
         return (*before, last)
@@ -326,9 +322,7 @@ def check_roles(graph: CollaborationGraph) -> None:
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
-    """The node without those settings of gates and votes that its role or these predecessors leave
-    without a meaning.
-    """
+    """The node without settings of gates and votes that mean nothing for role and predecessors."""
     votes = get_role(node.role).by_majority
     if not get_role(node.role).may_stop(node.stop):
         node = replace(node, waves=(), stop=LOSSLESS)
@@ -342,9 +336,7 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """The graph whose votes ask in these waves where they set none themselves and may stop; answers
-    are the same.
-    """
+    """The graph with these waves at its votes that have no setting; answers are the same."""
     if not waves:
         return graph
     nodes = []

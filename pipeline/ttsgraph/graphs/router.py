@@ -207,9 +207,7 @@ class Router:
         return np.asarray(scores + values / np.linalg.norm(values) @ known["weights"][places])
 
     def signs(self, branch: int, most: int = 5) -> list[str]:
-        """The words or characters that speak most for a branch against the best of the others, by
-        how much and how often.
-        """
+        """The words or characters that speak most for a branch, by how much and how often."""
         if "field" in self.data:
             values = self.data["values"].items()
             return [f"{self.data['field']} {value}" for value, place in values if place == branch]

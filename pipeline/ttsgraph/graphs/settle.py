@@ -96,9 +96,7 @@ def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """(C,) the first place of the most frequent class of inputs (d, C), the earliest on a tie, and
-    its votes.
-    """
+    """(C,) first place and votes of the most frequent class of (d, C), the earliest on a tie."""
     ballot = Votes(inputs)
     return ballot.leader(len(inputs)), ballot.most(len(inputs))
 
@@ -121,9 +119,7 @@ class Votes:
         )
 
     def leader(self, heard: int) -> IntArray:
-        """(C,) the first place of the leading form among the first `heard` votes; 0 where none has
-        a form.
-        """
+        """(C,) first place of the leading form in `heard` votes; 0 without a form."""
         place = self._first[self._leading_form(heard), self._columns]
         return np.where(self.most(heard) > 0, place, 0)
 

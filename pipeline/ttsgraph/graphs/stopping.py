@@ -37,9 +37,7 @@ Rule = Literal["none", "lossless", "beta", "passed"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` is that of beta, and 0 for others. Raises
-    GraphError for another level.
-    """
+    """A voter's stop rule; `level` is beta's, else 0. Raises GraphError for another level."""
 
     rule: Rule = "lossless"
     level: float = 0.0
@@ -117,9 +115,7 @@ def parse_stop(value: Any) -> Stop:
 
 
 def parse_waves(value: Any) -> tuple[int, ...]:
-    """Sizes of waves as they stand in JSON: a number, or a list whose last one goes on. Raises
-    GraphError.
-    """
+    """Sizes of waves from JSON: one, or a list whose last goes on. Raises GraphError."""
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
         raise GraphError(
@@ -149,9 +145,7 @@ def are_ids(value: Any) -> bool:
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The members in waves of these sizes, the last size as often as needed; without sizes in one
-    wave.
-    """
+    """The members in waves of these sizes, the last one repeated; without sizes in one."""
     if not sizes:
         return (tuple(members),)
     found: list[tuple[int, ...]] = []
@@ -171,9 +165,7 @@ frequent head alone."""
 def stops(
     stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
 ) -> bool:
-    """Whether a vote of `total` may stop: `known` are the forms so far by place, None for an answer
-    without one.
-    """
+    """Whether a vote of `total` may stop; `known` are the forms by place, None without one."""
     if len(known) >= total:
         return True
     if stop.rule == "none":
@@ -195,9 +187,7 @@ def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str 
 
 
 def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
-    """Whether the most frequent form, the earliest on a tie, is the same however the missing
-    answers come out.
-    """
+    """Whether no missing answer can change the most frequent form, the earliest on a tie."""
     left = total - len(known)
     if left <= 0:
         return True
@@ -228,9 +218,7 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
 
 @lru_cache(maxsize=4096)
 def confidence(votes: tuple[int, ...]) -> float:
-    """The probability that the leader stays ahead of the runner-up; `votes` are counts, the largest
-    first.
-    """
+    """P(the leader stays ahead of the runner-up); `votes` are counts, the largest first."""
     from ttsgraph.base.special import fair_coin_p  # with numpy, which is slow to import
 
     rival = votes[1] if len(votes) > 1 else 0
@@ -267,9 +255,7 @@ class Demand:
         return other
 
     def ask(self, node: int) -> list[int]:
-        """Ask for a node and all that it asks for first; returns the nodes that wait for nothing,
-        in the graph's order.
-        """
+        """Ask for a node and all it needs first; returns what waits for nothing, ordered."""
         ready: list[int] = []
         asked = [node]
         while asked:

@@ -63,9 +63,7 @@ def branches(
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain
-    without a sink of its own.
-    """
+    """`width` chains of `depth` nodes with a sink; a width of 1 is a chain alone."""
     return (
         chain([model] * depth)
         if width == 1

@@ -181,8 +181,7 @@ class CallStore(ABC):
         """Store it if its key has none; whether that was so."""
 
     @abstractmethod
-    def _touch(self, key: str) -> None:
-        """It is used now."""
+    def _touch(self, key: str) -> None: ...
 
     @abstractmethod
     def _drop(self, place: Any) -> None: ...
@@ -191,8 +190,7 @@ class CallStore(ABC):
     def _entries(self) -> Iterator[_Entry]: ...
 
     @abstractmethod
-    def _tidy(self) -> None:
-        """Give space back to the disk."""
+    def _tidy(self) -> None: ...
 
 
 class CallCache(CallStore):
@@ -249,7 +247,6 @@ class CallCache(CallStore):
         self._run("delete from calls where rowid = ? and checksum is ?", *place)
 
     def _entries(self) -> Iterator[_Entry]:
-        """Every entry, a few at a time."""
         some = f"select {_COLUMNS} from calls where rowid > ? order by rowid limit 1000"
         last = -(2**63)
         while rows := self._run(some, last):
@@ -285,9 +282,7 @@ class CallCache(CallStore):
         self._store.close()
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
-        """All rows of a statement. A file that turns out to be broken is put aside, and the
-        statement runs on a new one.
-        """
+        """A statement's rows; where the file is broken, those of a new one."""
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
@@ -417,9 +412,7 @@ class SharedCallCache(CallStore):
         return [path for path in sorted(self.path.iterdir()) if path.is_dir()]
 
     def _files(self, shard: Path | None = None) -> Iterator[tuple[Path, float, int]]:
-        """Path, time of the last use and bytes of every entry, or of those in one subfolder; what
-        goes meanwhile is left out.
-        """
+        """Path, last use and bytes of every entry that stays, or of one subfolder's."""
         for folder in [shard] if shard else self._shards():
             for entry in os.scandir(folder):
                 with contextlib.suppress(FileNotFoundError):
@@ -453,7 +446,6 @@ def _hours() -> int:
 
 
 def _digest(key: str, value: bytes) -> Any:
-    """What a checksum is made of."""
     return hashlib.blake2b(key.encode() + value, digest_size=16)
 
 
@@ -480,9 +472,7 @@ def _file_entry(path: Path) -> _Entry:
 
 
 class CachedClient(Wrapper):
-    """Asks another client only for calls it has not seen; concurrent requests for one key make one
-    call.
-    """
+    """Asks another client for calls it has not seen, each of them once."""
 
     def __init__(self, inner: Client, cache: CallStore) -> None:
         super().__init__(inner)
@@ -491,9 +481,7 @@ class CachedClient(Wrapper):
         self._made = 0
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The stored completion, or what to await for the inner client's, which is then stored. A
-        failed call is not stored.
-        """
+        """The stored completion, or what to await for a new one; failures aren't stored."""
         key = request.key()
         return self._cache.get(key) or Deferred(partial(self._shared, key, request, self._made))
 

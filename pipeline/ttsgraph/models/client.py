@@ -53,9 +53,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is taken each time, so that the same call has the same
-        answer.
-        """
+        """Whether the same call has the same answer, the likeliest token each time."""
         return self.temperature == 0 and "temperature" not in self.left_out
 
     def to_dict(self) -> dict[str, Any]:
@@ -324,9 +322,7 @@ class Client:
         return Deferred(partial(self.complete, request))
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an
-        answer.
-        """
+        """Answer one request. Raises CallFailed when that failed for good."""
         found = self.begin(request)
         return found if isinstance(found, Completion) else await found
 
@@ -395,9 +391,7 @@ calls were waiting, so that the time for a graph grew faster than its nodes
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """While models are asked, look for garbage seldom; as before afterwards. A collector that is
-    off stays off.
-    """
+    """Look for garbage seldom while models are asked, unless the collector is off."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(NEW_OBJECTS, before[0]), *before[1:])

@@ -59,9 +59,7 @@ class Refusal:
 
     @property
     def unsupported(self) -> bool:
-        """Whether it says that something is not supported, rather than that a value is out of
-        bounds.
-        """
+        """Whether something is not supported, rather than a value out of bounds."""
         return _UNSUPPORTED.search(self.words) is not None
 
     @property
@@ -118,9 +116,7 @@ class Dialect:
         return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
 
     def after(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask the same after this body was refused so; None where the words name nothing
-        that could be left out.
-        """
+        """How to ask after this refusal; None where nothing in it can be left out."""
         if self.system and _has_system(body) and _NO_SYSTEM.search(refusal.words):
             return replace(self, system=False)
         named: str | None = None
@@ -206,17 +202,13 @@ HABITS = "endpoints.json"
 
 
 def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
-    """Under what it is kept how a model wants to be asked: what reasons more or less may take other
-    parameters.
-    """
+    """Under what it is kept how a model, at this effort, wants to be asked."""
     parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
     return " ".join(part for part in parts if part is not None)
 
 
 class Habits:
-    """A JSON file of dialects by endpoint; without a path, none is kept. What can't be read is
-    found out again.
-    """
+    """A JSON file of dialects by endpoint, if there is a path; unreadable ones are found anew."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path

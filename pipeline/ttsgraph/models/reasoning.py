@@ -16,9 +16,7 @@ Ollama and newer vLLM.
 
 
 def parted(message: Mapping[str, Any]) -> tuple[Any, str]:
-    """A message's content without the reasoning, and the reasoning. Content that is no text comes
-    back as it is.
-    """
+    """A message's content (as it is where it is no text), and its reasoning."""
     content = message.get("content")
     told = beside(message)
     if isinstance(content, list):  # parts, as Mistral's reasoning models answer
@@ -49,9 +47,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
 
 
 def _joined(parts: list[Any]) -> tuple[Any, str]:
-    """The texts of a content in parts, and its thoughts; the parts as they are where one is no
-    text.
-    """
+    """The texts of a content in parts, and its thoughts; or the parts, where one is neither."""
     texts = []
     thoughts = []
     for part in parts:

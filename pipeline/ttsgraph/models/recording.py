@@ -147,9 +147,7 @@ class RecordingClient(Wrapper):
 
 
 class ReplayClient(Client):
-    """Answers from recorded calls alone. Raises DataError for one that was not
-    recorded.
-    """
+    """Answers from recorded calls alone. Raises DataError for one that was not recorded."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -180,9 +178,7 @@ def _schema() -> Any:
 
 
 def write_calls(calls: Calls, path: Path) -> None:
-    """Write calls as a Parquet file, whole or not at all; in the order of their keys, so that equal
-    calls are equal bytes.
-    """
+    """Write calls as Parquet, whole or not at all, in the order of keys: equal calls, equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -18,9 +18,7 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class ServeSettings(Closed):
-    """How one model is served, where that differs from the engine's settings; GPU settings have no
-    effect on the CPU.
-    """
+    """How one model is served, where it differs from the engine; GPU keys do nothing on a CPU."""
 
     replicas: PositiveInt | None = None
     """servers that share the model's load; on GPUs by load and memory if not given, else 1"""

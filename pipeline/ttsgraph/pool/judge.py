@@ -95,9 +95,7 @@ class JudgeTask(PlainTask):
         return super().answers(row, where) if self.options.reference else [NO_REFERENCE]
 
     def grade(self, question: Question, text: str) -> float:
-        """Nothing is what no judge is asked about; anything else needs one. Raises
-        SettingsError.
-        """
+        """Nothing said is worth 0; anything else needs a judge. Raises SettingsError."""
         if not text.strip():
             return 0.0
         raise SettingsError(

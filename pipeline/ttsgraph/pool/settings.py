@@ -98,9 +98,7 @@ def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
 
 
 class ModelSettings(Closed):
-    """One model of the pool, and its variants: members of the pool beside it that ask it in another
-    way.
-    """
+    """One model of the pool, and its variants: members that ask it in another way."""
 
     price: PriceSetting
     """$ per million tokens: one number, or prompt and completion (and cached, reasoning) by name"""

@@ -216,16 +216,12 @@ class ModelSpec:
 
     @property
     def model(self) -> str:
-        """The model that its calls go to, for endpoints, prices and call keys: of a variant, the
-        one that it is a variant of.
-        """
+        """The model its calls go to and are priced as: of a variant, what it is one of."""
         return self.variant_of or self.name
 
     @property
     def identity(self) -> str:
-        """What tells it from every other member under its name: the model's revision, and what a
-        variant asks in another way.
-        """
+        """What tells it from others of its name: the revision, and a variant's changes."""
         return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
 
     @property
@@ -240,9 +236,7 @@ class ModelSpec:
 
     @property
     def greedy(self) -> bool:
-        """Whether it is a variant that gives the same answer to the same question, so that asking
-        it again adds nothing.
-        """
+        """Whether asking it again adds nothing: a variant at temperature 0."""
         return self.variant is not None and self.variant.temperature == 0
 
     @property
@@ -308,9 +302,7 @@ class ModelPool(Mapping[str, ModelSpec]):
 
     @property
     def by_size(self) -> tuple[ModelSpec, ...]:
-        """All members, smallest first: by their parameters, or where not all of these are known by
-        their prices.
-        """
+        """All members, smallest first: by parameters, or by price where not all are known."""
         specs = self._specs.values()
         if any(spec.total is None for spec in specs):
             return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))

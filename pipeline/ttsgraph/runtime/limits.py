@@ -382,9 +382,7 @@ class CountingClient(MeteredClient):
         return super()._paid(request, completion)
 
     def lines(self) -> list[str]:
-        """For people: whose answers were cut by the bound on their tokens, and whose tokens no
-        endpoint told.
-        """
+        """For people: whose answers were cut, and whose tokens no endpoint told."""
         calls = self.asked.values()
         of = Counter((model, bound) for model, bound, _, _ in calls)
         cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
@@ -415,7 +413,6 @@ def _dearest(price: Price, read: int, written: int) -> float:
 
 
 def _bytes_of(request: Request) -> int:
-    """Of all that a request has a model read."""
     texts = (message.whole or message.content for message in request.messages)
     more = len(request.form or "") + sum(map(len, request.schema or ()))
     return more + sum(len(text.encode("utf-8", "replace")) for text in texts)

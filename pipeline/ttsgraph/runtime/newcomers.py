@@ -14,9 +14,7 @@ TIMEOUT_S = 10.0
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """The profile with the newcomers in its pool that all their endpoints list now; the others stay
-    newcomers.
-    """
+    """The profile with those newcomers in its pool that all their endpoints list now."""
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
     return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})

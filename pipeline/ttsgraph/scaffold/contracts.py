@@ -49,8 +49,7 @@ class Check:
     problem: str = ""
 
 
-class _Broken(Exception):
-    """A promise that is not kept."""
+class _Broken(Exception): ...
 
 
 def _require(kept: bool, problem: str) -> None:
@@ -73,9 +72,7 @@ def _tried(what: str, promises: Mapping[str, Callable[[], None]]) -> list[Check]
 
 
 def check_module(name: str) -> list[Check]:
-    """Import a module and try all that it registers. Raises SettingsError when it can't be imported
-    or registers nothing.
-    """
+    """Try all that a module registers. Raises SettingsError when it can't or is nothing."""
     before = _registered()
     (module,) = load_modules([name])
     tasks, roles, methods = (

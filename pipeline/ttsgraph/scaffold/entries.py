@@ -189,9 +189,7 @@ def split_sizes(count: int, shots: int = 0) -> dict[str, int]:
 
 
 def _place_of(name: str, file: Path) -> Path:
-    """Where the questions belong: below inputs/, under the task's name if they come from
-    elsewhere.
-    """
+    """Where questions belong: below inputs/, those from elsewhere under the task's name."""
     if file.resolve().is_relative_to(INPUTS.resolve()):
         return INPUTS / file.resolve().relative_to(INPUTS.resolve())
     kept = file.suffix if file.suffix.lower() in TABLES else ".jsonl"
@@ -382,9 +380,7 @@ def _entry(name: str, known: Mapping[str, Any], counted: bool) -> dict[str, Any]
 
 
 def _served(name: str, known: Mapping[str, Any]) -> tuple[str, bool, ListPrice | None]:
-    """The model's name at the endpoint, whether that lists its models, and the price in the list.
-    Raises EndpointError.
-    """
+    """Name at the endpoint, whether it is listed, the listed price. Raises EndpointError."""
     from ttsgraph.endpoints.openai_client import Endpoint  # slow to import
     from ttsgraph.scaffold.providers import SHOWN, models_at
 

@@ -32,9 +32,7 @@ def require_name(name: str, what: str) -> None:
 
 
 class ProfileText:
-    """profiles/<name>.yaml as text. Raises SettingsError when there is no such profile or it can't
-    be used as it is.
-    """
+    """profiles/<name>.yaml as text. Raises SettingsError when it can't be used as it is."""
 
     def __init__(self, name: str, folder: Path = Path("profiles")) -> None:
         self.path = (folder / f"{name}.yaml").resolve()
@@ -75,9 +73,7 @@ class ProfileText:
         return text, parse(Profile, whole, str(self.shown))
 
     def write(self, text: str) -> None:
-        """Put the new text in the place of the old, whole or not at all. Raises DataError when the
-        file has changed meanwhile.
-        """
+        """Replace the old text. Raises DataError when the file has changed meanwhile."""
         if self.path.read_bytes().decode() != self.text:
             raise DataError(
                 f"{self.shown}: changed while this ran; nothing was written, start again"
@@ -110,9 +106,7 @@ class ProfileText:
 
 
 def entry_lines(name: str, entry: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
-    """An entry as lines of YAML, without indentation of its own: one key a line, below its
-    comment.
-    """
+    """An entry as lines of YAML, not indented: a key a line, below its comment."""
     lines = [f"# {comments['']}"] if "" in comments else []
     lines.append(f"{flow(name)}:")
     for key, value in entry.items():
@@ -123,9 +117,7 @@ def entry_lines(name: str, entry: Mapping[str, Any], comments: Mapping[str, str]
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line; letters of all scripts as they are, unless one is a line break
-    to YAML.
-    """
+    """A value as YAML on one line; letters as they are, unless one is a line break to YAML."""
     texts = (
         yaml.safe_dump(
             [value], default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=plain

@@ -345,9 +345,7 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 
 def _dollars(value: Any) -> float:
-    """A price as a number or as text; below 0 for what is none (OpenRouter's -1 is "it
-    depends").
-    """
+    """A price as number or text; below 0 for none (OpenRouter's -1: "it depends")."""
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:

@@ -59,9 +59,7 @@ IDS = ("id", "unique id", "task id", "index", "")
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Questions as rows that the kind reads, how they are graded, and what was made of the file in
-    lines for people.
-    """
+    """Questions as the kind reads them, how they are graded, and lines for people."""
 
     rows: tuple[Mapping[str, Any], ...]
     kind: str
@@ -141,9 +139,7 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _flat(row: Mapping[str, Any], head: str = "") -> dict[str, Any]:
-    """A row with what it has inside under names such as `input.question`, and what is said in
-    messages under their roles.
-    """
+    """A row, what is inside under names like `input.question`, and messages under their roles."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping) and _plain(name) not in CHOICES:

@@ -122,9 +122,7 @@ class Answering:
         self.begun.set()
 
     def _check(self, answer: Served) -> None:
-        """Raises ApiError for an answer that is none. Where models run is not the client's
-        business; which one failed is.
-        """
+        """Raises ApiError for an answer that is none; it says which model failed."""
         if answer.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.error:
@@ -176,9 +174,7 @@ class Answering:
         self._alive = asyncio.get_running_loop().call_later(ALIVE_S, self._sign_of_life)
 
     async def _finish(self, request: Request) -> Completion:
-        """The last node's call, shorter if the client wants it so, its text handed over while it is
-        written.
-        """
+        """The last node's call, as short as the client wants it, handed over as it comes."""
         most = request.sampling.max_tokens
         limit = min(most, self.asked.max_tokens or most)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
@@ -198,9 +194,7 @@ class Answering:
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
-        """The client's parameters without effect; max_tokens is one where the last node takes
-        another node's text as it is.
-        """
+        """The client's parameters without effect, max_tokens where no own words are cut."""
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
         cut = self.asked.max_tokens is not None and not own_words

@@ -55,9 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class App:
-    """The server for these names, while it is `running`; all but /healthz wants one of the keys,
-    where there are any.
-    """
+    """The server for these names while it is `running`; all but /healthz may need a key."""
 
     tracing: Tracing | None = None
 
@@ -184,9 +182,7 @@ class App:
                 self.metrics.seconds.labels(model).observe(seconds)
 
     async def _answer(self, request: Request) -> Response:
-        """The whole answer, or a stream; what fails before its first piece still has its own
-        status.
-        """
+        """The answer or a stream; a failure before its first piece has its own status."""
         answering = await self._begin(request)
         write = ANSWERING[request.url.path][1]
         reply = write(request.state.trace_id, int(time.time()), answering)
@@ -238,9 +234,7 @@ class App:
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """The work's result; once the client has left, the work is cancelled and ApiError raised, for
-    the log alone.
-    """
+    """The work's result. Raises ApiError, for the log alone, once the client has left."""
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

@@ -142,9 +142,7 @@ class Book:
         return bool(first)
 
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
-        """Whether a trial goes on: one that is new begins, and one that the scores of its answers
-        decide ends.
-        """
+        """Whether a trial goes on; a new one begins, one that scores decide ends."""
         with self._open() as table:
             table.execute(
                 "insert or ignore into trials (task, champion, challenger) values (?,?,?)", trial
@@ -176,9 +174,7 @@ class Book:
         self._rows_of(f"update trials set told = 0 where {_IT}", trial)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
-        """The last so many known values of a figure (score, cost or agreement) of a version, of
-        scores those that count.
-        """
+        """The last known values of a version's score, cost or agreement; scores that count."""
         assert figure in ("score", "cost", "agreement")
         known = "counts" if figure == "score" else f"{figure} is not null"
         rows = self._rows_of(

@@ -57,9 +57,7 @@ class Live:
         self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
 
     def hold(self, work: asyncio.Task[Any]) -> None:
-        """Keep the connections open until this request's work ends, from now on: a task that has
-        not begun yet counts too.
-        """
+        """Keep connections open until this task ends, whether or not it has begun."""
         self.work.add(work)
         work.add_done_callback(self.work.discard)
 
@@ -115,9 +113,7 @@ class Deployments:
         return self._live.get(self._rivals.get(live.name, ""))
 
     async def refresh(self) -> None:
-        """Look at what every name stands for, and at the outcomes; a failure is logged and counted,
-        and changes nothing.
-        """
+        """Look at every name and at the outcomes; failures are logged and change nothing."""
         for name in (*self._names, *self._rivals.values()):
             try:
                 await self._update(name)

@@ -81,9 +81,7 @@ class FormedTask:
         self._schemas = dict(form.schemas)
 
     def extract(self, text: str) -> str | None:
-        """What votes count: with tools, the names of those that are called, an end of line, and
-        the calls.
-        """
+        """What votes count: with tools, their names, an end of line, and the calls."""
         if not self.form.tools:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
@@ -134,9 +132,7 @@ def _is_valid(schema: str, arguments: str) -> bool:
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
-    """The nodes whose answer can become the graph's as it is, and those that only choose among
-    such answers.
-    """
+    """Nodes whose answer can become the graph's as it is, and those that choose among these."""
     acting = set[int]()
     choosing = set[int]()
     asked = [graph.sink]

@@ -18,9 +18,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """The server's figures, in a registry of its own. `model` is the served name, `upstream` a
-    model of its pool.
-    """
+    """The server's figures; `model` is a served name, `upstream` a model of its pool."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -140,9 +140,7 @@ class _Body(BaseModel):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     def form(self, raw: Mapping[str, Any]) -> Form:
-        """The form that the body, `raw` as it came, asks for. Raises ApiError for one that can't be
-        used.
-        """
+        """The form that the body, `raw` as it came, asks for. Raises ApiError."""
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
         choices = self.n or 1

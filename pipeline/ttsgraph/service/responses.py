@@ -43,9 +43,7 @@ class Reply:
         return finite(self._body("chat.completion", self.answering.choices, more))
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The answer's events; one that fails on the way ends with an error in place of the
-        finish.
-        """
+        """The answer's events; one that fails ends with an error in place of the finish."""
         usage: dict[str, Any] = {"usage": None} if self.answering.asked.include_usage else {}
         try:
             if not self.answering.formed:
@@ -85,7 +83,6 @@ class Reply:
         }
 
     def _usage(self, answer: Served) -> dict[str, int]:
-        """Tokens of all calls of the graph."""
         read = answer.usage.prompt_tokens
         written = answer.usage.completion_tokens
         return {
@@ -261,7 +258,6 @@ class _Items:
         return found + self._end()
 
     def _begin(self, kind: str, place: Any = None, **more: Any) -> Events:
-        """Open an item, unless it is open."""
         if self._known_by == (kind, place):
             return []
         found = self._end()

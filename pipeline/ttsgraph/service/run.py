@@ -283,9 +283,7 @@ class ServedRun(Run):
                 self.trace.end(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        """The request as the client's form has it: whole for those whose answer it may be, as an
-        advice for those that these read.
-        """
+        """The request as the client's form has it, or of a node that advises, as an advice."""
         request = super()._request(i, role, answers)
         messages = request.messages
         if self.turns:
@@ -304,9 +302,7 @@ class ServedRun(Run):
         return self.requests[i]
 
     def _take(self, done: list[int]) -> None:
-        """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
-        more.
-        """
+        """Take in ended calls, begin what they make ready, cancel what nobody needs."""
         for i in done:
             task = self._under_way.pop(i)
             try:
@@ -365,9 +361,7 @@ class ServedRun(Run):
         return [j for j in ready if not self._ended(j)]
 
     def _is_decided(self, i: int) -> bool:
-        """Whether no answer that is missing can change a vote; a confidence rule waits for its
-        wave, as it was measured.
-        """
+        """Whether no missing answer changes a vote; beta waits for its wave, as measured."""
         extract = self.runner.task.extract
         node = self.runner.nodes[i]
         reads = self.runner.graph.reads[i]
@@ -418,9 +412,7 @@ class ServedRun(Run):
         return self._lose(i, error)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """A node without an answer: what can't do without it is lost too, and so is the run with
-        its sink.
-        """
+        """A node without an answer; what needs it is lost too, with the sink the run."""
         self.lost[i] = error
         if i == self.runner.sink:
             self.failures[i] = error
@@ -429,9 +421,7 @@ class ServedRun(Run):
         return self._reached(i)
 
     def _give_up(self) -> None:
-        """The deadline has come: every node that is asked passes on what there is of what it was to
-        read.
-        """
+        """The deadline: every node asked passes on what there is of its inputs."""
         self.late = True
         graph = self.runner.graph
         task = self.runner.task
@@ -461,9 +451,7 @@ class ServedRun(Run):
         )
 
     def used(self) -> Usage:
-        """What the calls used that were answered, and about what those did that were given up on
-        the way.
-        """
+        """What answered calls used, and about what those did that were given up."""
         return sum(map(self.used_by, self.runner.graph.order), Usage())
 
     def used_by(self, i: int) -> Usage:

@@ -59,9 +59,7 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
 
 @contextmanager
 def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterator[None]:
-    """/metrics on a port of its own, without a key, where the settings name one. Raises
-    InputError.
-    """
+    """/metrics on a port of its own, without a key, if one is set. Raises InputError."""
     if settings.metrics_port is None:
         yield
         return

@@ -42,8 +42,6 @@ Attributes = dict[str, Any]
 
 
 class _Ids(IdGenerator):
-    """Gives the next span the ids that were set."""
-
     trace = 0
     span = 0
 
@@ -225,7 +223,6 @@ class RequestTrace:
         self._tracing.processor.on_end(span)
 
     def _of_call(self, run: ServedRun, i: int) -> Attributes:
-        """What is known of the call that a node made."""
         model = run.model_of(i)
         found: Attributes = {
             "gen_ai.operation.name": "chat",

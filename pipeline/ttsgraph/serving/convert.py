@@ -195,7 +195,6 @@ def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str,
 
 
 def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
-    """Weights, configuration, tokenizer and chat template of `gguf` into `folder`."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig

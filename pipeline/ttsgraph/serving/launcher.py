@@ -175,7 +175,6 @@ def answers(server: ServerSpec | RecordedServer) -> bool:
 
 
 def _serves(server: ServerSpec | RecordedServer) -> bool:
-    """Whether what answers there lists the server's model."""
     return server.model in (served_models(server.base_url) or ())
 
 
@@ -322,7 +321,6 @@ class Launcher:
         say(f"model server {server.spec.name} ended with status {guard.returncode}; {what}")
 
     def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
-        """Start one server under its guard."""
         spec = server.spec
         server.since = time.monotonic()
         server.up = False

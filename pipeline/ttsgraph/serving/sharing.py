@@ -65,8 +65,6 @@ def shared_servers(
 
 
 class _Starter(threading.Thread):
-    """Starts servers from a thread of its own, if that has to be."""
-
     def __init__(self, record: Path, launch: Launch, ended: threading.Event) -> None:
         super().__init__(name="starter of model servers", daemon=True)
         self._record = record
