@@ -22,8 +22,9 @@ from ttsgraph.api.whole import search_whole
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.parsing import Closed, load, parse
 from ttsgraph.evaluation.stats import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import ASSISTANT, FUSER, check_roles, get_role, role_names
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER, check_roles, get_role, role_names
+from ttsgraph.graphs.topologies import layered
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
@@ -86,23 +87,7 @@ def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
         raise SettingsError(f"{where}: expected an aggregator, or role: voter, found neither")
     proposers = [_member(name, profile, where) for name in team.proposers]
     last = proposers[0] if team.aggregator is None else _member(team.aggregator, profile, where)
-    width = len(proposers)
-    later = FUSER if width > 1 else ASSISTANT
-    layers = team.layers - 1
-    nodes = [
-        Node(layer * width + k, later if layer else ASSISTANT, model)
-        for layer in range(layers)
-        for k, model in enumerate(proposers)
-    ]
-    sink = Node(layers * width, team.role, last)
-    edges = [
-        (layer * width + a, layer * width + width + b)
-        for layer in range(layers - 1)
-        for a in range(width)
-        for b in range(width)
-    ]
-    edges += [(sink.id - width + k, sink.id) for k in range(width)]
-    return CollaborationGraph((*nodes, sink), tuple(edges))
+    return layered([proposers] * (team.layers - 1), last, team.role)
 
 
 def _member(name: str, profile: Profile, where: str) -> str:

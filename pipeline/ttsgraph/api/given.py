@@ -31,7 +31,7 @@ EXAMPLES = {
 }
 """What each model has to have, as an example."""
 
-_METRICS = {"$": "dollars", "s": "runtime", "units": "flops", "": "flops"}
+_METRICS = {"$": "dollars", "s": "runtime"}
 _BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
 
 
@@ -70,7 +70,7 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pool; names alone take what is `shared`. Raises SettingsError that says what is missing."""
+    """The pool; names alone take what is `shared`. Raises SettingsError naming what is missing."""
     if isinstance(models, Mapping):
         models = [{"name": name, **entry} for name, entry in models.items()]
     pool: dict[str, dict[str, Any]] = {}
@@ -101,7 +101,7 @@ def budget_of(budget: str | float) -> dict[str, Any]:
             f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
         )
     return {
-        "metric": _METRICS[found[1] or found[3] or ""],
+        "metric": _METRICS.get(found[1] or found[3], "flops"),
         "limit": float(found[2].replace(",", "").replace("_", "")),
     }
 

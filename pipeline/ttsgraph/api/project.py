@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 
 from ttsgraph.api.given import budget_of
@@ -46,6 +47,7 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
 
 PROFILE = "mine"
+PROFILE_FILE = f"profiles/{PROFILE}.yaml"
 SAMPLES = 40
 """Sums, to try a project on, where no questions are given."""
 
@@ -65,32 +67,19 @@ and the one that the search found.
 FOUND = "found"
 """The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
 
-DVC = """\
-# `dvc repro` searches again when questions, settings or the seed have changed;
-# `dvc exp run -S seed=1` with another seed, and `dvc exp show` shows the scores of both.
-stages:
-  run:
-    matrix:
-      task: ${tasks}
-    cmd: ttsgraph run --task ${item.task}
-    deps: [inputs]
-    params:
-      - seed
-      - methods
-      - profiles/${profile}.yaml:
-    outs: ["results/${profile}/${item.task}/found"]
-    metrics: ["results/${profile}/${item.task}/scores.json"]
-"""
-
-PARAMS = """\
-# What is searched: the profile, its tasks, and the methods (`ttsgraph run` takes the first).
-profile: mine
-tasks: [{task}]
-methods: [agent_reinforce]
-seed: 0
-"""
-
-IGNORED = ".ttsgraph/\n/results/\n__pycache__/\n"
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    keep_trailing_newline=True,
+    trim_blocks=True,
+)
+_TEMPLATES.filters["flow"] = flow
+WRITTEN = {
+    "params.yaml": "params.yaml",
+    "dvc.yaml": "dvc.yaml",
+    ".gitignore": "gitignore",
+    PROFILE_FILE: "profile.yaml",
+}
+"""Files of a project, and the templates that they are made from."""
 
 
 def init(
@@ -131,18 +120,20 @@ def init(
     entry["lengths"] = {"measured": measured}
     if limit["metric"] == "runtime":
         found = [replace(each, entry={**each.entry, "speed": each.speed}) for each in found]
-    text = profile_text({model.name: model.entry for model in found}, name, entry, limit)
+    given = {
+        "pool": {model.name: model.entry for model in found},
+        "task": name,
+        "entry": entry,
+        "budget": limit,
+    }
+    files = {
+        path: _TEMPLATES.get_template(f"{template}.j2").render(given)
+        for path, template in WRITTEN.items()
+    }
     # What is wrong with it is said before anything is written.
-    parse(Profile, yaml.safe_load(text), "profiles/mine.yaml")
-    params = PARAMS.format(task=name)
-    parse(Params, yaml.safe_load(params), "params.yaml")
-    for path, content in {
-        "params.yaml": params,
-        "dvc.yaml": DVC,
-        ".gitignore": IGNORED,
-        f"profiles/{PROFILE}.yaml": text,
-        file.as_posix(): looked.text,
-    }.items():
+    parse(Profile, yaml.safe_load(files[PROFILE_FILE]), PROFILE_FILE)
+    parse(Params, yaml.safe_load(files["params.yaml"]), "params.yaml")
+    for path, content in (files | {file.as_posix(): looked.text}).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / path, content)
     Account(folder / STATE / "spent.json", PROJECT).write(_spent(found))
@@ -202,42 +193,6 @@ def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, 
     few = [name for name, dollars in calls.items() if dollars > limit]
     out = f"; too dear for it: {', '.join(few)}" if few else ""
     return settings, f"a question may cost ${limit:g}{own}{out}"
-
-
-def profile_text(
-    pool: Mapping[str, Mapping[str, object]],
-    task: str,
-    entry: Mapping[str, object],
-    budget: Mapping[str, object],
-) -> str:
-    """A profile as people write them: one entry a line, with a comment where it helps."""
-    models = "\n".join(f"  {flow(name)}: {flow(each)}" for name, each in pool.items())
-    settings = "\n".join(f"    {key}: {flow(value)}" for key, value in entry.items())
-    return f"""\
-engine: {{kind: external}}
-
-# Prices are dollars per million tokens. `ttsgraph new-model` adds another one.
-pool:
-{models}
-
-# `ttsgraph new-task` adds further questions.
-tasks:
-  {flow(task)}:
-{settings}
-
-roles: [assistant, fuser, voter]
-
-# What a question may cost: dollars, or `flops` in calls of the cheapest model, or `runtime` in
-# seconds.
-budget: {flow(dict(budget))}
-
-# What the project may spend in all, over all starts: `dollars`, `tokens`, `wall_s`.
-limits: {{}}
-pilot: {{}}
-init: {{}}
-search: {{}}
-agent: {{}}
-"""
 
 
 async def run(

@@ -37,7 +37,7 @@ from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, Task, can_vote
+from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
@@ -108,7 +108,9 @@ async def search_whole(
     searcher_class(method)  # which names the known ones, before anything is spent
     kind = profile.task(task).task
     if team is not None:
-        _check_roles(team, kind, questions["train"])
+        for role in (node.role for node in team.graph.nodes):
+            if why := unfit(get_role(role), kind, questions["train"]):
+                raise GraphError(f"{team.columns['label']}: expected no {role}: {why}")
     with project_meter(profile.limits, state, publish) as meter:
         async with open_client(profile, state) as client, meter.watched():
             environment = environment_for(profile, task, client, questions["shots"])
@@ -211,13 +213,6 @@ async def _found(
             make_searcher(method, problem), environment.with_free_node_grades(), train, val
         )
         return contest, found, archive, journal.path.read_bytes()
-
-
-def _check_roles(team: Case, kind: Task, questions: Sequence[Question]) -> None:
-    """Raises GraphError where a role of the team's is of no use on these questions."""
-    for node in team.graph.nodes:
-        if why := unfit(get_role(node.role), kind, questions):
-            raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
 
 
 def _cases(

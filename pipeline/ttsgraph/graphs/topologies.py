@@ -34,7 +34,26 @@ def chain(models: Sequence[str]) -> CollaborationGraph:
 
 def parallel(models: Sequence[str], sink_model: str, sink_role: str = FUSER) -> CollaborationGraph:
     """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
-    return branches([[model] for model in models], sink_model, sink_role)
+    return layered([models], sink_model, sink_role)
+
+
+def layered(
+    layers: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
+) -> CollaborationGraph:
+    """Layers of models that each read all answers of the layer before, a fuser where these are
+    several, and a sink that reads the last layer.
+    """
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    before: list[int] = []
+    for models in layers:
+        role = FUSER if len(before) > 1 else ASSISTANT
+        here = [Node(len(nodes) + k, role, model) for k, model in enumerate(models)]
+        edges += [(i, node.id) for i in before for node in here]
+        nodes += here
+        before = [node.id for node in here]
+    sink = Node(len(nodes), sink_role, sink_model)
+    return CollaborationGraph((*nodes, sink), (*edges, *((i, sink.id) for i in before)))
 
 
 def branches(
@@ -79,19 +98,11 @@ def panel(
     drafts_count: bool = False,
 ) -> CollaborationGraph:
     """Drafts side by side, reviewers that each read all of them, and a sink that reads the
-    reviewers.
-
-    A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads
-    the drafts too.
+    reviewers; with `drafts_count` it reads the drafts too.
     """
-    role = FUSER if len(drafts) > 1 else ASSISTANT
-    n = len(drafts)
-    k = len(reviewers)
-    nodes = [Node(i, ASSISTANT, model) for i, model in enumerate(drafts)]
-    nodes += [Node(n + j, role, model) for j, model in enumerate(reviewers)]
-    edges = [(i, n + j) for i in range(n) for j in range(k)]
-    edges += [(i, n + k) for i in range(0 if drafts_count else n, n + k)]
-    return CollaborationGraph((*nodes, Node(n + k, sink_role, sink_model)), tuple(edges))
+    graph = layered([drafts, reviewers], sink_model, sink_role)
+    more = tuple((i, graph.sink) for i in range(len(drafts) if drafts_count else 0))
+    return CollaborationGraph(graph.nodes, graph.edges + more)
 
 
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:

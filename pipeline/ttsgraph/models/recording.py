@@ -178,7 +178,7 @@ def _schema() -> Any:
 
 
 def write_calls(calls: Calls, path: Path) -> None:
-    """Write calls as Parquet, whole or not at all, in the order of keys: equal calls, equal bytes."""
+    """Write calls as Parquet, whole or not at all, by their keys: equal calls, equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -74,11 +74,10 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
+    """Nothing where all is well."""
 
-
-def _finding(subject: str, ok: bool, found: str, advice: str) -> Finding:
-    """A finding that gives its advice only where something is missing."""
-    return Finding(subject, ok, found, "" if ok else advice)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", "" if self.ok else self.advice)
 
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
@@ -130,7 +129,7 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
         f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says"
         " how)"
     )
-    yield _finding("vLLM", wanted in ("auto", build.device), found, advice)
+    yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
         dtype = number_format(profile.engine.dtype, python, state)
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
@@ -153,7 +152,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     found = f"{total:.0f} GiB, servers need about {needed:.0f}"
-    yield _finding("memory", needed <= total, found, _ELSEWHERE)
+    yield Finding("memory", needed <= total, found, _ELSEWHERE)
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
@@ -171,10 +170,11 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             needs = {}
         models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
     if not gpus:
-        total = 0.0
-        for hosted in models.values():
-            for span, least in list(hosted.needs.items())[:1]:
-                total += span * (hosted.replicas or 1) * least.total
+        total = sum(
+            span * (hosted.replicas or 1) * need.total
+            for hosted in models.values()
+            for span, need in list(hosted.needs.items())[:1]
+        )
         advice = (
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
             " pool elsewhere (base_url)"
@@ -202,7 +202,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
         found = f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}"
         advice = f"use larger or more GPUs, {_ELSEWHERE}"
-        yield _finding(f"GPU {gpu}", taken[gpu] <= USABLE * size, found, advice)
+        yield Finding(f"GPU {gpu}", taken[gpu] <= USABLE * size, found, advice)
 
 
 def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
@@ -220,11 +220,11 @@ def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
         if wanted.total <= USABLE * size
         else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
     )
-    return _finding(f"server {server.title}", fits, found, advice)
+    return Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
-    """What a model's weights take; 0 where the profile does not say how many parameters it has."""
+    """0 where the profile does not say how many parameters a model has."""
     return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
 
 
@@ -253,12 +253,12 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         home = hub_home()
         known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
         found = "found" if known else "none; gated models need one"
-        yield _finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
+        yield Finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
         there = next(path for path in (home, *home.parents) if path.exists())
         free = shutil.disk_usage(there).free / GIB
         found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
         advice = "free space, or point HF_HOME at a larger disk"
-        yield _finding("disk", free > missing_gib, found, advice)
+        yield Finding("disk", free > missing_gib, found, advice)
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
@@ -274,7 +274,7 @@ def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     for (name, model, _), found in zip(here, counted, strict=True):
         wrong = differences(model, found)
         found_so = "; ".join(wrong) or "as configured"
-        yield _finding(f"facts of {name}", not wrong, found_so, "correct the profile")
+        yield Finding(f"facts of {name}", not wrong, found_so, "correct the profile")
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
@@ -304,7 +304,7 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
-        yield _finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
+        yield Finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -325,7 +325,7 @@ def _sources(profile: Profile) -> Iterator[Finding]:
                 )
             else:
                 continue
-            yield _finding(f"questions of {task}", ok, found, advice)
+            yield Finding(f"questions of {task}", ok, found, advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
@@ -342,7 +342,7 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
         "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
         " sandbox.accept_weaker: true"
     )
-    yield _finding("isolation of programs", not missing, found, advice)
+    yield Finding("isolation of programs", not missing, found, advice)
 
 
 async def _reach_all(profile: Profile, state: Path) -> list[Finding]:

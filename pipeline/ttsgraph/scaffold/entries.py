@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from finalanswer import fraction_of
 from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
 from ttsgraph.evaluation.environment import Environment, Feedback, binary
@@ -45,58 +47,13 @@ TEMPERATURE = 0.9
 TRIED = 5
 """Questions on which a new task or model is tried."""
 
-GRADES = {
-    "exact": "the same words",
-    "choice": "one of a few labels, or of the choices of its row",
-    "number": "one number, with a tolerance if wanted",
-    "calculation": "the number that a few lines of Python compute",
-    "math": "a number or a formula, by value",
-    "regex": "what a regular expression finds",
-    "json": "fields of a JSON object",
-    "contains": "phrases that must occur",
-    "similarity": "words in common with a reference (token F1, ROUGE)",
-    "command": "a program of yours prints a score",
-    "judge": "a language model gives a score by a rubric",
-}
-"""Kinds for texts, and how each grades an answer."""
-
-TASK_COMMENTS = {
-    "": "Made by `ttsgraph new-task`; every value may be changed.",
-    "kind": "how answers are read and graded: a file in pipeline/ttsgraph/tasks/",
-    "grading": "settings of the kind (docs/own-task.md)",
-    "source": (
-        "one JSON object a line; `inputs/` is watched, so a changed file reruns what depends on it"
-    ),
-    "splits": "questions to search with, to choose by, and to test with; they never overlap",
-    "prompt": (
-        "chat: instruction and question; few_shot: worked examples, for base models; `instruction:`"
-        " replaces the kind's"
-    ),
-    "sampling": "how answers are drawn; `stop:` ends them at given texts",
-    "lengths": (
-        "average tokens of a prompt and of an answer, as measured on five questions; budgets go by"
-        " them"
-    ),
-}
+TEXTS: Mapping[str, Mapping[str, str]] = yaml.safe_load(
+    Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8")
+)
+"""How `kinds` for texts grade answers, and comments on the keys of a `task` and of a `model`."""
 
 COUNTED = ("total", "non_embedding", "layers", "hidden")
 """What a FLOPs budget has to know of a model."""
-
-MODEL_COMMENTS = {
-    "": "Made by `ttsgraph new-model`; every value may be changed.",
-    "family": "models of one family are compared by size",
-    "total": "parameters, layers and hidden size: what a call costs in FLOPs (Theorem 1)",
-    "price": "dollars per million tokens",
-    "base_url": "an OpenAI-compatible endpoint; several in brackets share the load",
-    "served_as": "the model's name there",
-    "listed": "false: the endpoint does not list this name",
-    "api_key_env": (
-        "the environment variable with the endpoint's key; a key itself does not belong here"
-    ),
-    "revision": (
-        "what tells this version's answers from another's in the call cache; pin it where you can"
-    ),
-}
 
 
 async def new_task(
@@ -122,7 +79,7 @@ async def new_task(
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
     entry = task_entry(chosen, options, source, sizes, style, max_tokens)
-    _, with_task = text.with_entry("tasks", name, entry, TASK_COMMENTS)
+    _, with_task = text.with_entry("tasks", name, entry, TEXTS["task"])
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
     lines = [
         f"{name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
@@ -139,7 +96,7 @@ async def new_task(
             "prompt_tokens": math.ceil(usage.prompt_tokens / usage.calls),
             "generated_tokens": max(1, math.ceil(usage.completion_tokens / usage.calls)),
         }
-    written, _ = text.with_entry("tasks", name, entry, TASK_COMMENTS)
+    written, _ = text.with_entry("tasks", name, entry, TEXTS["task"])
     if source != file:
         source.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, source)
@@ -294,7 +251,9 @@ def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         answers = [TASKS["math"].parse(each, place).answer for place, each in rows]
         if all(fraction_of(answer) is not None for answer in answers):
             return "math"
-    listed = "; ".join(f"{name}: {words}" for name, words in GRADES.items() if name in TASKS)
+    listed = "; ".join(
+        f"{name}: {words}" for name, words in TEXTS["kinds"].items() if name in TASKS
+    )
     raise InputError(
         f"{where}: answers like {_answer(row)[:40]!r} can be graded in several ways; choose one"
         f" with --kind ({listed})"
@@ -342,7 +301,7 @@ async def new_model(
     if chosen is not None:
         profile.task(chosen)
     entry = _entry(name, known, profile.budget.metric == "flops")
-    written, with_model = text.with_entry("pool", name, entry, MODEL_COMMENTS)
+    written, with_model = text.with_entry("pool", name, entry, TEXTS["model"])
     key = known.get("api_key_env")
     not_tried = f"{name} was not tried:"
     if not has_key(key):

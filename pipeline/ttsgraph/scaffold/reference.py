@@ -37,31 +37,8 @@ UNITS = {
 """By how the name of a key ends."""
 
 UNIT_OF = {"dollars": "$", "price": "$ per million tokens", "limit": "budget.metric's"}
-USUAL = """
-profile tasks methods seed tracking_uri
-service.host service.port service.api_key_env service.keys_file service.concurrency
-service.feedback.keep
-description plugins roles newcomers
-engine.kind engine.device engine.max_model_len engine.concurrency engine.timeout_s
-engine.max_retries engine.extra_args engine.cache_gib
-pool.<name>.price pool.<name>.family pool.<name>.total pool.<name>.non_embedding
-pool.<name>.layers pool.<name>.hidden pool.<name>.revision pool.<name>.served_as
-pool.<name>.base_url pool.<name>.api_key_env pool.<name>.weights.package pool.<name>.weights.hub
-pool.<name>.weights.path pool.<name>.serve.replicas pool.<name>.serve.tensor_parallel
-pool.<name>.variants pool.<name>.variants.<name>.temperature
-tasks.<name>.kind tasks.<name>.grading tasks.<name>.source(jsonl).path tasks.<name>.source(hf).path
-tasks.<name>.source(hf).name tasks.<name>.source(hf).split tasks.<name>.source(hf).revision
-tasks.<name>.splits.shots tasks.<name>.splits.train tasks.<name>.splits.val tasks.<name>.splits.test
-tasks.<name>.prompt.style tasks.<name>.prompt.instruction tasks.<name>.sampling.temperature
-tasks.<name>.sampling.max_tokens tasks.<name>.sampling.stop tasks.<name>.lengths.prompt_tokens
-tasks.<name>.lengths.generated_tokens
-budget.metric budget.limit budget.max_nodes budget.of
-init.contest.enabled init.contest.calls
-search.way search.max_iterations search.patience search.candidates search.batch
-agent.kind agent.model agent.base_url agent.api_key_env agent.price
-objective.kind limits.dollars limits.wall_s deploy.promote
-"""
-"""What a user sets; every other key has a default that experts change."""
+USUAL = Path(__file__).with_name("usual.txt").read_text(encoding="utf-8")
+"""Keys that a user sets; every other key has a default that experts change."""
 
 
 @dataclass(frozen=True, slots=True)
