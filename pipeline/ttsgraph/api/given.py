@@ -25,10 +25,7 @@ Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
 """What the one task of such a profile is called."""
 
-EXAMPLES = {
-    "base_url": "'http://127.0.0.1:8000/v1'",
-    "price": "{'prompt': 0.1, 'completion': 0.3}",
-}
+EXAMPLES = {"base_url": "'http://127.0.0.1:8000/v1'", "price": "{'prompt': 0.1, 'completion': 0.3}"}
 """What each model has to have, as an example."""
 
 _METRICS = {"$": "dollars", "s": "runtime"}

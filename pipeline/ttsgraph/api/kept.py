@@ -90,9 +90,7 @@ def _write_method(folder: Path, searched: Searched) -> None:
         "reason": choice.reason,
     }
     write_record(
-        GateVerdict,
-        folder / "verdict.json",
-        {"gate": gate, "record": _record(folder, searched)},
+        GateVerdict, folder / "verdict.json", {"gate": gate, "record": _record(folder, searched)}
     )
 
 

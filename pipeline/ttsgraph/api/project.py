@@ -34,13 +34,7 @@ from ttsgraph.scaffold.entries import (
     task_entry,
 )
 from ttsgraph.scaffold.profile_text import flow
-from ttsgraph.scaffold.providers import (
-    AskedModel,
-    Provider,
-    ask_each,
-    candidates,
-    room_for,
-)
+from ttsgraph.scaffold.providers import AskedModel, Provider, ask_each, candidates, room_for
 from ttsgraph.scaffold.question_file import Ask, Looked, look_at
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.tasks import get_task

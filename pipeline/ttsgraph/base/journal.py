@@ -119,10 +119,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        path: Path,
-        header: Mapping[str, Any],
-        tell: Callable[[str], None] = lambda line: None,
+        self, path: Path, header: Mapping[str, Any], tell: Callable[[str], None] = lambda line: None
     ) -> None:
         self.path = path
         self._tell = tell

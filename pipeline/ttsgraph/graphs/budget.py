@@ -191,9 +191,7 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
 
 
 def longest_run(
-    graph: CollaborationGraph,
-    weights: Mapping[int, float],
-    stages: Mapping[int, int] | None = None,
+    graph: CollaborationGraph, weights: Mapping[int, float], stages: Mapping[int, int] | None = None
 ) -> float:
     """The critical path of a question by the stages that each node waited for, one after another;
     without these every gate opens and every vote waits for all its waves.

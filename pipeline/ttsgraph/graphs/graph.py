@@ -21,12 +21,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
 from ttsgraph.graphs.node import Node as Node
 from ttsgraph.graphs.node import Route, parse_node
-from ttsgraph.graphs.stopping import (
-    LOSSLESS,
-    NEVER,
-    are_ids,
-    in_waves,
-)
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, are_ids, in_waves
 
 if TYPE_CHECKING:
     import networkx as nx

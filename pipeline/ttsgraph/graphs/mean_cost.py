@@ -39,11 +39,7 @@ class MeanCost(CostModel):
     """
 
     def __init__(
-        self,
-        cost: CostModel,
-        classes: Classes,
-        questions: int,
-        passing: BoolArray | None = None,
+        self, cost: CostModel, classes: Classes, questions: int, passing: BoolArray | None = None
     ) -> None:
         super().__init__(cost.pool, cost.task, cost.metric)
         self._classes = classes

@@ -205,9 +205,7 @@ class Needs:
 
 
 def needs(
-    graph: CollaborationGraph,
-    classes: Mapping[int, IntArray],
-    passing: BoolArray | None = None,
+    graph: CollaborationGraph, classes: Mapping[int, IntArray], passing: BoolArray | None = None
 ) -> Needs:
     """What each question needs of a graph, by the classes (C,) that its nodes answer if they are
     asked. `passing` as in `settle`.

@@ -124,10 +124,7 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
 
 
 def random_graph(
-    counts: Mapping[str, int],
-    roles: Sequence[str],
-    budget: Budget,
-    rng: np.random.Generator,
+    counts: Mapping[str, int], roles: Sequence[str], budget: Budget, rng: np.random.Generator
 ) -> CollaborationGraph:
     """A random DAG over exactly these models (model -> instances), with random roles, within the
     budget.

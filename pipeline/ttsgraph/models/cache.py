@@ -142,9 +142,7 @@ class CallStore(ABC):
                 damaged += 1
                 continue
             models[entry.model].update(
-                calls=1,
-                prompt_tokens=done.prompt_tokens,
-                completion_tokens=done.completion_tokens,
+                calls=1, prompt_tokens=done.prompt_tokens, completion_tokens=done.completion_tokens
             )
         return {
             self.noun: str(self.path),

@@ -283,10 +283,7 @@ def _opened(name: str) -> tuple[Profile, ProfileText]:
 
 
 async def new_model(
-    name: str,
-    known: Mapping[str, Any],
-    profile_name: str,
-    task: str | None = None,
+    name: str, known: Mapping[str, Any], profile_name: str, task: str | None = None
 ) -> list[str]:
     """Add a model to a profile's pool, once it has been asked five questions of a task (by default
     the profile's first); returns what came of it in lines for people.

@@ -15,13 +15,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    EndpointError,
-    InputError,
-    RunStopped,
-)
+from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, InputError, RunStopped
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault

@@ -266,9 +266,7 @@ def _parts(value: Any) -> list[str]:
     return [part.strip(" '\"") for part in text.split(separator) if part.strip()]
 
 
-def _without_conflicts(
-    rows: Sequence[dict[str, Any]],
-) -> tuple[list[dict[str, Any]], list[str]]:
+def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Each question once; those with different answers not at all."""
     by_text: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

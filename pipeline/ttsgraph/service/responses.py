@@ -85,11 +85,7 @@ class Reply:
     def _usage(self, answer: Served) -> dict[str, int]:
         read = answer.usage.prompt_tokens
         written = answer.usage.completion_tokens
-        return {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-        }
+        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
     def _origin(self, answer: Served) -> dict[str, Any]:
         """What the answer comes from, and where it did without something: calls that were not
