@@ -1,10 +1,9 @@
-"""A found graph as one file of its own, that a person can read: a Python program that needs the
-openai package alone, or a LangGraph program.
+"""A found graph as one file that a person can read: a Python program that needs the openai package
+alone, or a LangGraph program.
 
-It asks the same models the same prompts as the executor does, and gates and votes go by the same
-rules, so that with the same replies it gives the same answer. What can't be written so is named:
-prompts other than those of chat, roles of one's own that ask a model, answers whose form needs
-more than the standard library.
+With the same replies it gives the same answer as the executor. What can't be written so is named:
+prompts other than those of chat, roles of one's own that ask a model, answers whose form needs more
+than the standard library.
 """
 
 from __future__ import annotations
@@ -129,9 +128,7 @@ def _parts(facts: dict[str, bool], adaptive: bool, picks: bool) -> list[Callable
 
 
 def _shown(value: Any) -> str:
-    """Data as JSON that may stand in a raw string between three single quotes: texts of a bundle
-    are data for the file, whatever they hold, never a part of its code.
-    """
+    """JSON for a raw string between three single quotes: a bundle's texts never become code."""
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
 

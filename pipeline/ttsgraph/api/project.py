@@ -54,9 +54,7 @@ SECONDS = 10
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
 SCORES = "scores.json"
-"""What `dvc metrics show` shows of a task, next to the folder of what was found: the graph in use,
-and the one that the search found.
-"""
+"""What `dvc metrics show` shows of a task: the graph in use, and the one that was found."""
 
 FOUND = "found"
 """The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""

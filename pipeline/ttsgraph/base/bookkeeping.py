@@ -1,8 +1,5 @@
-"""How a run came by its results: what it took and what it really spent. Kept apart, so that the
-same results are the same bytes.
-
-Nothing reads it to work out a result. It lies in a folder `bookkeeping` next to the files that it
-belongs to.
+"""What a run took and really spent, kept apart in a folder `bookkeeping`, so that the same results
+are the same bytes. Nothing reads it to work out a result.
 """
 
 from __future__ import annotations

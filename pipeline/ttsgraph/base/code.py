@@ -1,9 +1,8 @@
-"""What code a module runs: its import closure, and a digest of that which comments and docstrings
-don't change.
+"""What code a module runs: its import closure, and a digest that comments and docstrings don't
+change.
 
-Static: files are parsed, never imported. A module depends on what it imports anywhere in it, lazy
-imports too, on the packages that it is in, and on the files next to it that it names in a string (a
-script that is run, a folder of templates).
+Files are parsed, never imported. A module depends on what it imports anywhere, on its packages, and
+on the files next to it that it names in a string (a script, a folder of templates).
 """
 
 from __future__ import annotations

@@ -49,9 +49,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 UNREADABLE = (OSError, ValueError, RecursionError)
-"""What Python raises of a file that is no JSON: damaged bytes, text or numbers, or brackets
-thousands deep.
-"""
+"""What Python raises of a file that is no JSON: damaged text, or brackets thousands deep."""
 
 CHECKSUM = "checksum"
 

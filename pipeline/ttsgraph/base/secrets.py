@@ -1,8 +1,7 @@
 """Keys come from the environment and go to the endpoint that they are for, nowhere else.
 
-Endpoints may repeat the key that they were sent: it is taken out of answers before anything else
-sees them, and out of the lines that people and logs get. Settings that hold a key are refused, as
-they end up in git, DVC and MLflow.
+An endpoint may repeat a key: it is taken out of answers first, and out of lines for people and
+logs. Settings that hold a key are refused, as they end up in git, DVC and MLflow.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ SECRET_NAME = re.compile(
 """Names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Characters; anything shorter is no key but a placeholder such as EMPTY, and taking it out of
-texts would garble them.
-"""
+"""Characters; shorter ones are placeholders (EMPTY), whose removal would garble texts."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOLDS_SECRET = re.compile(

@@ -1,7 +1,6 @@
-"""The special functions and quantiles that a search needs.
+"""The special functions and quantiles that a search needs, over numpy's arrays.
 
-Own code, short, because SciPy would be more than half of a plain installation. Shapes are those of
-numpy: arrays in, arrays of the same shape out.
+Own code, short, because SciPy would be more than half of a plain installation.
 """
 
 from __future__ import annotations

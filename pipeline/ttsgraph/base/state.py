@@ -3,6 +3,4 @@
 from pathlib import Path
 
 STATE = Path(".ttsgraph")
-"""Below the working directory: converted models, server logs, the record of running servers, and
-the call cache.
-"""
+"""Below the working directory: converted models, logs, the running servers, the call cache."""

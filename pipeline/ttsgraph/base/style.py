@@ -1,9 +1,8 @@
 """Colours, shapes and dashes: one set for page, plots and drawings, in a light and a dark theme.
 
-The hues are those of Okabe and Ito, moved until each stands out from the page and from the others
-for people who don't see all colours; shape or dash always says the same as the colour. In the page
-a colour is a CSS variable, `var(--series-0)`, so that changing the theme redraws nothing; `fixed`
-puts the light theme's colours in its place, for files.
+The hues are Okabe and Ito's, moved until all people can tell them apart; shape or dash says the
+same. In the page a colour is a CSS variable, so that a change of theme redraws nothing; files get
+the light theme's (`fixed`).
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ LONGEST_TOKEN = 128
 """Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
 
 MOST_TOKENS = 10**8
-"""Of one call: more than any model's context. A count beyond it is a defect of the endpoint, and no
-price can be had from it.
-"""
+"""Of one call: more than any model's context, so a count beyond it is a defect."""
 
 TURN_TOKENS = 4
 """Of a message or an answer beside its text."""
@@ -36,9 +34,7 @@ _PIECE = re.compile(
 STOPPED = frozenset(
     {"stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", "max_tokens"}
 )
-"""The values of finish_reason with which an answer may be empty: OpenAI's first, then how other
-servers say the same.
-"""
+"""Values of finish_reason with which an answer may be empty, in several servers' words."""
 
 _UNSAID = (None, "", "tool_calls", "function_call")
 """Nothing was there to be called, so the text next to it, if any, is the answer."""

@@ -1,9 +1,8 @@
 """How much of one server is used, and whether it works: a limit on requests that adapts, a circuit
 breaker, and what went wrong.
 
-Own code rather than a circuit-breaker package: those refuse calls while a server is down, where a
-search should wait for it or go to its replica, and they know nothing of the limit that has to fall
-with it.
+Own code, as circuit-breaker packages refuse calls while a server is down, where a search waits or
+goes to its replica.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from ttsgraph.base.errors import CallFailed, RunStopped
 
 KEPT = "what was computed is kept, start again to continue"
 OPENS_AFTER = 10
-"""Failures without a success between them that open the breaker; one in three calls failing at
-random hardly ever gets there.
-"""
+"""Failures in a row that open the breaker; chance at one in three hardly gets there."""
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0

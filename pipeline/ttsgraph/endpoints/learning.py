@@ -1,8 +1,5 @@
 """What an endpoint's refusals teach: read from its errors, tried at once, and kept when it has
-answered.
-
-Apart from `dialect`, which settings read too: this needs the `openai` package, which is slow to
-import.
+answered. Apart from `dialect`, which settings read without the slow `openai` package.
 """
 
 from __future__ import annotations
@@ -24,9 +21,7 @@ from ttsgraph.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
 REFUSED_WITHIN_S = 0.1
-"""A refusal comes at once: an attempt that is still under way after this holds up no other, which
-at worst is refused too.
-"""
+"""A refusal comes at once: an attempt under way for longer holds up no other."""
 
 LONGEST_SAID = 200
 """Characters of a server's words that an error shows."""

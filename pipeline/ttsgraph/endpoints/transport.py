@@ -1,8 +1,7 @@
 """How endpoints are reached, and what an exception on the way means.
 
-A server gone wrong may send without end, pack gigabytes into a megabyte, or pass the prompt on to
-somebody else: answers are read up to a bound, unpacked up to the same bound, and redirects are not
-followed.
+A server gone wrong may send without end, pack gigabytes into a megabyte, or pass the prompt on:
+answers are read and unpacked up to a bound, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _LEFT_OUT = (b"content-length", b"transfer-encoding", b"x-stainless-")
-"""How headers begin that are of one body, or tell the package's makers of this machine: no endpoint
-needs them.
-"""
+"""How headers begin that are of one body, or tell the package's makers of this machine."""
 
 _NO_OPTIONS: RequestOptions = {}
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

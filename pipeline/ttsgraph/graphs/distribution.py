@@ -33,9 +33,7 @@ MAX_LOGIT = 12.0
 """Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""
 
 KEPT_DECIMALS = 9
-"""Of logits and probabilities in files: processors differ in the last digits of exp and log, and a
-search that is replayed on another one is to write the same files.
-"""
+"""Of logits in files, as processors differ in the last digits of exp and log."""
 
 
 @dataclass(frozen=True, slots=True)

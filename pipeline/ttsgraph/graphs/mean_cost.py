@@ -17,9 +17,7 @@ from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
-"""What every node of a graph answers if it is asked: node id -> (C,) classes, questions running
-fastest.
-"""
+"""What every node of a graph would answer: node id -> (C,) classes, questions fastest."""
 
 
 @dataclass(frozen=True, slots=True)

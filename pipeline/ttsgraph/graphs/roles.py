@@ -62,9 +62,7 @@ ASSISTANT = "assistant"
 FUSER = "fuser"
 VOTER = "voter"
 ROUTER = "router"
-"""What plain graphs are made of: nodes that answer, and one that makes one answer of several, by
-asking its model or by counting. An assistant is also what a node becomes whose predecessors went.
-"""
+"""What plain graphs are made of; what lost its predecessors becomes an assistant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,7 @@ MOST_CHARACTERS = 400_000
 
 HEAD = 1500
 TAIL = 500
-"""Characters at the start and at the end of a text that are read, so that a decision takes less
-than a millisecond whatever is asked.
-"""
+"""Characters read at start and end of a text, so that a decision takes under a millisecond."""
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LENGTHS = ("characters", "lines", "digits", "capitals", "other letters")

@@ -1,9 +1,7 @@
-"""Stops and gates on many questions at once: the same rules as in the executor, over arrays of
-answers' classes.
+"""Stops and gates on many questions at once: the executor's rules over arrays of answers' classes.
 
-What a stop rule or a gate would have cost and answered is known for nothing once the answers are
-known that the nodes give if they are asked. Classes are numbers from 0; a negative one is an answer
-without a form.
+What they would have cost and answered follows from the answers that nodes give if asked. Classes
+are numbers from 0; a negative one is an answer without a form.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The on-disk cache of model calls, under their content keys: one SQLite file, or for several
 machines a folder that all of them see.
 
-Candidates that share a prefix share its calls, candidates are compared on common random numbers,
-and a run that died starts again where it was: all because a call is identified by what it asks, not
-by who asked.
+As a call is known by what it asks, candidates share calls and random numbers, and a run that died
+goes on where it was.
 """
 
 from __future__ import annotations

@@ -374,18 +374,14 @@ class AgentReply:
 
 
 Chat = Callable[[Sequence[Message], str, str], AgentReply]
-"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
-language model: it is given this.
-"""
+"""(messages, the answer's name, its JSON schema) -> reply: how an agent reaches its model."""
 
 
 NEW_OBJECTS = 50_000
 """New objects between two looks for garbage, instead of Python's 700.
 
-A look goes through the objects of all calls that wait, and finds next to nothing: calls leave few
-cycles. With 700 it took a tenth to a fifth of the client's core time, and a larger share the more
-calls were waiting, so that the time for a graph grew faster than its nodes
-(lab/benchmarks/growth.py).
+A look goes through the objects of all waiting calls and finds next to nothing: with 700 it took up
+to a fifth of the client's core time, the more the more calls waited (lab/benchmarks/growth.py).
 """
 
 

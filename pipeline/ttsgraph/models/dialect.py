@@ -1,9 +1,8 @@
-"""How an endpoint wants its requests: which parameters it takes, under which names, and whether it
-knows the system role.
+"""How an endpoint wants its requests: which parameters, under which names, and whether it knows the
+system role.
 
-Servers that call themselves OpenAI-compatible differ in this, and say so with HTTP 400 and the name
-of what they refuse. The first call to a model is the probe: what is refused is left out, and what
-the server took in the end is kept.
+"OpenAI-compatible" servers differ in this, and say so with HTTP 400. The first call to a model is
+the probe: what is refused is left out, and what was taken in the end is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Several draws of one prompt in one request: alike calls that come at once are asked for together.
 
-The k parallel nodes of a graph ask the same of one model, and differ in the number of the draw
-alone. Under their content keys nothing changes: each is answered, kept and paid for as if it had
-been asked alone, which is an upper bound where an endpoint reads the prompt of all draws once.
+The k parallel nodes of a graph differ in the number of the draw alone. Each call is answered, kept
+and paid for as if it had been asked alone: an upper bound where a prompt is read once.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ from typing import Any
 OPEN = "<think>"
 CLOSE = "</think>"
 _KEYS = ("reasoning_content", "reasoning")
-"""Where servers put it next to the content: DeepSeek, vLLM, SGLang and LM Studio; OpenRouter,
-Ollama and newer vLLM.
-"""
+"""Next to the content: DeepSeek's, vLLM's, SGLang's, LM Studio's; OpenRouter's, Ollama's."""
 
 
 def parted(message: Mapping[str, Any]) -> tuple[Any, str]:

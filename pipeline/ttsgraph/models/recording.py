@@ -1,9 +1,7 @@
-"""Calls as data: the calls that results come from, recorded as they are made and answered again
-without any model.
+"""The calls that results come from, recorded as they are made and answered again without any model.
 
-A recorded call is a content key with what came back: a completion, with the latency that was
-measured when it was made, or why there is none. No question's text is in it. The same calls are the
-same file, byte for byte.
+A recorded call is a content key with a completion and its measured latency, or why there is none;
+no question's text is in it. The same calls are the same bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrappe
 ENGINE = "engine.json"
 """Next to recorded calls: the engine that made them, and its number format."""
 REPLAY = "replay.parquet"
-"""A file of recorded calls in a project's state folder: as long as it is there, nothing else
-answers.
-"""
+"""Recorded calls in a project's state folder: while it is there, nothing else answers."""
 
 _FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
     "failed": CallFailed,

@@ -1,9 +1,7 @@
-"""Answers graded by language models: a rubric, and one or more judges with endpoints, prices and a
-place in the call cache.
+"""Answers graded by language models: a rubric, and one or more judges of which the median counts.
 
-A judge sees the question, the reference and the answer, quoted so that none of them can speak for
-itself, and ends with a score from 0 to 10. Several judges vote: the median counts. What a judge
-says is a call like any other: cached, and paid for under the same limits. How far to trust it is
+A judge sees question, reference and answer, quoted so that none can speak for itself, and ends with
+a score from 0 to 10. That is a call like any other: cached, and paid for. How far to trust it is
 measured before it is used (ttsgraph/evaluation/judging.py).
 """
 

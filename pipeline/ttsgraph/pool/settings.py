@@ -32,9 +32,8 @@ def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, flo
 
 
 PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_prices)]
-"""$ per million tokens: one number for prompt and completion tokens alike, or both by name; where
-they differ, `cached` for prompt tokens that the endpoint has in its cache and `reasoning` for those
-of a completion that are reasoning.
+"""$ per million tokens: one number, or prompt and completion by name; where they differ also
+`cached` (prompt tokens in the endpoint's cache) and `reasoning` (of a completion).
 """
 
 

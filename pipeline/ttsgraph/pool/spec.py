@@ -1,9 +1,8 @@
-"""Facts about the members of a pool: size, architecture, price, how their calls name them, and what
-a variant asks otherwise.
+"""Facts about a pool's members: size, architecture, price, how calls name them, what a variant
+changes.
 
-A variant has the same weights behind the same endpoint, asked in another way than the task asks. It
-is a member of the pool beside its model, named after it (`smollm2-135m:t0`), with its facts, price
-and revision, and its calls are the model's: two members that ask the same share the call.
+A variant is a member beside its model (`smollm2-135m:t0`) with the same facts, price and revision,
+asked in another way than the task asks. Members that ask the same share the call.
 """
 
 from __future__ import annotations

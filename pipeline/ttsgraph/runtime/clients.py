@@ -1,8 +1,5 @@
 """From a profile to a client: weights made ready, servers found or started, endpoints checked,
-calls cached.
-
-Servers that another process keeps up (`make repro` does, for all its stages) are used, and left
-alone as long as it does; otherwise they are started here and stopped at the end.
+calls cached. Servers that another process keeps up (`make repro` does) are used and left alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get
-it.
-
-Looks, asks each model behind an endpoint one short question with its own key and parameters, and
-changes nothing but what is known of endpoints.
+"""What a profile needs of this machine and its endpoints, what is missing, and how to get it. It
+asks each model one short question, and changes nothing but what is known of endpoints.
 """
 
 from __future__ import annotations

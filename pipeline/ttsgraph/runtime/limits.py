@@ -1,11 +1,9 @@
 """What a search really spends over all its starts, and the limits at which it stops.
 
-Only calls that are made count, not those that the cache answers. Before a call starts, the most
-that it can take is held back (its prompt's bytes, which no tokenizer makes more tokens of, and all
-the tokens that it may write); what it really took counts when its answer arrives, ESTIMATED times
-what is estimated where an endpoint tells no token counts. What is noted on disk includes what is
-held back, so that a process that is killed forgets nothing. The time is that of the processes that
-searched.
+Only calls that are made count. Before one starts, the most that it can take is held back: its
+prompt's bytes, which no tokenizer makes more tokens of, and all tokens it may write. Estimates
+count ESTIMATED times. What is noted on disk includes what is held back, so that a process that is
+killed forgets nothing. The time is that of the processes that searched.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ ESTIMATED = 1.1
 """
 
 TOLD_MARGIN = 1.5
-"""Once a model's endpoint has told how many tokens prompts are, further ones are taken to be at
-most so many times as many for their bytes.
+"""Once an endpoint has counted prompts, further ones have at most this many times as many tokens
+per byte.
 """
 
 
@@ -199,8 +197,8 @@ class Meter:
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _take(self, most: Spent) -> bool:
-        """Begin a call, if it fits in what is left. Together they hold back half of that at most,
-        which is what a process that is killed loses.
+        """Begin a call that fits; together they hold back half of what is left, so that a killed
+        process loses no more.
         """
         if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
             return False

@@ -1,13 +1,10 @@
-"""Graphs evaluated by several workers: questions are shared out, answers put together again in
-their order.
+"""Graphs evaluated by several workers: questions are shared out, answers put together in their
+order.
 
-A piece of work is some questions of a batch with all the graphs that are to answer them. So graphs
-that share a prefix meet in one process, where a call is made once, and every worker has a like
-share of every graph. Who carries a piece to a worker is injected (`ttsgraph_flows/workers.py` does
-it with Prefect); the stage's process keeps tables and journal, and is the only one that does.
-
-A piece can be done twice, when a worker dies in the middle of it: its calls are in the store that
-all share, and what is found there is what counts, so that the outcome is the same.
+A piece of work is some questions with all the graphs that are to answer them: a shared prefix is
+called once, in one process. Who carries pieces is injected (`ttsgraph_flows/workers.py`); the
+stage's process alone keeps tables and journal. A piece can be done twice, when a worker dies: its
+calls are in the store that all share, so the outcome is the same.
 """
 
 from __future__ import annotations
@@ -252,8 +249,8 @@ class Worker:
 
 
 _opening = threading.Lock()
-"""Pieces come in threads of their own; what they share is made once. Nor can Python before 3.11.8
-build the syntax trees that a digest takes in two threads at a time.
+"""Pieces come in threads; what they share is made once, as are syntax trees, which Python before
+3.11.8 can't build in two threads.
 """
 
 

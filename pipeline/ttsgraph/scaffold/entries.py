@@ -1,8 +1,7 @@
-"""`ttsgraph new-task` and `new-model`: from a file of questions to a task of a profile, from an
-endpoint's URL to a model of its pool; tried on five questions.
+"""`ttsgraph new-task` and `new-model`: a file of questions becomes a profile's task, an endpoint's
+URL a model of its pool; tried on five questions.
 
-Texts that answer questions can be graded in many ways (the same words, words in common, by a
-model), and a wrong guess shows only as a score of 0: so their kind has to be given.
+Texts can be graded in many ways, and a wrong guess shows only as a score of 0: so they need a kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""A profile's text with one more entry in it: every other byte stays as it is, comments included.
-
-Own code, small, rather than a round trip through a YAML library: those keep comments, but rewrap
-lines and respell numbers.
+"""A profile's text with one more entry in it: every other byte stays as it is. Own code, as YAML
+libraries keep comments, but rewrap lines and respell numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The table of served questions: what each answer was, cost, and was worth.
+"""The table of served questions: what each answer was, cost, and was worth; the last `rows` are
+kept.
 
-It is one SQLite file that only its owner can read, which the processes of a server share. The last
-`rows` answers are kept. What is written by one thread in the background is there in that order.
+One SQLite file that only its owner can read, and the server's processes share. One thread in the
+background writes in order.
 """
 
 from __future__ import annotations

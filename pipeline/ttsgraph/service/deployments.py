@@ -1,9 +1,7 @@
 """What each served name stands for now, kept up to date while requests run.
 
-A name that stands for another version gets it once the new version's endpoints have been checked;
-requests under way end on the version they began with, whose connections are then closed. While the
-registry, or a new version's endpoint, can't be reached, the old version goes on answering. A name
-that is taken away answers no more.
+A new version answers once its endpoints have been checked; requests under way end on the old one.
+While the registry or a new endpoint can't be reached, the old version goes on.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Live:
-    """One version that answers: what it is, its client, and the requests that it has under way
-    (`work`); its rungs use the same connections.
-    """
+    """A version that answers, its client and the requests under way (`work`); rungs share these."""
 
     name: str
     deployed: Deployed
@@ -101,9 +97,7 @@ class Deployments:
         return [self._live[name] for name in self._names if name in self._live]
 
     def listed(self) -> list[Live]:
-        """What is served, and the rungs beside it: of the first version of its task that has any; a
-        name that was given is that version's.
-        """
+        """What is served, with rungs of the first version that has any, unless given names."""
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
         return found + [rung for name, rung in rungs.items() if name not in self._names]

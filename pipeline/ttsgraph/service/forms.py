@@ -1,8 +1,7 @@
 """In which form a client wants its answer: tools, JSON, several choices, log probabilities.
 
-The nodes that act are asked in that form: the last node of a graph, or where that chooses among
-answers (a vote, a judge, a closed gate) those that it chooses among. All others advise in text, and
-are told what the answer will look like.
+The nodes that act are asked in that form: the last one, or where that chooses (a vote, a judge, a
+closed gate) those it chooses among. All others advise in text, knowing what is to come of it.
 """
 
 from __future__ import annotations

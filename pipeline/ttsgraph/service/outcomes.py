@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from ttsgraph.service.deployments import Live
 
 ERRORS = 3.0
-"""Standard errors that chance is taken to explain: about one false alarm in 1,000 windows at the
-very edge of a setting, and none to speak of where nothing drifts.
-"""
+"""Standard errors that chance explains: a false alarm in 1,000 windows at a setting's edge."""
 
 _log = logging.getLogger(__name__)
 

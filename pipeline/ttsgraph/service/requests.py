@@ -1,8 +1,7 @@
 """What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
 
-The user's last message is the question, which every node is given; docs/serve.md says what becomes
-of the others and of each parameter. Parameters for which there is nothing here (audio, ...) are
-refused, unless they ask for nothing.
+The user's last message is the question; docs/serve.md says what becomes of the rest. Parameters for
+which there is nothing here (audio, ...) are refused, unless they ask for nothing.
 """
 
 from __future__ import annotations
@@ -44,9 +43,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "web_search_options": (),
 }
-"""Parameters that are refused, and the values that ask for nothing, which are not. None is always
-one.
-"""
+"""Parameters that are refused, but for values that ask for nothing: these, and None."""
 
 
 _TEXTS = ("text", "input_text", "output_text")

@@ -1,12 +1,9 @@
-"""A question on its way through a graph for somebody who waits: nothing is waited for that the
-answer does not need.
+"""A question on its way through a graph for somebody who waits.
 
-In a search every call that is begun ends, and one that failed leaves its question unscored. Here a
-vote is over as soon as no answer that is still to come can change it, and calls that nobody needs
-any more are cancelled; a vote goes on without a voice that failed, as long as its quorum answered.
-A request's time is shared over the layers of calls that are still to come: what is not there when
-its share has passed is done without, a model that hangs is not waited for once the others have
-answered, and at the deadline the graph answers with what there is.
+Unlike in a search, a vote is over as soon as no missing answer can change it, calls that nobody
+needs are cancelled, and a vote goes on without a failed voice as long as its quorum answered. A
+request's time is shared over the layers still to come: what is late is done without, a model that
+hangs is not waited for, and at the deadline the graph answers with what there is.
 """
 
 from __future__ import annotations
@@ -34,17 +31,13 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 1.5
-"""A lossless vote begins its next wave early once a wave takes so many times as long as its first
-half, so that one slow voice holds up no answer.
-"""
+"""A lossless vote begins its next wave once one takes so many times as long as its first half."""
 
 CHARACTERS_PER_TOKEN = 4
 """Of a model none of whose calls has been answered yet."""
 
 HANGING = 3
-"""Calls of a model in a row that used up their share of a request's time, after which it is waited
-for no longer than for the others.
-"""
+"""Calls in a row over their share of a request's time, after which a model is not waited for."""
 
 LOOK_AGAIN_S = 30.0
 """Between two calls of such a model that are waited for."""

@@ -1,12 +1,9 @@
-"""Traces of requests by OpenTelemetry's SDK: a span for each request and one for each node, in the
-caller's trace (W3C context), which goes on to the models' endpoints.
+"""Traces of requests by OpenTelemetry's SDK: a span for each request and node, in the caller's
+trace (W3C context), which goes on to the models' endpoints.
 
-Where spans go, sampling, batches and resources are the usual OTEL_* variables. Names follow
-OpenTelemetry's conventions for generative models, the rest begins with `ttsgraph.`. It needs the
-extra `traces`, which only this imports.
-
-While a request is answered, only the ids of its nodes' spans are drawn, which its models are told;
-these spans are made once it has ended, where it is sampled.
+The OTEL_* variables say where spans go. Names follow the conventions for generative models, or
+begin with `ttsgraph.`. Only this imports the extra `traces`. Under way only nodes' span ids are
+drawn; spans are made at the end, where the request is sampled.
 """
 
 from __future__ import annotations

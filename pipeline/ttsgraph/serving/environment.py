@@ -1,8 +1,8 @@
-"""What the serve environment can do: which vLLM it has, and in which number format its servers hold
-weights and compute on this machine's processor.
+"""What the serve environment can do: which vLLM it has, and in which number format its servers
+compute on this machine's processor.
 
-A processor without instructions for bfloat16 emulates it, at a fifth of float32's speed (measured
-with both models of the default profile on AVX2); one that has them is 1.7 times as fast with it.
+Without instructions for bfloat16 that has a fifth of float32's speed (measured with both models of
+the default profile on AVX2); with them 1.7 times as much.
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-A model server is a tree of processes (vLLM: API server, engine, worker), and a starter that is
-killed outright can't stop them. This small process can: its standard input is a pipe from the
-starter, so it sees the starter end however that ends, `kill -9` included, and from whichever thread
-it was started. On that, on SIGTERM or when the command ends by itself, the whole tree gets SIGTERM,
-then after the grace time SIGKILL. Exits with the command's status. `start` and `end` are the
-starter's side of it.
+A model server is a tree of processes, and a starter that is killed outright can't stop it. This
+small process sees by its standard input, a pipe, that the starter ended, however that did. Then, on
+SIGTERM, or when the command ends, the whole tree gets SIGTERM, and after the grace time SIGKILL.
+Exits with the command's status. `start` and `end` are the starter's side.
 """
 
 from __future__ import annotations

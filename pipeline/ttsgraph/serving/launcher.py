@@ -1,14 +1,12 @@
-"""Start and stop local OpenAI-compatible model servers, and let other processes find the ones that
-are up.
+"""Start and stop local OpenAI-compatible model servers, and let other processes find them.
 
     served = {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")}
     specs = server_specs("vllm", served, log_dir=Path(".ttsgraph/logs"))
     with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
         pool.endpoints  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
-Every server is started under `guard.py`, which ends its whole process tree when this process ends,
-however it ends; so no signal handler is touched. A server that dies while it is needed is started
-again at the same address.
+Each runs under `guard.py`, which ends its process tree when this process ends, however it does. One
+that dies while it is needed is started again at the same address.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a vLLM server takes of a GPU's memory, by vLLM's own arithmetic.
 
-vLLM requests `gpu_memory_utilization` of a GPU's memory and refuses to start where less is free.
-Of that it takes weights, the runtime, and the peak of activations, which it measures; the rest is
-the cache of keys and values. It refuses to start, too, unless that holds one request of the
-longest context, and a block that it keeps for itself.
+vLLM requests `gpu_memory_utilization` of the memory and refuses to start where less is free.
+Weights, runtime and the measured peak of activations go off it; the rest is the cache of keys and
+values, which has to hold one request of the longest context and a block more.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ SPREAD = 1.2
 """What a call takes of several GPUs in all, against one: they wait. An assumption."""
 
 SERVER = 0.001
-"""What one more GPU for a server has to save, of the least time there could be: each server takes
-memory for weights that is lost to the caches of others.
-"""
+"""What one more GPU has to save of the least time: weights take memory from caches."""
 
 GAP = 0.002
 """How far above the least the solver may end, as a share."""

@@ -1,8 +1,5 @@
-"""Which local model servers to run, and with which command: the flags here were measured, the
-comments say what for.
-
-A server is described by a `ServerSpec`; `launcher.py` starts and stops it. The servers run in an
-environment of their own (`.venv-serve`), so nothing here imports torch or vLLM.
+"""Which local model servers to run, and with which command: the flags were measured, comments say
+why. They run in an environment of their own (`.venv-serve`): nothing here imports torch or vLLM.
 """
 
 from __future__ import annotations

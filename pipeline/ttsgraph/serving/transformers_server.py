@@ -3,11 +3,10 @@ serve environment.
 
     python -P transformers_server.py MAX_MODEL_LEN MODEL [FLAG ...]
 
-The flags are those of `transformers serve`. Left alone, that server (as of 5.19) takes the most
-likely token unless the model's own configuration says to sample, whatever temperature a request
-has; with continuous batching the first request's settings are everyone's; and no prompt is refused
-for its length. Transformers samples per request once it is told to (`per_request_processors`), so
-all that is done here is to hand on what a request says, and to refuse what does not fit.
+The flags are those of `transformers serve`. Left alone (as of 5.19) it takes the likeliest token
+whatever temperature a request has, a batch shares its first request's settings, and no prompt is
+refused for its length. Here each request's settings are handed on (`per_request_processors`), and
+what does not fit is refused.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""The temperature that stands for 0, which logits can't be divided by; and its nucleus, which keeps
-one token where the likeliest are equally likely.
-"""
+"""The temperature that stands for 0, and the nucleus that keeps one token of equals."""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
