@@ -202,10 +202,9 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
 
 
 def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str, dict[str, Any]]:
-    """The function that reads an answer, and its settings; what it needs is added.
-
-    Raises InputError for a kind whose answers can't be read so: also where its `extract` is of a
-    class derived from the one that has its `reader`, and may read answers otherwise.
+    """The function that reads an answer, and its settings; what it needs is added. Raises
+    InputError for a kind whose answers can't be read so: also where its `extract` is of a class
+    derived from the one that has its `reader`, and may read answers otherwise.
     """
     serve = "serve it with `ttsgraph serve` instead"
     reader = None
@@ -355,9 +354,8 @@ def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> Non
 # `ttsgraph.graphs.stopping.confidence` without NumPy, and exactly.
 def ahead_of_one(votes: Sequence[int]) -> Fraction:
     """The probability that the leader is ahead of the runner-up, after these votes: of a coin that
-    shows the one or the other, uniform before. `votes` are counts, the largest first.
-
-    Exact, without the NumPy and SciPy of `ttsgraph.graphs.stopping.confidence`.
+    shows the one or the other, uniform before. `votes` are counts, the largest first. Exact,
+    without the NumPy and SciPy of `ttsgraph.graphs.stopping.confidence`.
     """
     leader = votes[0]
     rival = votes[1] if len(votes) > 1 else 0

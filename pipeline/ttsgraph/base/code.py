@@ -77,9 +77,8 @@ class Code:
 
     def closure(self, *roots: str, without: Collection[str] = ()) -> tuple[str, ...]:
         """The modules that these run, themselves included, and the other files that those name;
-        sorted. `without` are modules that their packages import, but these do not need.
-
-        Raises KeyError for a root that is no module.
+        sorted. `without` are modules that their packages import, but these do not need. Raises
+        KeyError for a root that is no module.
         """
         found: set[str] = set()
         files: set[str] = set()

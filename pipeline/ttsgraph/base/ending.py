@@ -52,9 +52,8 @@ def say(line: str) -> None:
 
 
 def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda error: "") -> None:
-    """Run work; turn the errors meant for people into one line on stderr and an exit code.
-
-    `known` says in words why an error of another library's stops a run; "" of one that is a defect.
+    """Run work; turn the errors meant for people into one line on stderr and an exit code. `known`
+    says in words why an error of another library's stops a run; "" of one that is a defect.
     """
     hide_secrets_in_output()
     try:

@@ -41,7 +41,6 @@ class CallFailed(TTSGraphError):
 
 class FormRefused(CallFailed):
     """An endpoint refuses what the form of a request asks for (tools, a JSON schema, choices).
-
     `said` are the endpoint's words, in one line without secrets.
     """
 
@@ -51,10 +50,9 @@ class FormRefused(CallFailed):
 
 
 class ContextOverflow(TTSGraphError):
-    """A prompt is longer than its model's context.
-
-    Sent again it would be refused again, and a larger graph makes it likelier, so it is no
-    infrastructure failure: left unscored it would favour graphs with long prompts.
+    """A prompt is longer than its model's context. Sent again it would be refused again, and a
+    larger graph makes it likelier, so it is no infrastructure failure: left unscored it would
+    favour graphs with long prompts.
     """
 
 

@@ -112,10 +112,8 @@ def _without_nan(value: Any) -> Any:
 
 class Journal:
     """A journal that is open for writing, positioned at its start: what it holds is replayed before
-    anything is added.
-
-    `tell` hears, in one line each, what was cut or set aside. A journal under another header is set
-    aside as `<name>.previous-<number>`.
+    anything is added. `tell` hears, in one line each, what was cut or set aside. A journal under
+    another header is set aside as `<name>.previous-<number>`.
     """
 
     def __init__(

@@ -25,9 +25,7 @@ class Closed(BaseModel):
 
 def load(kind: type[Settings], path: Path) -> Settings:
     """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key,
-    and what was expected.
-
-    A file that holds a key is refused, too.
+    and what was expected. A file that holds a key is refused, too.
     """
     data = _read_yaml(path)
     refuse_secrets(data, str(path))

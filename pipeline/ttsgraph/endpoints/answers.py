@@ -54,10 +54,8 @@ _NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something els
 
 def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
     """Read a response's body, whatever it holds, as one text, cut at the first stop sequence, as
-    some servers ignore those.
-
-    Raises Fault for what is no JSON, an error in an answer's place, one without a choice, and one
-    far longer than what was asked for.
+    some servers ignore those. Raises Fault for what is no JSON, an error in an answer's place, one
+    without a choice, and one far longer than what was asked for.
     """
     return _completion_of(_json_of(body), latency_s, sampling)
 
@@ -259,9 +257,8 @@ async def read_stream(
     chunks: AsyncIterator[Any], sampling: Sampling, started: float, on_text: Callable[[str], object]
 ) -> Completion:
     """The completion whose chunks these are, as plain data; `on_text` gets its text, up to the
-    first stop sequence, as it comes.
-
-    Raises Fault as `read_answer` does for an answer that comes whole.
+    first stop sequence, as it comes. Raises Fault as `read_answer` does for an answer that comes
+    whole.
     """
     text = StoppedText(sampling.stop)
     thoughts = Thoughts()
@@ -333,7 +330,6 @@ class StoppedText:
 def read_choices(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
     """An answer to a request with a form: its choices as the endpoint gives them. Unlike a text,
     they may refuse, and call tools; what a model thinks before is left out as it is of a text.
-
     Raises Fault for a body that holds none that can be used.
     """
     data = _json_of(body)

@@ -193,10 +193,8 @@ class Server:
 
 async def place(servers: Sequence[Server]) -> Server:
     """A place for one call at the least busy server with room, waited for if need be; `release`
-    gives it back.
-
-    Raises RunStopped when all the servers have been down for longer than is put up with, Fault when
-    all turn calls away.
+    gives it back. Raises RunStopped when all the servers have been down for longer than is put up
+    with, Fault when all turn calls away.
     """
     while True:
         stop_if_given_up(servers)

@@ -68,9 +68,7 @@ def _read(text: str) -> Refusal:
 @dataclass
 class Learned:
     """What is known of how one model wants to be asked: at first what its profile says, then what
-    its endpoint took.
-
-    `keep` is told when the endpoint has answered and what is known has changed.
+    its endpoint took. `keep` is told when the endpoint has answered and what is known has changed.
     """
 
     where: str

@@ -208,7 +208,6 @@ class OpenAIClient(Client):
 
     async def check(self) -> None:
         """Ask every endpoint for its models, and where it lists none each model for an answer.
-
         Raises EndpointError when an endpoint refuses the key, or does not have a model of the pool.
         """
         lists: dict[tuple[str, str | None], set[str] | None] = {}
@@ -452,10 +451,9 @@ class OpenAIClient(Client):
 
 
 class _Attempts:
-    """When one call has been attempted often enough, and how long it waits before it is again.
-
-    A server that is being started again refuses connections for as long as that takes: those
-    attempts are no fault of the call, and end with the time that a server may be down.
+    """When one call has been attempted often enough, and how long it waits before it is again. A
+    server that is being started again refuses connections for as long as that takes: those attempts
+    are no fault of the call, and end with the time that a server may be down.
     """
 
     def __init__(self, retries: Retries, policy: FailurePolicy) -> None:

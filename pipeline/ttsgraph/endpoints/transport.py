@@ -220,9 +220,8 @@ def ask_once(
     work: Callable[[openai.AsyncOpenAI], Coroutine[Any, Any, T]],
 ) -> T:
     """What comes of a question before any work, such as what is served, asked over a client of its
-    own, within as many seconds in all. From anywhere, an event loop that runs included.
-
-    Raises TimeoutError, Fault as `connect` says, and what the package raises.
+    own, within as many seconds in all. From anywhere, an event loop that runs included. Raises
+    TimeoutError, Fault as `connect` says, and what the package raises.
     """
 
     async def asked() -> T:
@@ -255,9 +254,8 @@ async def listed_by(
 
 def fault_of(error: Exception, where: str) -> Fault | ContextOverflow:
     """What an exception of one attempt means, whatever it is: a fault of the attempt, or a prompt
-    that does not fit the model.
-
-    A fault's kind is in our words, never the server's, which end in logs and reports.
+    that does not fit the model. A fault's kind is in our words, never the server's, which end in
+    logs and reports.
     """
     if isinstance(error, Fault):
         return error

@@ -35,9 +35,7 @@ Coefficients = tuple[float, float, float]
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with
-    cached keys and values.
-
-    Raises SettingsError when the pool does not give the model's facts.
+    cached keys and values. Raises SettingsError when the pool does not give the model's facts.
     """
     if model.non_embedding is None or model.layers is None or model.hidden is None:
         raise SettingsError(missing_facts(model.model, model.unknown))
@@ -207,10 +205,8 @@ def longest_run(
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a question may cost: at most `limit`, in the units of `cost`, with at most `max_nodes`
-    nodes.
-
-    `of` says what is limited: what a question costs at worst, or on average; `worst` is what any
-    one question may cost beside that. Without a limit every graph fits.
+    nodes. `of` says what is limited: what a question costs at worst, or on average; `worst` is what
+    any one question may cost beside that. Without a limit every graph fits.
     """
 
     cost: CostModel

@@ -26,9 +26,7 @@ def labeled_dags(n: int) -> int:
 
 def unlabeled_dags(n: int) -> int:
     """Number of DAGs on n indistinguishable nodes (OEIS A003087), by Burnside's lemma over the
-    cycle types of permutations.
-
-    Raises InputError unless 0 <= n <= MAX_UNLABELED.
+    cycle types of permutations. Raises InputError unless 0 <= n <= MAX_UNLABELED.
     """
     _check(n, MAX_UNLABELED)
     total = Fraction(0)

@@ -220,9 +220,8 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.
-
-        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
+        """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed. A
+        draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
         BudgetError when that goes on.
         """
         return [graph for graph, _ in self.sample_trimmed(count, budget)]

@@ -140,10 +140,8 @@ class CollaborationGraph:
 
     @cached_property
     def branches(self) -> tuple[CollaborationGraph, ...]:
-        """The graphs that a route chooses from, their nodes numbered as here; itself without one.
-
-        A question asks one of them alone, so what a graph costs, asks and answers follows from
-        these.
+        """The graphs that a route chooses from, their nodes numbered as here; itself without one. A
+        question asks one of them alone, so what a graph costs, asks and answers follows from these.
         """
         return (self,) if self.route is None else tuple(map(self.up_to, self.route.ends))
 

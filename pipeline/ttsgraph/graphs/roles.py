@@ -151,10 +151,8 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 def majority(task: Task, answers: Sequence[str]) -> str:
     """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
-    don't count if others have one.
-
-    Returns one of `answers` as it came, so that the task's grader reads it like any other answer. A
-    kind whose forms have a `head` is voted on in two steps.
+    don't count if others have one. Returns one of `answers` as it came, so that the task's grader
+    reads it like any other answer. A kind whose forms have a `head` is voted on in two steps.
     """
     extracted = [read_answer(task, answer) for answer in answers]
     winner = most_frequent(extracted, head_of(task))
@@ -168,9 +166,8 @@ def head_of(task: Task) -> Head | None:
 
 def passing(ballot: Ballot) -> str:
     """The most frequent of the answers that pass what their kind can check without knowing the
-    right one (a schema, tests that the question carries); where none passes, of all.
-
-    Raises CallFailed where a check could not be made.
+    right one (a schema, tests that the question carries); where none passes, of all. Raises
+    CallFailed where a check could not be made.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))

@@ -233,7 +233,6 @@ def disagreement(forms: Sequence[str | None]) -> float:
 
 class Demand:
     """One question's way through a graph: what is asked for, and what each node still waits for.
-
     `stage` has the place of the stage that a node waits for, for every node asked for; of a node
     that was hurried on, `since` has the first stage that it still waits for.
     """
@@ -301,9 +300,7 @@ class Demand:
 
     def go_on(self, node: int, hurry: bool = False) -> list[int]:
         """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all
-        have answered already.
-
-        With `hurry` it goes on waiting for the stage before, too.
+        have answered already. With `hurry` it goes on waiting for the stage before, too.
         """
         if hurry:
             self.since.setdefault(node, self.stage[node])
@@ -324,10 +321,8 @@ def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
     """(Q,) when the sink answers, by the seconds that each node takes (Q,) once it has what it
-    reads.
-
-    `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A node
-    begins when the first node that needs it asks for it, and stages follow one another.
+    reads. `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A
+    node begins when the first node that needs it asks for it, and stages follow one another.
     """
     import numpy as np  # slow to import
 

@@ -60,10 +60,8 @@ def branches(
     chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
     """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
-    answer of their ends.
-
-    Width is the number of chains, depth the longest chain plus one. Ids run level by level, the
-    sink has the last.
+    answer of their ends. Width is the number of chains, depth the longest chain plus one. Ids run
+    level by level, the sink has the last.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -186,9 +184,8 @@ def _denser(
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with
-    the cheapest or dearest last.
-
-    Searchers ask this for many multisets, so that the costs are added up without making the graphs.
+    the cheapest or dearest last. Searchers ask this for many multisets, so that the costs are added
+    up without making the graphs.
     """
     models = sorted(counts, key=cost.single)
     if sum(counts.values()) == 1:

@@ -93,9 +93,7 @@ class CallStore(ABC):
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
         """Store a completion unless its key has one, and return what is stored now, so that all who
-        ask see the same.
-
-        The latency measured when it was made stays with it.
+        ask see the same. The latency measured when it was made stays with it.
         """
         won = self._add(key, completion, model)
         if not won and (first := self.get(key)) is not None:
@@ -484,9 +482,8 @@ class CachedClient(Wrapper):
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or wait for one under way and share its completion or failure; if its
-        maker gave up, make it anew.
-
-        `made` is how many had been made when this one was not in the cache.
+        maker gave up, make it anew. `made` is how many had been made when this one was not in the
+        cache.
         """
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:

@@ -19,10 +19,9 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user, assistant or tool.
-
-    `whole` is the message as JSON where it holds more than a role and a text (an assistant's calls
-    of tools, a tool's result): it is sent as that, and `content` is what of it is text.
+    """One chat message; `role` is system, user, assistant or tool. `whole` is the message as JSON
+    where it holds more than a role and a text (an assistant's calls of tools, a tool's result): it
+    is sent as that, and `content` is what of it is text.
     """
 
     role: str
@@ -37,10 +36,8 @@ _SELDOM = ("reasoning_effort", "extra_body", "left_out")
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's
-    own is used.
-
-    `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and `left_out`
-    (parameters that are not sent) are part of the identity only where they are set.
+    own is used. `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and
+    `left_out` (parameters that are not sent) are part of the identity only where they are set.
     """
 
     temperature: float | None = 0.9
@@ -85,9 +82,7 @@ class Request:
 
     def key(self) -> str:
         """The call's content key: SHA-256 over everything that shapes the answer's distribution,
-        and the replica.
-
-        Texts stand with their lengths, so that no two requests read alike.
+        and the replica. Texts stand with their lengths, so that no two requests read alike.
         """
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
         parts = [head, str(self.replica)]
@@ -168,9 +163,7 @@ def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
 
 def whole_text(text: str) -> str:
     """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half
-    that stands alone.
-
-    JSON can carry such a half, and nothing that is sent or written can.
+    that stands alone. JSON can carry such a half, and nothing that is sent or written can.
     """
     try:
         text.encode()
@@ -184,10 +177,9 @@ ROOM = 4
 
 
 def with_room(begin: Begin) -> Begin:
-    """Asks once more, with ROOM times the tokens, for an answer that was cut by their bound.
-
-    The completion is the second one, with what both took; still cut if that was too. Where the
-    second call can't be made, it is the first.
+    """Asks once more, with ROOM times the tokens, for an answer that was cut by their bound. The
+    completion is the second one, with what both took; still cut if that was too. Where the second
+    call can't be made, it is the first.
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
@@ -227,10 +219,9 @@ def roomier(request: Request) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dollars and calls of some work; adds up with `+`.
-
-    `dollars` and the token counts are what the work uses, whether or not a call came from the
-    cache; `spent_dollars` counts only calls that were really made now.
+    """Tokens, dollars and calls of some work; adds up with `+`. `dollars` and the token counts are
+    what the work uses, whether or not a call came from the cache; `spent_dollars` counts only calls
+    that were really made now.
     """
 
     prompt_tokens: int = 0

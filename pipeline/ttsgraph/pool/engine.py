@@ -68,9 +68,7 @@ def register_engine(engine: Engine) -> None:
 
 class EngineSettings(Closed):
     """How models are served: by servers that are started here, or by endpoints that run already
-    (external).
-
-    A model with a base_url is reached there, whatever the engine.
+    (external). A model with a base_url is reached there, whatever the engine.
     """
 
     kind: str

@@ -105,9 +105,8 @@ class JudgeTask(PlainTask):
         self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when
-        one gives no score, SettingsError without a rubric.
-
-        `swapped` shows the answer before the reference, which ought to make no difference.
+        one gives no score, SettingsError without a rubric. `swapped` shows the answer before the
+        reference, which ought to make no difference.
         """
         if not text.strip():
             return 0.0, []

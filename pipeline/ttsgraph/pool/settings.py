@@ -160,9 +160,8 @@ class ModelSettings(Closed):
 
     def identity(self, engine: EngineSettings) -> str:
         """What tells this model's answers from another's in the call cache, beside its name in the
-        pool: revision, name at the endpoint, weights and server flags.
-
-        Where it is served is no part of it: the same model may move.
+        pool: revision, name at the endpoint, weights and server flags. Where it is served is no
+        part of it: the same model may move.
         """
         parts = [
             self.revision,

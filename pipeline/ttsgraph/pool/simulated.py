@@ -66,10 +66,8 @@ _NORMAL = NormalDist()
 
 class TaskTraits(Closed):
     """How a task's questions behave, and each model on them; the names are explained at the top of
-    this module.
-
-    A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may
-    stand next to its model under its own name; where it does not, it is as its model.
+    this module. A model whose load is its capacity loses the thread with probability 1 - 1/e. A
+    variant may stand next to its model under its own name; where it does not, it is as its model.
     """
 
     skill: dict[str, float]
@@ -180,10 +178,8 @@ class _Asked:
 
 
 class SimulatedClient(Client):
-    """A client for the models of a simulation, on synthetic questions whose average lengths
-    are given per task.
-
-    Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """A client for the models of a simulation, on synthetic questions whose average lengths are
+    given per task. Raises SettingsError when a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(

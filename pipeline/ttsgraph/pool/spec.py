@@ -162,10 +162,9 @@ Variants = Annotated[dict[str, VariantSettings], AfterValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens, prompt and completion apart.
-
-    `cached` is for prompt tokens that the endpoint had in its own cache, `reasoning` for those of a
-    completion that are reasoning; where they are not given, such tokens cost what the others do.
+    """Dollars per million tokens, prompt and completion apart. `cached` is for prompt tokens that
+    the endpoint had in its own cache, `reasoning` for those of a completion that are reasoning;
+    where they are not given, such tokens cost what the others do.
     """
 
     prompt: float
@@ -262,9 +261,8 @@ class ModelSpec:
 
 
 class ModelPool(Mapping[str, ModelSpec]):
-    """The models and variants that a search may use, by name, in the profile's order.
-
-    Raises SettingsError for a name it does not have, and without any.
+    """The models and variants that a search may use, by name, in the profile's order. Raises
+    SettingsError for a name it does not have, and without any.
     """
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:

@@ -128,9 +128,7 @@ async def connect(
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
     """A client for servers that are up, `local` ones among them, its endpoints checked; or a
-    simulated one.
-
-    Raises as `open_client`.
+    simulated one. Raises as `open_client`.
     """
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
@@ -235,9 +233,7 @@ def local_specs(
     profile: Profile, state: Path = STATE, at: Urls | None = None
 ) -> tuple[ServerSpec, ...]:
     """The servers that the profile's pool needs on this machine, at these addresses if any; the
-    weights are made ready.
-
-    Raises as `prepare_weights`.
+    weights are made ready. Raises as `prepare_weights`.
     """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
@@ -276,9 +272,8 @@ def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
 
 def serving_facts(profile: Profile) -> dict[str, str]:
     """The engine that serves models, in its version, and on the CPU the number format: those that
-    recorded calls were made with, else this machine's; nothing where none is served.
-
-    Raises EndpointError when there is no serve environment.
+    recorded calls were made with, else this machine's; nothing where none is served. Raises
+    EndpointError when there is no serve environment.
     """
     if (replayed := replayed_facts()) is not None:
         return replayed

@@ -285,9 +285,7 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
     """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and
-    hidden at all.
-
-    Facts that the profile does not give can't be wrong.
+    hidden at all. Facts that the profile does not give can't be wrong.
     """
     wrong = []
     for key, tolerance in TOLERANCES.items():

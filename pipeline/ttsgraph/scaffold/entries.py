@@ -212,10 +212,8 @@ def kind_of(
     file: Path, kind: str | None, grading: Mapping[str, Any] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """How a file's answers are graded, a kind and its settings: as given, else the only kind that
-    the rows leave; labels where `choice` needs them.
-
-    Raises DataError where no kind can read the first row, InputError that lists the kinds for texts
-    where they leave a choice.
+    the rows leave; labels where `choice` needs them. Raises DataError where no kind can read the
+    first row, InputError that lists the kinds for texts where they leave a choice.
     """
     rows = load_rows(JsonlSource(kind="jsonl", path=file), 0)
     chosen = kind or _kind_left(rows)

@@ -277,7 +277,6 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
 
 def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice | None] | None:
     """The price, if it is told, of each model that an endpoint lists; None where it has no list.
-
     `with_key` says whether the endpoint's key is sent. Raises EndpointError, in one line that says
     what to do, when nothing there answers as an OpenAI-compatible server.
     """

@@ -62,9 +62,8 @@ def settings_of(file: str) -> list[Setting]:
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """What a field means, on one line; empty where that is not said.
-
-    Pydantic can take it from there itself, but then whenever a model is made, by parsing its file.
+    """What a field means, on one line; empty where that is not said. Pydantic can take it from
+    there itself, but then whenever a model is made, by parsing its file.
     """
     said = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal

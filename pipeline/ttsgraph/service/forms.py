@@ -101,10 +101,9 @@ class FormedTask:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """What checks values by a schema of the client's; None where it is no schema.
-
-    It fetches nothing that the schema refers to, and searches no texts by its patterns, which could
-    take for ever.
+    """What checks values by a schema of the client's; None where it is no schema. It fetches
+    nothing that the schema refers to, and searches no texts by its patterns, which could take for
+    ever.
     """
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry

@@ -79,10 +79,8 @@ def _hashed(key: bytes) -> str:
 
 
 def check_framing(headers: Headers) -> None:
-    """Raises ApiError 400 for a request of two lengths.
-
-    A proxy before this server may see another end of its body, and take the rest for a request of
-    somebody else.
+    """Raises ApiError 400 for a request of two lengths. A proxy before this server may see another
+    end of its body, and take the rest for a request of somebody else.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         said = "expected Content-Length or Transfer-Encoding, found both"

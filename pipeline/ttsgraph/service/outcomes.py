@@ -187,7 +187,6 @@ def _failed(done: Future[None]) -> None:
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
     """Whether the mean of the values is beyond what the settings allow, by more than chance.
-
     Accuracy drifts down, cost up, and agreement either way.
     """
     if len(values) < settings.least:

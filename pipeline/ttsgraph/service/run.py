@@ -45,10 +45,8 @@ LOOK_AGAIN_S = 30.0
 
 class Upstream:
     """What the calls of one served version tell of its models: what a call uses, and which model
-    hangs. `budget` bounds further attempts.
-
-    Timeouts of single calls, second requests and other models in place of one that fails are a
-    gateway's work (docs/steady.md).
+    hangs. `budget` bounds further attempts. Timeouts of single calls, second requests and other
+    models in place of one that fails are a gateway's work (docs/steady.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:
@@ -82,10 +80,8 @@ class Upstream:
 
     def expected(self, model: str, request: Request) -> Completion:
         """What a call uses that was given up on the way: an estimate, since nobody says. Whoever
-        bills a call bills it whole.
-
-        Tokens read are taken as a straight line over characters, since every prompt has tokens that
-        no text of it accounts for.
+        bills a call bills it whole. Tokens read are taken as a straight line over characters, since
+        every prompt has tokens that no text of it accounts for.
         """
         characters = _characters(request)
         calls, asked, read, written, squared, asked_by_read = self._used[model]

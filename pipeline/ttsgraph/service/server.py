@@ -29,10 +29,8 @@ from ttsgraph.settings.service import ServiceSettings
 def serve(
     loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False
 ) -> None:
-    """Serve these names until SIGTERM or SIGINT.
-
-    Raises InputError: no key on a public interface, a port that is taken, a name that can't be
-    resolved, an endpoint that is down.
+    """Serve these names until SIGTERM or SIGINT. Raises InputError: no key on a public interface, a
+    port that is taken, a name that can't be resolved, an endpoint that is down.
     """
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)

@@ -83,9 +83,8 @@ class ConvertError(Exception):
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     """What is known of a package's GGUF, and its parts on disk. Nothing is imported: the packages'
-    own imports may be missing.
-
-    Raises ConvertError for an unknown package, or when it or one of its files is not installed.
+    own imports may be missing. Raises ConvertError for an unknown package, or when it or one of its
+    files is not installed.
     """
     if package not in SOURCES:
         raise ConvertError(
@@ -110,7 +109,6 @@ def released(
     file: str, sha256: str, hub: str | None, folder: Path
 ) -> tuple[WeightSource, list[Path]]:
     """A GGUF by its name and SHA-256: in `folder` if it is there, else from the hub's repository.
-
     Raises ConvertError when neither has it.
     """
     path = folder / file
@@ -131,9 +129,8 @@ def released(
 
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
     """What `ttsgraph.json` in the folder will say: hashes the file, converts nothing. `revision`
-    changes with the weights, their precision and the chat template.
-
-    Raises ConvertError for bytes other than the known ones.
+    changes with the weights, their precision and the chat template. Raises ConvertError for bytes
+    other than the known ones.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -166,10 +163,8 @@ def read_record(folder: Path) -> dict[str, str] | None:
 
 def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str, str]:
     """Write the model folder `out`, unless it is already there with the same revision; returns its
-    record.
-
-    An interrupted run leaves nothing at `out`: the work is done in a temporary folder beside it and
-    renamed.
+    record. An interrupted run leaves nothing at `out`: the work is done in a temporary folder
+    beside it and renamed.
     """
     record = record_of(source, files)
     present = read_record(out)
@@ -220,10 +215,8 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
 
 def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """Give the tokenizer its document start (for plain completions) and the chat template, and
-    check both agree.
-
-    A tokenizer made from GGUF forgets to put the start there. A chat template writes it itself and
-    is tokenised without special tokens, so it must come out exactly once.
+    check both agree. A tokenizer made from GGUF forgets to put the start there. A chat template
+    writes it itself and is tokenised without special tokens, so it must come out exactly once.
     """
     from tokenizers.processors import TemplateProcessing
 

@@ -35,10 +35,9 @@ RUNTIME_GIB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The facts of a model that memory follows from.
-
-    `total` and `non_embedding` are parameter counts, `kv_heads` the heads whose keys and values
-    are kept, `head_dim` the size of each; `weight_bytes` and `cache_bytes` are bytes a number.
+    """The facts of a model that memory follows from. `total` and `non_embedding` are parameter
+    counts, `kv_heads` the heads whose keys and values are kept, `head_dim` the size of each;
+    `weight_bytes` and `cache_bytes` are bytes a number.
     """
 
     total: float
@@ -53,9 +52,8 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """GiB that one server takes of each of its GPUs at the least.
-
-    `cache` holds one request of the longest context, `running` is what is neither that nor weights.
+    """GiB that one server takes of each of its GPUs at the least. `cache` holds one request of the
+    longest context, `running` is what is neither that nor weights.
     """
 
     weights: float

@@ -85,10 +85,8 @@ class _Starter(threading.Thread):
 
 class Keeper(_Starter):
     """Starts servers once another process wants them, and keeps them up for all until its own end.
-    A context manager.
-
-    Why they could not be started is told to those who want them. Where another keeper is, or
-    servers are kept up, it does nothing.
+    A context manager. Why they could not be started is told to those who want them. Where another
+    keeper is, or servers are kept up, it does nothing.
     """
 
     def __init__(self, record: Path, launch: Launch) -> None:
