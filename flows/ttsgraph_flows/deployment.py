@@ -94,7 +94,7 @@ def challenger(stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
-    test = test_result(feedback, stage.questions()["test"])
+    test = test_result(feedback, stage.questions["test"])
     return Challenger(case, test, choice, cases[0].graph, figures_of(feedback, case.graph))
 
 
@@ -123,7 +123,7 @@ def deploy(
         stage.task,
         selected.graph,
         stage.profile,
-        tuple(stage.questions()["shots"]),
+        tuple(stage.questions["shots"]),
         tested=with_plain(selected.figures, tested),
         front=front_of(candidates, tested),
     )
@@ -200,7 +200,7 @@ def dataset_of(stage: Stage) -> Dataset:
         path=stage.questions_path.as_posix(),
         md5=md5(stage.questions_path),
         source=stage.settings.source.model_dump(mode="json"),
-        splits={split: len(rows) for split, rows in stage.questions().items()},
+        splits={split: len(rows) for split, rows in stage.questions.items()},
     )
 
 

@@ -28,7 +28,7 @@ from ttsgraph.stages.records import (
 )
 from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
 from ttsgraph.stages.trials import Case, answers_table, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
@@ -79,16 +79,13 @@ def _tested(
 ) -> tuple[list[Feedback], pd.DataFrame]:
     """All cases on the test questions; the first without each of its nodes on `count`."""
     cost = stage.profile.cost_model(stage.task)
+    test = stage.questions["test"]
+    example = stage.questions["val"][0]
 
-    async def work(
-        environment: Environment, questions: dict[str, list[Question]]
-    ) -> tuple[list[Feedback], pd.DataFrame]:
-        asked = environment.with_node_grades()
-        feedbacks = await cases_feedback(cases, asked, questions["test"], publish)
-        some = questions["test"][:count]
-        example = questions["val"][0]
+    async def work(environment: Environment) -> tuple[list[Feedback], pd.DataFrame]:
+        feedbacks = await cases_feedback(cases, environment.with_node_grades(), test, publish)
         return feedbacks, await tried_without(
-            cases[0].graph, cost, environment, some, example, feedbacks[0], publish
+            cases[0].graph, cost, environment, test[:count], example, feedbacks[0], publish
         )
 
     return stage.with_models(work, account=f"evaluate-{method}")
@@ -100,9 +97,9 @@ def _write_nodes(
     """What each node of the found graph is for: from what it was tried without, and predicted."""
     from ttsgraph.stages import worth  # with scipy, slow to import
 
-    rng = np.random.default_rng([stage.params.seed, 2])
     brief = stage.brief()
-    known = worth.evidence_in(stage.results, stage.questions(), brief.greedy, folder)
+    known = worth.evidence_in(stage.results, stage.questions, brief.greedy, folder)
+    rng = np.random.default_rng([stage.params.seed, 2])
     losses = worth.predicted_losses(graph, brief, known, rng)
     write_table(worth.with_worth(tried, graph, feedback, losses), Nodes, folder / "nodes.parquet")
 

@@ -22,7 +22,6 @@ from ttsgraph.stages.records import Preferred, write_record
 from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of
 from ttsgraph.stages.trials import evaluate_cases, trial_cases, trials_of
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
@@ -46,12 +45,12 @@ def init_family(task: str, profile: str | None = None) -> None:
     settings = stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
     cases = trial_cases(family_size_trials(brief), brief, settings.topologies, rng)
+    train = stage.questions["train"][: settings.questions]
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+        environment: Environment, speak: Chat | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        train = questions["train"][: settings.questions]
         table = await evaluate_cases(cases, environment, brief.cost, train, publish)
         preference = await asyncio.to_thread(
             agent.select_family_size, brief, trials_of(table, brief.objective)
@@ -71,16 +70,13 @@ def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
 
     settings = stage.profile.contest
     brief = stage.brief()
-    questions = stage.questions()
+    questions = stage.questions
     rng = np.random.default_rng([stage.params.seed, 1])
     contest = Contest(brief, questions["train"], questions["val"], settings, rng)
 
-    async def run(environment: Environment, splits: dict[str, list[Question]]) -> None:
-        graded = environment.with_node_grades()
-        if probes_only:
-            await contest.begin(graded, publish)
-        else:
-            await contest.run(graded, publish)
+    async def run(environment: Environment) -> None:
+        work = contest.begin if probes_only else contest.run
+        await work(environment.with_node_grades(), publish)
 
     most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
     with live(run_state(f"{name} {stage.task}", most, at_most=True)) as publish:

@@ -20,7 +20,6 @@ from ttsgraph.stages.records import Preferred, Started, read_record, write_recor
 from ttsgraph.stages.schemas import Evidence, Trials, write_table
 from ttsgraph.stages.standings import contest_evidence, contest_table, start_data
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.init_family import run_contest
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -46,16 +45,16 @@ def init_instances(task: str, profile: str | None = None) -> None:
     chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
     preference = Preference(tuple(chosen.models), chosen.reason)
+    asked = stage.questions["train"][: settings.questions]
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+        environment: Environment, speak: Chat | None
     ) -> tuple[pd.DataFrame, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
         multisets = await asyncio.to_thread(
             agent.select_instances, brief, preference, settings.candidates
         )
         cases = trial_cases(multisets, brief, settings.topologies, rng)
-        asked = questions["train"][: settings.questions]
         with live(run_state(f"init_instances {task}", len(cases) * len(asked))) as publish:
             table = await evaluate_cases(cases, environment, brief.cost, asked, publish)
         return table, agent.take_exchanges()

@@ -19,19 +19,14 @@ def pilot(task: str, profile: str | None = None) -> None:
     budget = stage.profile.budget_on(task)
     cost = budget.cost
     settings = stage.profile.pilot
+    train = stage.questions["train"]
     best = best_single(stage.profile_table(), budget, repeated=True)
-    cases = pilot_cases(
-        settings,
-        cost,
-        best,
-        stage.profile.roles_on(task, stage.questions()["train"]),
-        np.random.default_rng([stage.params.seed, 2]),
-    )
+    roles = stage.profile.roles_on(task, train)
+    rng = np.random.default_rng([stage.params.seed, 2])
+    cases = pilot_cases(settings, cost, best, roles, rng)
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(
-                cases, env, cost, questions["train"][: settings.questions], publish
-            ),
+            lambda env: evaluate_cases(cases, env, cost, train[: settings.questions], publish),
             account="pilot",
         )
     table = table.assign(within_budget=table["budget_units"] <= budget.limit)

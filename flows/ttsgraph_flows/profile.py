@@ -15,14 +15,13 @@ def profile_models(task: str, profile: str | None = None) -> None:
     """Run every model alone into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
     given = stage.given
-    train = stage.questions()["train"]
+    train = stage.questions["train"]
     for line in given.no_checks(task, train):
         say(line)
     members = list(given.model_pool())
     with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
         table = stage.with_models(
-            lambda env, questions: profiled(given, task, members, env, questions["train"], publish),
-            account="profile",
+            lambda env: profiled(given, task, members, env, train, publish), account="profile"
         )
     stage.finish("profile", Profiles, table)
 

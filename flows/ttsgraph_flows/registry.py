@@ -28,8 +28,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Figures, Loader
-from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader
+from ttsgraph.deployment.ladder import ladder_text
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, canonical, sha256
 from ttsgraph.evaluation.found_by import phrase
@@ -167,29 +167,26 @@ class Registry:
         try:
             # Not models:/..., which MLflow resolves at the process's own tracking URI.
             kept = self._client.get_model_version_download_uri(version.model, version.number)
-            with tempfile.TemporaryDirectory() as folder:
-                yield self._fetched(f"{kept}/artifacts/{name}" if name else kept, folder)
+            with self._fetched(f"{kept}/artifacts/{name}" if name else kept) as path:
+                yield path
         except (MlflowException, OSError, ValueError) as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise DataError(
                 f"version {version.label}: expected its {name or 'files'}, but {why}"
             ) from None
 
-    def _fetched(self, uri: str, folder: str) -> Path:
-        there = self._client.tracking_uri
-        return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=there))
+    @contextlib.contextmanager
+    def _fetched(self, uri: str) -> Iterator[Path]:
+        at = self._client.tracking_uri
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at))
 
     def deployed(self, version: Version) -> Deployed:
         """All that answering takes. Raises InputError when the bundle was changed."""
-        where = f"version {version.label}: "
         text = self.registered(version, BUNDLE, "bundle_sha256")
-        read = Deployed.from_dict(json.loads(text), where + BUNDLE, version.number)
-        front: tuple[Rung, ...] = ()
-        if LADDER_SHA256 in version.tags:
-            front = read_ladder(self.registered(version, LADDER, LADDER_SHA256), where + LADDER)
-        tested = Figures(**json.loads(version.tags.get(FIGURES, "{}")))
-        found_by = version.tags.get("found_by", "")
-        return replace(read, tested=tested, front=front, found_by=found_by)
+        where = f"version {version.label}: {BUNDLE}"
+        read = Deployed.from_dict(json.loads(text), where, version.number)
+        return replace(read, found_by=version.tags.get("found_by", ""))
 
     def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
         """Keep the digests of all that a version rests on (ttsgraph_flows/deployment.py)."""
@@ -201,34 +198,32 @@ class Registry:
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger; one with the same content is only found."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            files = {"bundle": deployed.write(folder), "lineage": folder / LINEAGE}
-            bundle_sha256 = sha256(files["bundle"].read_text(encoding="utf-8"))
+            bundle = deployed.write(Path(name))
+            bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
             record = provenance.model_copy(update={"bundle_sha256": bundle_sha256})
             content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
                 version = known[-1]
             else:
-                write_text(files["lineage"], record.to_json())
                 tags = tags_of(record) | {
                     "content": content,
-                    "lineage_sha256": sha256(record.to_json()),
                     "uses": json.dumps(deployed.used_models),
                     FIGURES: json.dumps(asdict(deployed.tested)),
                 }
+                texts = {LINEAGE: record.to_json()}
                 if deployed.front:
-                    files["ladder"] = folder / LADDER
-                    ladder = ladder_text(deployed.front)
-                    write_text(files["ladder"], ladder)
-                    tags[LADDER_SHA256] = sha256(ladder)
-                version = self._log(record, files, tags)
+                    texts[LADDER] = ladder_text(deployed.front)
+                for file, text in texts.items():
+                    write_text(bundle.with_name(file), text)
+                    tags[f"{Path(file).stem}_sha256"] = sha256(text)
+                version = self._log(record, bundle.parent, tags)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
         return self.find(version.label)
 
-    def _log(self, record: Provenance, files: Mapping[str, Path], tags: dict[str, str]) -> Version:
-        """A new version with these files, in the run of its search."""
+    def _log(self, record: Provenance, folder: Path, tags: dict[str, str]) -> Version:
+        """A new version with the files of a folder, in the run of its search."""
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self._client.tracking_uri)
@@ -237,14 +232,14 @@ class Registry:
                 info = mlflow.pyfunc.log_model(
                     name="graph",
                     python_model=str(Path(__file__).with_name("served_model.py")),
-                    artifacts={name: str(path) for name, path in files.items()},
+                    artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
                     code_paths=[str(LIBRARY)],
                     pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
                 )
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
-            with tempfile.TemporaryDirectory() as folder:
-                tags["files_sha256"] = _digest(self._fetched(f"models:/{info.model_id}", folder))
+            with self._fetched(f"models:/{info.model_id}") as logged:
+                tags["files_sha256"] = _digest(logged)
             return Version.of(
                 self._client.create_model_version(
                     name, info.model_uri, record.run_id, tags, model_id=info.model_id
@@ -264,7 +259,7 @@ class Registry:
         if champion is not None and champion.number == version.number:
             self._crown(version)  # which a start before this one may not have ended
             return Decision(True, version.tags[DECISION])
-        if version.tags.get(ROLLED_BACK):
+        if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
             return Decision(True, version.tags[DECISION])
@@ -292,8 +287,7 @@ class Registry:
         self._tag(version, DECISION, reason)
         if before is not None:
             self._tag(version, REPLACED, before.number)
-        for tag in (ROLLED_BACK, STANDS_IN):
-            self.untag(version, tag)
+        self.untag(version, ROLLED_BACK, STANDS_IN)
         self._crown(version)
         if before is not None:
             self.untag(before, STANDS_IN)
@@ -324,9 +318,8 @@ class Registry:
             return ""
         there = {*profile.model_pool(), *profile.newcomers}
         left = [model for model in json.loads(version.tags["uses"]) if model not in there]
-        if not left:
-            return ""
-        return f"{version.label} uses {', '.join(left)}, which left the pool of {name}"
+        gone = f"{version.label} uses {', '.join(left)}, which left the pool of {name}"
+        return gone if left else ""
 
     def serving(self, task: str) -> Version:
         """The champion; where a model of it has left the pool, the best version that can be served,
@@ -348,8 +341,8 @@ class Registry:
             )
         tests = [self.provenance(version).test for version in others]
         taken = others[successor(self.provenance(champion).test, tests)]
-        self._tag(taken, STANDS_IN, why)
-        self._tag(taken, DECISION, why)
+        for tag in (STANDS_IN, DECISION):
+            self._tag(taken, tag, why)
         self._crown(taken)
         return self.find(taken.label)
 
@@ -398,9 +391,9 @@ class Registry:
         with explained(self.uri):
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
-    def untag(self, version: Version, key: str) -> None:
-        """Take a tag from a version, if it has it."""
-        if key in version.tags:
+    def untag(self, version: Version, *keys: str) -> None:
+        """Take tags from a version, as far as it has them."""
+        for key in version.tags.keys() & keys:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)
 
@@ -417,14 +410,13 @@ def dependents(
 ) -> list[Version]:
     """Versions made with a dataset (MD5) or a model (`name`, `name@revision`), oldest first."""
     name, _, revision = (model or "").partition("@")
-    found = []
-    for version in Registry(tracking_uri).versions():
-        models = json.loads(version.tags.get("models", "{}"))
-        if (dataset is None or version.tags.get("dataset") == dataset) and (
-            model is None or (name in models and revision in ("", models[name]))
-        ):
-            found.append(version)
-    return found
+
+    def made_with(tags: Mapping[str, str]) -> bool:
+        models = json.loads(tags.get("models", "{}"))
+        of_model = model is None or (name in models and revision in ("", models[name]))
+        return of_model and dataset in (None, tags.get("dataset"))
+
+    return [version for version in Registry(tracking_uri).versions() if made_with(version.tags)]
 
 
 class RegistryLoader(Loader):
@@ -475,8 +467,8 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
     )
 
 
-def digests_of(folder: Path) -> dict[str, str]:
-    """The files of a folder: path in it -> SHA-256."""
+def _digests_of(folder: Path) -> dict[str, str]:
+    """Path in a folder -> SHA-256 of each file."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -499,7 +491,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
         history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
         held[key] = [value, sorted(history)]
     with tempfile.TemporaryDirectory() as folder:
-        held |= digests_of(Path(client.download_artifacts(run_id, "", folder)))
+        held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
     return {
         key: sha256(canonical(value))[:16]
         for key, value in held.items()
@@ -509,7 +501,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
 
 def _digest(folder: Path) -> str:
     """A hash over the names and contents of all files in a folder."""
-    found = digests_of(folder)
+    found = _digests_of(folder)
     return sha256("\n".join(f"{name} {found[name]}" for name in found if name != MADE_WHEN_READ))
 
 

@@ -178,9 +178,7 @@ def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> lis
 
     if not profile.hosted:
         return []
-    chains = [
-        [run.name for run in runs_of(params, task) if run.task == task] for task in params.tasks
-    ]
+    chains = [[run.name for run in runs_of(params, task)] for task in params.tasks]
     changed = [chain for chain in chains if not set(chain).isdisjoint(stages)]
     return changed if len(changed) > 1 else []
 

@@ -38,7 +38,7 @@ from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
@@ -213,7 +213,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     cost = tested.profile.cost_model(stage.task)
     cases = _test_cases(tested, found.graph, pilot, cost)
     feedbacks = tested.with_models(
-        lambda environment, splits: cases_feedback(cases, environment, splits["test"]),
+        lambda environment: cases_feedback(cases, environment, tested.questions["test"]),
         account="evaluate-warm",
     )
     table = cases_table(cases, feedbacks, cost)
@@ -258,11 +258,11 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     """A warm search into research/<profile>/<task>/, and the calls that it made."""
     folder = _folder(stage)
     settings = stage.profile.search
+    train = stage.questions["train"]
 
     async def prepare(
-        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+        environment: Environment, speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
-        train = questions["train"]
         new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
         old = last.table("profile.parquet")
         kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
@@ -270,15 +270,10 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
         write_table(profile, Profiles, folder / "profile.parquet")
         measured = with_lengths(stage.given, stage.task, profile)
         brief = brief_of(measured, stage.task, scores_of(profile), train)
-        warm = Warm(
-            last.deployed.graph,
-            last.distribution(),
-            history_of(last.table("archive.parquet"), brief),
-            plan.newcomers,
-        )
-        searcher = WarmReinforce(
-            Problem(brief, settings, stage.profile.agent, {}, stage.params.seed, speak), warm
-        )
+        history = history_of(last.table("archive.parquet"), brief)
+        warm = Warm(last.deployed.graph, last.distribution(), history, plan.newcomers)
+        problem = Problem(brief, settings, stage.profile.agent, {}, stage.params.seed, speak)
+        searcher = WarmReinforce(problem, warm)
         return searcher, searcher.stop_rule(stage.profile.research)
 
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)

@@ -34,7 +34,6 @@ from ttsgraph.stages.records import Running, Started, read_record, write_record
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show
 
@@ -46,10 +45,7 @@ CODE = (STAGE["search"].module, WarmReinforce.__module__)
 (ttsgraph_flows/research.py).
 """
 
-Prepare = Callable[
-    [Environment, dict[str, list[Question]], Chat | None],
-    Awaitable[tuple[Searcher, SearchSettings]],
-]
+Prepare = Callable[[Environment, Chat | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
 
 
@@ -66,21 +62,13 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     contest = stage.profile.init.contest
     left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
 
+    texts = {question.id: question.text for question in stage.questions["train"]}
+
     async def prepare(
-        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+        environment: Environment, speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
-        texts = {question.id: question.text for question in questions["train"]}
-        problem = Problem(
-            replace(brief, questions=texts),
-            settings,
-            stage.profile.agent,
-            start.counts,
-            stage.params.seed,
-            speak,
-            contenders,
-            learnt,
-            left,
-        )
+        known = replace(brief, questions=texts), settings, stage.profile.agent, start.counts
+        problem = Problem(*known, stage.params.seed, speak, contenders, learnt, left)
         return method_class.of(problem), settings
 
     calls = settings.max_iterations * (
@@ -103,7 +91,7 @@ def learnt_of(stage: Stage, start: Started) -> Learnt | None:
     from ttsgraph.stages.worth import evidence_in  # with scipy, slow to import
 
     alone = stage.profile_table()
-    questions = stage.questions()
+    questions = stage.questions
     return Learnt(
         evidence_in(stage.results, questions, stage.brief().greedy),
         start.misfit,
@@ -137,12 +125,13 @@ def tracked_search(
     params = stage.run_params | {"method": method}
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+        environment: Environment, speak: Chat | None
     ) -> tuple[Found, Archive, list[Exchange]]:
         environment = environment.with_free_node_grades()
         archive = Archive(journal)
-        searcher, settings = await prepare(environment, questions, speak)
+        searcher, settings = await prepare(environment, speak)
         driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
+        questions = stage.questions
         found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive, driver.exchanges
 

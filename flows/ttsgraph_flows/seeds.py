@@ -18,7 +18,6 @@ import pandas as pd
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
@@ -26,7 +25,6 @@ from ttsgraph.runtime.clients import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.stage import Stage, load_stage
 from ttsgraph_flows.verify import copy_into, run_stages
@@ -86,24 +84,18 @@ def answers_of(
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
     chosen = (verdict.gate or {}).get("arm", FOUND)
     tested = pd.read_parquet(folder / "test.parquet")
-    texts = {question.id: question.text for question in stage.questions()["test"]}
+    texts = {question.id: question.text for question in stage.questions["test"]}
 
     def row(arm: str, question: str, correct: float | None, units: float) -> dict[str, Any]:
-        return {
-            "seed": stage.params.seed,
-            "arm": arm,
-            "question": hashlib.sha256(texts[question].encode()).hexdigest(),
-            "correct": correct,
-            "units": units,
-        }
+        digest = hashlib.sha256(texts[question].encode()).hexdigest()
+        of_seed = {"seed": stage.params.seed, "arm": arm, "question": digest}
+        return of_seed | {"correct": correct, "units": units}
 
     units = dict(zip(tested["arm"], tested["budget_units"], strict=True))
     answers = pd.read_parquet(folder / "answers.parquet")
-    for arm, rows in answers.groupby("arm"):
-        names = [str(arm), PUT_UP] if arm == chosen else [str(arm)]
-        for name in names:
-            for question, correct in zip(rows["question_id"], rows["correct"], strict=True):
-                yield row(name, question, correct, units[arm])
+    for name, rows in [*answers.groupby("arm"), (PUT_UP, answers[answers["arm"] == chosen])]:
+        for arm, question, correct in rows[["arm", "question_id", "correct"]].itertuples(False):
+            yield row(str(name), question, correct, units[arm])
     pool = stage.profile.model_pool()
     singles = {
         f"one call of {name}": topologies.single(name)
@@ -112,13 +104,10 @@ def answers_of(
     }
     asked = singles | dict(graphs or {})
     cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
-
-    async def work(
-        environment: Environment, questions: dict[str, list[Question]]
-    ) -> list[Feedback]:
-        return await cases_feedback(cases, environment, questions["test"])
-
-    feedbacks = stage.with_models(work, account="seeds")
+    feedbacks = stage.with_models(
+        lambda environment: cases_feedback(cases, environment, stage.questions["test"]),
+        account="seeds",
+    )
     cost = stage.profile.cost_model(stage.task)
     for (name, graph), feedback in zip(asked.items(), feedbacks, strict=True):
         measured = units_of(graph, feedback, cost)

@@ -118,7 +118,7 @@ class Stage:
     @property
     def results(self) -> Path:
         """The folder of what is found out about the task; below it one for each method."""
-        return Path("results") / self.params.profile / self.task
+        return Path("results", self.params.profile, self.task)
 
     @property
     def experiment(self) -> str:
@@ -130,6 +130,7 @@ class Stage:
         """The params that each run of the task has in MLflow."""
         return {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
 
+    @cached_property
     def questions(self) -> dict[str, list[Question]]:
         """Split -> questions. Raises DataError when the sample stage has not run."""
         return questions_of(read_table(Questions, self.questions_path, "sample"))
@@ -151,7 +152,7 @@ class Stage:
             self.profile,
             self.task,
             scores_of(profiled),
-            self.questions()["train"],
+            self.questions["train"],
             pilot_scores(self.pilot_table(), self.profile.objective),
         )
 
@@ -176,9 +177,7 @@ class Stage:
         return Meter(self.profile.limits, kept.read(), kept.write)
 
     def with_models(
-        self,
-        work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]],
-        account: str | Meter | None,
+        self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str | Meter | None
     ) -> T:
         """Run async work with an environment over live models; servers that were started for it are
         stopped after it.
@@ -186,7 +185,7 @@ class Stage:
         What the work spends is held to the profile's limits: under the name of an account, or by a
         meter of its own.
         """
-        questions = self.questions()
+        shots = self.questions["shots"]
         self.grader()  # refuses before anything is spent
         meter = self.meter(account) if isinstance(account, str) else account
 
@@ -194,16 +193,16 @@ class Stage:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
                 asked = RecordingClient(client, self.recorder)
-                environment = environment_for(self.profile, self.task, asked, questions["shots"])
+                environment = environment_for(self.profile, self.task, asked, shots)
                 if meter is not None:
                     environment.client = MeteredClient(asked, meter, environment.paid)
                 for line in await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
-                    order = order_of(self.profile, self.task, questions["shots"], STATE)
+                    order = order_of(self.profile, self.task, shots, STATE)
                     count = self.profile.workers.count
                     environment = SpreadEnvironment(environment, order, carry, count, self.recorder)
-                done = await work(environment, questions)
+                done = await work(environment)
                 if environment.grader.judged:
                     judged = judged_line(environment.task, environment.grader.judged)
                     say(f"{self.task}: {judged}")
@@ -219,22 +218,20 @@ class Stage:
 
     def with_agent(
         self,
-        work: Callable[
-            [Environment, dict[str, list[Question]], Chat | None], Coroutine[Any, Any, T]
-        ],
+        work: Callable[[Environment, Chat | None], Coroutine[Any, Any, T]],
         account: str | Meter,
         needed: bool = True,
     ) -> T:
         """As `with_models`, and with the agent's language model, if one is needed."""
         meter = self.meter(account) if isinstance(account, str) else account
 
-        async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
+        async def run(environment: Environment) -> T:
             if not needed:
-                return await work(environment, questions, None)
+                return await work(environment, None)
             around = partial(RecordingClient, recorder=self.recorder)
             async with open_agent(self.profile, around=around) as speak:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
-                return await work(environment, questions, paying)
+                return await work(environment, paying)
 
         return self.with_models(run, meter)
 
@@ -268,7 +265,7 @@ class Stage:
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
-        path = Path("calls") / self.params.profile / self.task / f"{name}.parquet"
+        path = Path("calls", self.params.profile, self.task, f"{name}.parquet")
         step("write the calls", lambda: write_calls(self.recorder.calls, path))
 
 

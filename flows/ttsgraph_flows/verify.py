@@ -18,10 +18,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -41,9 +41,6 @@ from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.identity import identity
 
-if TYPE_CHECKING:  # MLflow is slow to import
-    from ttsgraph_flows.registry import Registry
-
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
 
@@ -53,24 +50,15 @@ the hashes of its results.
 """
 
 MADE_HERE = (
-    "data",
-    "results",
-    "reports",
-    "research",
-    "identity",
-    "calls",
-    "mlruns",
-    "mlflow.db",
-    "params.yaml",
-    "site",
+    *("data", "results", "reports", "research", "identity", "calls"),
+    *("mlruns", "mlflow.db", "params.yaml", "site"),
 )
 ARTIFACTS = Path("mlruns")
-PLACES = {
-    "experiments": ("artifact_location",),
-    "runs": ("artifact_uri",),
-    "logged_models": ("artifact_location",),
-    "model_versions": ("source", "storage_location"),
-}
+PLACES = (
+    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
+    *(("logged_models", "artifact_location"), ("model_versions", "source")),
+    ("model_versions", "storage_location"),
+)
 """Tables of MLflow's database, and their columns that hold places."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
@@ -85,17 +73,6 @@ class Recorded:
 
     calls: Calls
     published: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What came of a task's stages: files that are those of dvc.lock, and in words what is not."""
-
-    same: int
-    wrong: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "; ".join([f"{counted(self.same, 'file')} as in dvc.lock", *self.wrong])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +106,42 @@ class StageRun:
         flow_of(self.plan.name)(*filter(None, [self.task, self.method]))
 
 
-def runs_of(params: Params, *tasks: str) -> Iterator[StageRun]:
-    """The stages of these tasks in order, once for each task and method where that matters."""
+@dataclass(slots=True)
+class Comparison:
+    """What came of stages: files that are those of dvc.lock, and in words what is not."""
+
+    same: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "; ".join([f"{counted(self.same, 'file')} as in dvc.lock", *self.wrong])
+
+    def add(self, run: StageRun, lock: Lock) -> bool:
+        """Run a stage, and compare what it wrote, and its identity, with dvc.lock; returns whether
+        it could be run.
+        """
+        try:
+            run.run()
+        except (InputError, RunStopped) as error:
+            self.wrong.append(f"{run.name} can't be rebuilt: {error}")
+            return False
+        wanted = run.locked(lock)
+        if not wanted:
+            self.wrong.append(f"{run.name}: dvc.lock does not have it")
+        for path, digest in wanted.items():
+            if (found := md5_of(Path(path))) == digest:
+                self.same += 1
+            else:
+                self.wrong.append(f"{run.name}: {path} is {found}, in dvc.lock it is {digest}")
+        return True
+
+
+def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
+    """The stages of these tasks in order, once for each task and method where that matters; with
+    those that are `of_all` tasks, or without.
+    """
     for plan in STAGES:
-        for task in tasks if "task" in plan.per else (None,):
+        for task in tasks if "task" in plan.per else (None,) * of_all:
             for method in params.methods if "method" in plan.per else (None,):
                 yield StageRun(plan, params.profile, task, method)
 
@@ -201,38 +210,16 @@ def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comp
     identity()
     found: dict[str, Comparison] = {}
     for task in tasks:
-        found[task] = Comparison(0)
+        found[task] = Comparison()
         for run in runs_of(params, task):
-            if run.task is None:
-                continue
-            one = _compared(lock, run)
-            found[task] = Comparison(found[task].same + one.same, found[task].wrong + one.wrong)
-            if any("can't be rebuilt" in line for line in one.wrong):
+            if not found[task].add(run, lock):
                 break
         say(f"{task}: {found[task]}")
     if set(tasks) == set(params.tasks) and not any(each.wrong for each in found.values()):
-        report = StageRun(STAGE["report"], params.profile, None, None)
-        found["report"] = _compared(lock, report)
+        found["report"] = Comparison()
+        found["report"].add(StageRun(STAGE["report"], params.profile, None, None), lock)
         say(f"report: {found['report']}")
     return found
-
-
-def _compared(lock: Lock, run: StageRun) -> Comparison:
-    """Run a stage, and compare what it wrote, and its identity, with dvc.lock."""
-    try:
-        run.run()
-    except (InputError, RunStopped) as error:
-        return Comparison(0, (f"{run.name} can't be rebuilt: {error}",))
-    wanted = run.locked(lock)
-    if not wanted:
-        return Comparison(0, (f"{run.name}: dvc.lock does not have it",))
-    found = {path: md5_of(Path(path)) for path in wanted}
-    wrong = tuple(
-        f"{run.name}: {path} is {found[path]}, in dvc.lock it is {md5}"
-        for path, md5 in wanted.items()
-        if found[path] != md5
-    )
-    return Comparison(len(wanted) - len(wrong), wrong)
 
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
@@ -272,9 +259,8 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
-    engine = {}
-    if any(found.published for found in recorded):
-        engine = read_engine(PUBLISHED / profile / ENGINE)
+    published = any(found.published for found in recorded)
+    engine = read_engine(PUBLISHED / profile / ENGINE) if published else {}
     write_text(folder / STATE / ENGINE, json.dumps(engine or serving_facts(load_profile(profile))))
 
 
@@ -288,9 +274,7 @@ def copy_into(folder: Path, params: Params) -> None:
         else:
             (folder / path.name).symlink_to(path.resolve())
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-    (folder / "params.yaml").write_text(
-        yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
-    )
+    write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
     load_profile(params.profile)
 
 
@@ -307,8 +291,7 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
         identity()
         for task in params.tasks:
             for run in runs_of(params, task):
-                if run.task is not None:
-                    run.run()
+                run.run()
 
 
 def md5_of(path: Path) -> str:
@@ -377,33 +360,24 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     registry = Registry(params.tracking_uri)
     lines = []
     for task in tasks or params.tasks:
-        if not _usable(registry, task):
+        try:
+            registry.deployed(registry.find(task))
+        except (DeploymentError, DataError):  # it can't be read here
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
                     f"{task}: expected its recorded calls, found none; `dvc pull` gets them, `make"
                     " repro` makes them"
-                )
+                ) from None
             remember(profile, recorded.calls)
             for method in params.methods:
                 flow_of("search")(task, method)
                 flow_of("evaluate")(task, method)
-        champion = registry.champion(task)
-        lines.append(
-            f"{task}: no version is the champion"
-            if champion is None
-            else f"{champion.label} is the champion of {task}"
-        )
+        if (champion := registry.champion(task)) is None:
+            lines.append(f"{task}: no version is the champion")
+        else:
+            lines.append(f"{champion.label} is the champion of {task}")
     return lines
-
-
-def _usable(registry: Registry, task: str) -> bool:
-    """Whether the task's champion can be read here."""
-    try:
-        registry.deployed(registry.find(task))
-    except (DeploymentError, DataError):
-        return False
-    return True
 
 
 def remember(profile: Profile, calls: Calls) -> None:
@@ -444,12 +418,9 @@ def relocate(tracking_uri: str) -> None:
         places = [Path(location.removeprefix("file://")) for (location,) in rows if location]
         known = {str(place.parent) for place in places if (ARTIFACTS / place.name).is_dir()}
         for before in known - {here}:
-            for table, columns in PLACES.items():
-                for column in columns:
-                    store.execute(
-                        f"update {table} set {column} = replace({column}, ?, ?)",
-                        (f"{before}/", f"{here}/"),
-                    )
+            for table, column in PLACES:
+                change = f"update {table} set {column} = replace({column}, ?, ?)"
+                store.execute(change, (f"{before}/", f"{here}/"))
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

@@ -190,7 +190,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
     made_up = environment(stage, MadeUp)
-    asked = stage.questions()
+    asked = stage.questions
     graph = found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
     write_table(
@@ -211,7 +211,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
 
 def _lineage(stage: Stage) -> dict[str, Any]:
     """What the registry would tell of a version, but for what only a real search has."""
-    splits = {split: len(rows) for split, rows in stage.questions().items()}
+    splits = {split: len(rows) for split, rows in stage.questions.items()}
     dataset = {
         "path": stage.questions_path.as_posix(),
         "md5": md5(stage.questions_path),
@@ -239,7 +239,7 @@ def search(
     """
     profile = stage.profile
     brief = stage.brief()
-    questions = stage.questions()
+    questions = stage.questions
     searcher = searcher or RandomSearcher(problem(stage))
     header = {"type": "search", "identity": NAME}
     with (

@@ -180,7 +180,7 @@ def compare(
     found = {}
     with chdir(folder):
         stage = load_stage(TASK)
-        asked = stage.questions()["train"][:QUESTIONS]
+        asked = stage.questions["train"][:QUESTIONS]
         for method in methods:
             searcher = make(method, problem(stage))
             timed = Timed(searcher, environment(stage, Graded), asked, clock)

@@ -113,7 +113,7 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
             run.name: {
                 "outs": [{"path": path, "md5": md5_of(Path(path))} for path in sorted(run.outputs)]
             }
-            for run in runs_of(params, *params.tasks)
+            for run in runs_of(params, *params.tasks, of_all=True)
         }
     lock = {
         "python": PYTHON,

@@ -28,7 +28,7 @@ from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.settle import needs
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.charts import accuracy_axis, chart_of, quantity
+from ttsgraph.reporting.charts import accuracy_axis, chart_of, layer, quantity
 from ttsgraph.reporting.pictures import chart_svg
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import adaptive_contenders, on_average
@@ -176,15 +176,12 @@ def front_picture(found: pd.DataFrame) -> str:
         for family in FAMILIES
     ]
     title = "Accuracy against mean units of graphs that always ask all and that may stop"
-    body = {
-        "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": quantity(
-                "units", "units a question, on average", scale={"type": "log", "nice": False}
-            ),
-            "y": accuracy_axis("right", scale={"zero": False}),
-            "color": {"field": "graphs", "type": "nominal", "title": None},
-        },
+    units = "units a question, on average"
+    at = {
+        "x": quantity("units", units, scale={"type": "log", "nice": False}),
+        "y": accuracy_axis("right", scale={"zero": False}),
+        "color": {"field": "graphs", "type": "nominal", "title": None},
     }
-    return chart_svg(chart_of("fronts", title, title, 260, body), simulated=True)
+    lines = [layer("line", at, point=True)]
+    chart = chart_of("fronts", title, title, 260, lines, {"values": values})
+    return chart_svg(chart, simulated=True)

@@ -17,15 +17,17 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Client
-from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.base import Task
 from ttsgraph_flows import stage as stage_module
 from ttsgraph_flows.sample import sample
 from ttsgraph_flows.stage import load_stage
 
 
-async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> int:
+async def some_calls(environment: Environment) -> int:
     model = next(iter(environment.pool))
-    return (await environment.evaluate(single(model), questions["train"][:2])).n_scored
+    return (
+        await environment.evaluate(single(model), load_stage("math").questions["train"][:2])
+    ).n_scored
 
 
 def test_judges_are_checked_before_the_work(

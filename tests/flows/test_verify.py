@@ -161,8 +161,8 @@ class TestVerify:
             with chdir(folder):
                 found = verify()
             assert {task: verdict.wrong for task, verdict in found.items()} == {
-                "math": (),
-                "report": (),
+                "math": [],
+                "report": [],
             }
             assert found["math"].same > 30
             assert sorted(folder.rglob("*")) == before

@@ -12,7 +12,6 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import LimitReached
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
-from ttsgraph.tasks.base import Question
 from ttsgraph_flows.init_family import init_family
 from ttsgraph_flows.init_instances import init_instances
 from ttsgraph_flows.pilot import pilot
@@ -60,8 +59,10 @@ def test_every_stage_stops_at_the_limit_and_goes_on_with_a_higher_one(tmp_path):
 def test_other_settings_begin_another_account_and_other_limits_do_not(tmp_path):
     project = SimulatedProject(tmp_path)
 
-    async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> None:
-        await environment.evaluate(single("llama-3.2-1b"), questions["train"][:2])
+    async def some_calls(environment: Environment) -> None:
+        await environment.evaluate(
+            single("llama-3.2-1b"), load_stage("math").questions["train"][:2]
+        )
 
     def known(**changes: Any) -> int:
         project.settings.update(changes)

@@ -73,36 +73,24 @@ def _json(spec: Spec) -> str:
 
 
 def chart_of(
-    name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None
+    name: str,
+    title: str,
+    alt: str,
+    height: int,
+    layers: list[Spec],
+    data: Spec | None = None,
+    edges: dict[str, Any] | None = None,
 ) -> Chart:
-    """A plot from its layers and data; `height` is in pixels."""
+    """A plot from its layers, and the data that they share if they do; `height` is in pixels."""
     spec = {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4}
-    return Chart(name, title, alt, spec | body, edges)
-
-
-def layered(
-    name: str, title: str, alt: str, height: int, layers: list[Spec], values: list[Spec]
-) -> Chart:
-    """A plot whose layers share their data."""
-    return chart_of(name, title, alt, height, {"data": {"values": values}, "layer": layers})
-
-
-def tip(column: str, title: str, form: str | None = None) -> Spec:
-    """A line of a tooltip: a text, or with a format, which may be empty, a number."""
-    if form is None:
-        return {"field": column, "title": title}
-    return quantity(column, title, **({"format": form} if form else {}))
+    shared = {} if data is None else {"data": data}
+    return Chart(name, title, alt, spec | shared | {"layer": layers}, edges)
 
 
 def layer(kind: str, encoding: Spec, values: list[Spec] | None = None, **look: Any) -> Spec:
     """A layer of marks of one kind, with data of its own where it has some."""
     data: Spec = {} if values is None else {"data": {"values": values}}
     return data | {"mark": {"type": kind, **look}, "encoding": encoding}
-
-
-def nominal(column: str, title: str | None, **more: Any) -> Spec:
-    """The channel of a column of names."""
-    return {"field": column, "type": "nominal", "title": title} | more
 
 
 def quantity(column: str, title: str, **more: Any) -> Spec:
@@ -115,21 +103,50 @@ def accuracy_axis(title: str = "accuracy (%)", **more: Any) -> Spec:
     return quantity("accuracy", title, **{"axis": {"format": ".0%", "tickCount": 6}} | more)
 
 
+def looks(column: str, names: Sequence[str], **more: Any) -> dict[str, Spec]:
+    """The channels of a column of names: colour, shape and dash of each."""
+    scales = by_name(list(dict.fromkeys(names)))
+    named = {"field": column, "type": "nominal", **more}
+    return {channel: named | {"scale": scale} for channel, scale in scales.items()}
+
+
+def lines_of(column: str) -> Spec:
+    """The channel of names that have a line each."""
+    return {"field": column, "type": "nominal", "title": None, "sort": None, "axis": NAMES}
+
+
 def whiskers(direction: str) -> Spec:
     """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
     low = {"field": "accuracy_low", "type": "quantitative"}
     return {direction: low, f"{direction}2": {"field": "accuracy_high"}}
 
 
-INTERVAL = [
-    tip("accuracy", "accuracy", ".1%"),
-    tip("accuracy_low", "interval from", ".1%"),
-    tip("accuracy_high", "interval to", ".1%"),
-    tip("n_scored", "questions", ""),
-]
-COST_TIP = tip("budget_units", "cost of a question", ".3~g")
-NODES_TIP = tip("n_nodes", "nodes", "")
-ITERATION_TIP = tip("iteration", "iteration", "")
+INTERVAL = ("accuracy", "accuracy_low", "accuracy_high", "n_scored")
+TITLES = {"split": "questions from", "name": "what", "label": "graph", "graph_hash": "graph"}
+TITLES |= {"accuracy_low": "interval from", "accuracy_high": "interval to"}
+TITLES |= {"val_low": "interval from", "val_high": "interval to"}
+TITLES |= {"val_accuracy": "validation accuracy", "budget_units": "cost of a question"}
+TITLES |= {"within_budget": "within the budget", "n_scored": "questions", "n_nodes": "nodes"}
+TITLES |= {"source": "from node", "target": "to node"}
+FORMATS = dict.fromkeys((*INTERVAL[:3], "val_accuracy", "val_low", "val_high"), ".1%")
+FORMATS |= {"budget_units": ".3~g", "probability": ".0%", "n_scored": "", "n_nodes": ""}
+FORMATS["iteration"] = ""
+"""What tooltips call columns, if not by their names, and how they write the numbers among them."""
+
+
+def tips(*columns: str) -> Spec:
+    """The channel of tooltips, a line for each of these columns."""
+
+    def line(column: str) -> Spec:
+        title = TITLES.get(column, column)
+        if column not in FORMATS:
+            return {"field": column, "title": title}
+        form = FORMATS[column]
+        return quantity(column, title, **({"format": form} if form else {}))
+
+    return {"tooltip": [line(column) for column in columns]}
+
+
 BY_COST = {"field": "budget_units", "type": "quantitative"}
 
 KINDS = {
@@ -177,19 +194,13 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         always = {int(row.place) for row in [*front, *found] if row.file == archive.file}
         points += [archive.rows[place].record(columns) for place in thinned(archive.frame, always)]
         total += int(archive.frame["accuracy"].notna().sum())
-    scale = by_name([method.name for method in task.methods])
+    look = looks("method", [method.name for method in task.methods], title="method")
     at = {"x": cost_axis(metric, ticks=8), "y": accuracy_axis()}
-    tooltip = [
-        tip("method", "method"),
-        tip("split", "questions from"),
-        *INTERVAL,
-        COST_TIP,
-        NODES_TIP,
-        ITERATION_TIP,
-        tip("graph_hash", "graph"),
-    ]
-    by_method = {key: nominal("method", "method", scale=scale[key]) for key in ("color", "shape")}
-    dots = at | {"y": accuracy_axis(scale={"nice": True}), **by_method, "tooltip": tooltip}
+    tooltip = tips(
+        *("method", "split", *INTERVAL, "budget_units", "n_nodes", "iteration", "graph_hash")
+    )
+    dots = at | {"y": accuracy_axis(scale={"nice": True})}
+    dots |= {"color": look["color"], "shape": look["shape"], **tooltip}
     faint = {"condition": {"test": "datum.split === 'val'", "value": 0.85}, "value": 0.28}
     bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
     limit_at = {"x": {"field": "limit", "type": "quantitative"}}
@@ -204,7 +215,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         layer("rule", {"x": at["x"], **whiskers("y")}, fronts),
         layer("line", at | {"order": BY_COST}, fronts, **step),
         layer("point", dots, fronts, filled=True, size=90, **ink, strokeWidth=1, opacity=1),
-        layer("point", at | {"tooltip": tooltip}, rings, **ring),
+        layer("point", at | tooltip, rings, **ring),
     ]
     alt = (
         "Scatter plot of accuracy against the cost of a question, a point for each candidate, with"
@@ -212,8 +223,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         " graphs. The table below has the front."
     )
     title = f"{task.name}: score and cost of every candidate"
-    chart = chart_of("candidates", title, alt, 380, {"layer": layers})
-    return Cloud(chart, front, len(points), total)
+    return Cloud(chart_of("candidates", title, alt, 380, layers), front, len(points), total)
 
 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
@@ -239,8 +249,7 @@ def trajectories(task: TaskReport) -> Chart:
         for method in task.methods
         for row in method.trajectory
     ]
-    scale = by_name([method.name for method in task.methods])
-    look = {key: nominal("method", "method", scale=scale[key]) for key in scale}
+    look = looks("method", [method.name for method in task.methods], title="method")
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
     axis = {"format": ".0%", "tickCount": 6}
@@ -248,16 +257,7 @@ def trajectories(task: TaskReport) -> Chart:
     at = {"x": quantity("iteration", "iteration (rounds of the search)", axis=ticks), "y": y}
     at |= {"color": look["color"]}
     band = {"y": y | {"field": "val_low"}, "y2": {"field": "val_high"}}
-    tooltip = [
-        tip("method", "method"),
-        ITERATION_TIP,
-        tip("val_accuracy", "validation accuracy", ".1%"),
-        tip("val_low", "interval from", ".1%"),
-        tip("val_high", "interval to", ".1%"),
-        COST_TIP,
-        NODES_TIP,
-    ]
-    dots = at | {"shape": look["shape"], "tooltip": tooltip}
+    dots = at | {"shape": look["shape"], **tips("method", *columns)}
     layers = [
         layer("area", at | band, opacity=0.13),
         layer("line", at | {"strokeDash": look["strokeDash"]}, strokeWidth=2),
@@ -268,7 +268,7 @@ def trajectories(task: TaskReport) -> Chart:
         " a band. Tables below."
     )
     title = f"{task.name}: validation accuracy while searching"
-    return layered("trajectories", title, alt, 300, layers, values)
+    return chart_of("trajectories", title, alt, 300, layers, {"values": values})
 
 
 def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> Chart:
@@ -279,21 +279,19 @@ def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> 
         row.record(SCORES) | {"kind": KINDS[row["arm"]], "name": name}
         for name, row in comparison_rows(task)
     ]
-    names = list(dict.fromkeys(value["kind"] for value in values))
     axis = {"format": ".0%", "tickCount": 5}
     at = {
         "x": cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}},
         "y": accuracy_axis("right (%)", axis=axis, scale={"zero": False, "nice": True}),
     }
-    scale = by_name([*names, ON_VALIDATION])
-    scale["color"]["range"][-1] = "var(--quiet)"
-    look = {key: nominal("kind", None, scale=scale[key]) for key in ("color", "shape")}
+    look = looks("kind", [*(value["kind"] for value in values), ON_VALIDATION], title=None)
+    look["color"]["scale"]["range"][-1] = "var(--quiet)"
     colour = {"color": look["color"]}
     fronts = [row.record(SCORES) | {"kind": ON_VALIDATION, "name": ON_VALIDATION} for row in front]
     step = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeDash": [4, 3], "opacity": 0.7}
     dots = {"filled": True, "opacity": 1}
     ring = {"size": 340, "shape": "circle", "stroke": "var(--ink)", "strokeWidth": 1.5}
-    shown = at | look | {"tooltip": [tip("name", "what"), *INTERVAL, COST_TIP]}
+    shown = at | colour | {"shape": look["shape"], **tips("name", *INTERVAL, "budget_units")}
     layers = [
         layer("line", at | colour | {"order": BY_COST}, fronts, **step),
         layer("point", shown, fronts, **dots, size=30),
@@ -306,20 +304,20 @@ def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> 
         " what was found, and what it has to beat; a ring marks what to use, the dashed line is the"
         " Pareto front on validation questions. Tables below."
     )
-    return chart_of("overview", f"{task.name}: score against cost", alt, 190, {"layer": layers})
+    return chart_of("overview", f"{task.name}: score against cost", alt, 190, layers)
 
 
 def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     """Test accuracy with intervals: what each method found, then what it has to beat."""
     values = [row.record((*SCORES, "arm")) | {"name": name} for name, row in rows]
-    y = nominal("name", None, sort=None, axis=NAMES)
+    y = lines_of("name")
     found = {"test": "datum.arm === 'found'"}
     dots = {
         "x": accuracy_axis("test accuracy (%)"),
         "y": y,
         "color": {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"},
         "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
-        "tooltip": [tip("name", "what"), *INTERVAL],
+        **tips("name", *INTERVAL),
     }
     layers = [
         layer("rule", {"y": y, **whiskers("x")}, strokeWidth=2),
@@ -330,7 +328,8 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
         " have to beat. Table below."
     )
     title = f"{task.name}: test accuracy within the same budget"
-    return layered("comparison", title, alt, 34 * len(values) + 10, layers, values)
+    height = 34 * len(values) + 10
+    return chart_of("comparison", title, alt, height, layers, {"values": values})
 
 
 def edges(task: str, method: str, table: TableSource) -> Chart | None:
@@ -360,15 +359,10 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
         "x": {"field": "target", "title": "node that reads the answer"} | side,
         "y": {"field": "source", "title": "node that answers"} | side,
     }
-    tooltip = [
-        tip("source", "from node"),
-        tip("target", "to node"),
-        tip("probability", "probability", ".0%"),
-    ]
     scale = {"domain": [0, 1], "scheme": "viridis"}
     legend = _legend("probability of the edge (%)")
     colour = quantity("probability", "probability", scale=scale, legend=legend)
-    layers = [layer("rect", at | {"color": colour, "tooltip": tooltip})]
+    layers = [layer("rect", at | {"color": colour, **tips("source", "target", "probability")})]
     if len(ids) <= 8:
         words = {"field": "probability", "type": "quantitative", "format": ".0%"}
         tone = _legible("datum.probability > 0.6")
@@ -383,10 +377,10 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
         "Heat map of each edge's probability; rows are nodes that answer, columns nodes that read."
         " The slider picks the iteration."
     )
-    body = {"data": {"name": "edges", "values": last}, "layer": layers}
+    data = {"name": "edges", "values": last}
     height = max(120, min(440, 34 * len(ids)))
     title = f"{task}: edge probabilities of {method}"
-    return chart_of(f"edges_{method}", title, alt, height, body, more)
+    return chart_of(f"edges_{method}", title, alt, height, layers, data, more)
 
 
 def _legible(light: str) -> Spec:
@@ -428,7 +422,7 @@ PILOT = (*SCORES, "label", "within_budget")
 FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
 """How a pilot's graph over the budget is told from those that a search could find."""
 
-PILOT_TIP = [tip("label", "graph"), *INTERVAL, tip("within_budget", "within the budget")]
+PILOT_TIPS = tips("label", *INTERVAL, "within_budget")
 
 
 def sweeps(task: str, table: TableSource) -> list[Chart]:
@@ -455,7 +449,7 @@ def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
     number = {"field": "shown", "type": "nominal"}
     starred = "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')"
     layers = [
-        layer("rect", at | {"color": shades, "tooltip": PILOT_TIP}),
+        layer("rect", at | {"color": shades, **PILOT_TIPS}),
         layer("text", at | {"text": number, "color": tone}),
     ]
     alt = (
@@ -463,9 +457,10 @@ def _heat_map(task: str, name: str, rows: Sequence[Row]) -> Chart:
         " below."
     )
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
-    body: Spec = {"data": {"values": values}, "layer": layers}
-    body |= {"transform": [{"calculate": starred, "as": "shown"}]}
-    return chart_of(name, f"{task}: accuracy by width and depth", alt, height, body)
+    title = f"{task}: accuracy by width and depth"
+    chart = chart_of(name, title, alt, height, layers, {"values": values})
+    chart.spec["transform"] = [{"calculate": starred, "as": "shown"}]
+    return chart
 
 
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
@@ -473,42 +468,41 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
         row.record((*PILOT, name)) | {"sink": row["label"].partition(", ")[2] or "chain"}
         for row in rows
     ]
-    scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
     unit = "answering nodes" if name == "width" else "nodes in a row"
     axis = {"values": sorted({row[name] for row in rows}), "format": "d"}
     spread = {"nice": False, "zero": False, "padding": 14}
     x = quantity(name, f"{name} ({unit})", axis=axis, scale=spread)
-    legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
-    sink = {
-        key: {"field": "sink", "type": "nominal", "legend": legend, "scale": scale[key]}
-        for key in scale
-    }
+    sinks = [value["sink"] for value in values]
+    sink = looks("sink", sinks, legend={"title": "last node"} if len({*sinks}) > 1 else None)
     at = {"x": x, "y": accuracy_axis(), "color": sink["color"]}
-    dots = at | {"shape": sink["shape"], "opacity": FAINT, "tooltip": PILOT_TIP}
+    dots = at | {"shape": sink["shape"], "opacity": FAINT, **PILOT_TIPS}
     layers = [
         layer("rule", at | whiskers("y"), opacity=0.6),
         layer("line", at | {"strokeDash": sink["strokeDash"]}, strokeWidth=2),
         layer("point", dots, filled=True, size=70),
     ]
-    return layered(name, f"{task}: accuracy by {name}", _alt("Curve", name), 220, layers, values)
+    return _sweep(task, name, "Curve", 220, layers, values)
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [row.record(PILOT) for row in rows]
-    y = nominal("label", None, sort=None, axis=NAMES)
-    dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
+    y = lines_of("label")
+    dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, **PILOT_TIPS}
     layers = [
         layer("rule", {"y": y, "opacity": FAINT, **whiskers("x")}, strokeWidth=1.5),
         layer("point", dot, filled=True, size=80, color="var(--series-0)"),
     ]
     # Random graphs over the same models share a line.
     height = 28 * len({value["label"] for value in values}) + 10
-    title = f"{task}: accuracy by {name}"
-    return layered(name, title, _alt("Dot plot", name), height, layers, values)
+    return _sweep(task, name, "Dot plot", height, layers, values)
 
 
-def _alt(kind: str, name: str) -> str:
-    return (
+def _sweep(
+    task: str, name: str, kind: str, height: int, layers: list[Spec], values: list[Spec]
+) -> Chart:
+    alt = (
         f"{kind} of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
         " Table below."
     )
+    title = f"{task}: accuracy by {name}"
+    return chart_of(name, title, alt, height, layers, {"values": values})
