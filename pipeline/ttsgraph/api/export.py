@@ -203,8 +203,7 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
 
 def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str, dict[str, Any]]:
     """The function that reads an answer, and its settings; what it needs is added. Raises
-    InputError for a kind whose answers can't be read so: also where its `extract` is of a class
-    derived from the one that has its `reader`, and may read answers otherwise.
+    InputError for a kind without one, also where a derived class has an `extract` of its own.
     """
     serve = "serve it with `ttsgraph serve` instead"
     reader = None
@@ -353,9 +352,8 @@ def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> Non
 
 # `ttsgraph.graphs.stopping.confidence` without NumPy, and exactly.
 def ahead_of_one(votes: Sequence[int]) -> Fraction:
-    """The probability that the leader is ahead of the runner-up, after these votes: of a coin that
-    shows the one or the other, uniform before. `votes` are counts, the largest first. Exact,
-    without the NumPy and SciPy of `ttsgraph.graphs.stopping.confidence`.
+    """`ttsgraph.graphs.stopping.confidence` exactly, and without NumPy: the probability that the
+    leader stays ahead of the runner-up. `votes` are counts, the largest first.
     """
     leader = votes[0]
     rival = votes[1] if len(votes) > 1 else 0

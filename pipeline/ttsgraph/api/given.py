@@ -104,11 +104,8 @@ def budget_of(budget: str | float) -> dict[str, Any]:
 
 
 def questions_file(questions: Any, state: Path = STATE) -> Path:
-    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, a pandas
-    DataFrame, or a mapping that says where they come from, as `source` in a profile does.
-
-    What is no such file is written below `state` as one, under a name made of its content. Raises
-    InputError.
+    """The questions as a JSONL file, below `state` unless they are one: of a path to a JSONL, CSV
+    or parquet file, rows, a DataFrame, or a mapping like a profile's `source`. Raises InputError.
     """
     if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
         return Path(questions)

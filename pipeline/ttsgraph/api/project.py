@@ -83,11 +83,10 @@ def init(
     named: tuple[str | None, str | None] = (None, None),
     ask: Ask | None = None,
 ) -> list[str]:
-    """Write a project into a new folder: the providers' models, each asked once, and the questions
-    of a file, or sums without one. Returns what was made of each, in lines for people.
-
-    Raises InputError, and writes nothing, when there is something in the folder, an endpoint can't
-    be asked or lacks a model, or models, questions and budget don't go together.
+    """Write a project into a new folder: the providers' models, each asked once, and questions of a
+    file, or sums; returns lines for people. Raises InputError, and writes nothing, for a folder
+    with files in it, an endpoint that can't be asked, and models, questions and budget that don't
+    go together.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")

@@ -36,11 +36,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The graphs that were tested on the same questions, one row each, the one in use first by its
-    name `used`.
-
-    Columns: what it is, its accuracy (or mean score) with its interval, what a question costs in
-    the budget's units, and p of the paired test against the graph that the search found.
+    """The graphs that were tested on the same questions, one row each: what it is, its accuracy (or
+    mean score) with its interval, cost in the budget's units, and p of the paired test against the
+    graph that was found. The one in use is named `used`.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -129,9 +127,9 @@ class Result:
         return answer.text
 
     def save(self, folder: str | Path) -> Path:
-        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison into a folder;
-        returns it. After a search the folder also gets its tables, as the stages write them, and
-        their page, index.html, where the extra `page` is installed.
+        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison; returns the
+        folder. A search also leaves the stages' tables, and with the extra `page` their page,
+        index.html.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)

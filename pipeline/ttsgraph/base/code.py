@@ -43,13 +43,11 @@ class Parsed:
 
 
 class Code:
-    """The modules of packages in some source roots, by their dotted names. Reads each file once;
-    what changes later is not seen.
+    """The modules of packages in some source roots, by dotted name; each file is read once.
 
-    What was parsed is kept in the file `memory`, if there is one, by the content that it was parsed
-    from: parsing takes a second. It is only a memory: where it is missing, damaged, another
-    version's or can't be written, files are parsed. Who may write it can falsify a digest, but also
-    the call cache next to it, and so the results themselves.
+    What was parsed is kept in the file `memory`, if there is one, by content, as parsing takes a
+    second; where that is missing, damaged or another version's, files are parsed. Who may write it
+    can falsify a digest, but also the call cache next to it, and so the results themselves.
     """
 
     def __init__(
@@ -76,9 +74,9 @@ class Code:
         return next(path.relative_to(root) for root in self.roots if path.is_relative_to(root))
 
     def closure(self, *roots: str, without: Collection[str] = ()) -> tuple[str, ...]:
-        """The modules that these run, themselves included, and the other files that those name;
-        sorted. `without` are modules that their packages import, but these do not need. Raises
-        KeyError for a root that is no module.
+        """The modules that these run, themselves included, and files that those name; sorted.
+        `without` are some that packages import, but these do not need. Raises KeyError for no
+        module.
         """
         found: set[str] = set()
         files: set[str] = set()
@@ -105,9 +103,8 @@ class Code:
         return (*sorted(found), *sorted(files))
 
     def _named_by(self, path: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Modules that strings in a file name, by a file next to it, as a script that is run, or by
-        dotted name, to be run with -m; and other files next to it, or in a folder next to it that
-        is no package.
+        """Modules that strings in a file name (a script next to it, a dotted name to run with -m),
+        and other files next to it, or in a folder there that is no package.
         """
         modules: list[str] = []
         files: list[Path] = []

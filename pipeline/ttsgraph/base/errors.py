@@ -50,9 +50,8 @@ class FormRefused(CallFailed):
 
 
 class ContextOverflow(TTSGraphError):
-    """A prompt is longer than its model's context. Sent again it would be refused again, and a
-    larger graph makes it likelier, so it is no infrastructure failure: left unscored it would
-    favour graphs with long prompts.
+    """A prompt is longer than its model's context. Not infrastructure: it would be refused again,
+    and left unscored it would favour graphs with long prompts.
     """
 
 

@@ -26,8 +26,8 @@ def write_text(path: Path, text: str, suffix: str = ".part") -> None:
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Hold a folder against other processes. Raises InputError that names the holder's process id,
-    or waits for it to end. The lock is the kernel's (flock), so it ends with its holder, however
-    that ends; a lock file that is left over means nothing.
+    or waits. The lock is the kernel's (flock): it ends with its holder; a file left over means
+    nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
@@ -78,8 +78,8 @@ def checked_text(data: Mapping[str, Any]) -> str:
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """What `checked_text` made, without the checksum. Raises DataError when it is missing, or not
-    what was written. Files from before there were checksums are read too.
+    """What `checked_text` made; older files have no checksum. Raises DataError when it is missing,
+    or not what was written.
     """
     data = read_json(path, made_by)
     if not isinstance(data, dict):

@@ -111,9 +111,9 @@ def _without_nan(value: Any) -> Any:
 
 
 class Journal:
-    """A journal that is open for writing, positioned at its start: what it holds is replayed before
-    anything is added. `tell` hears, in one line each, what was cut or set aside. A journal under
-    another header is set aside as `<name>.previous-<number>`.
+    """A journal open for writing, from its start: what it holds is replayed before anything is
+    added. `tell` hears what was cut or set aside; one under another header becomes
+    `<name>.previous-<number>`.
     """
 
     def __init__(

@@ -8,11 +8,9 @@ import tenacity
 
 
 def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
-    """Put the file into WAL mode, in which readers never wait; waits so long for other processes.
-
-    Where another one is just writing to a file that is not in it yet, as when several open a new
-    file at once, SQLite refuses the change at once, whatever the connection's timeout. Raises
-    sqlite3.OperationalError when that lasts.
+    """Put the file into WAL mode, in which readers never wait. SQLite's time-out does not cover
+    this change, as when several open a new file at once: it is tried for `wait_s`. Raises
+    sqlite3.OperationalError when that is not enough.
     """
     tenacity.Retrying(
         retry=tenacity.retry_if_exception(_locked),

@@ -53,20 +53,16 @@ _NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something els
 
 
 def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
-    """Read a response's body, whatever it holds, as one text, cut at the first stop sequence, as
-    some servers ignore those. Raises Fault for what is no JSON, an error in an answer's place, one
-    without a choice, and one far longer than what was asked for.
+    """A response's body as one text, cut at the first stop sequence, which some servers ignore.
+    Raises Fault for no JSON, an error in its place, no choice, and far more than was asked for.
     """
     return _completion_of(_json_of(body), latency_s, sampling)
 
 
 def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[list[Completion], int]:
-    """The answers of a response with several choices, at least one, and how many choices it has.
-    Raises Fault as `read_answer`.
-
-    Choices that can't be used are left out. The prompt's tokens are all those of each answer; of
-    the tokens that all took together, which is what endpoints tell, each has a share by its
-    letters.
+    """The usable answers of a response, at least one, and how many choices it has. Raises Fault as
+    `read_answer`. Each has all the prompt's tokens, and of those written, which endpoints tell of
+    all together, a share by its letters.
     """
     data = _json_of(body)
     choices = data.get("choices") if isinstance(data, dict) else None
@@ -174,11 +170,8 @@ def _check_letters(count: int, sampling: Sampling) -> None:
 def _completed(
     text: str, reasoning: str, usage: Any, latency_s: float, bound: int | None = None
 ) -> Completion:
-    """A completion with what the endpoint counted; where it counted nothing, with what its text
-    comes to, or the bound on its tokens that cut it, and nothing of the prompt. Raises Fault as
-    `_counts`.
-
-    Where reasoning came and its tokens are not told, they are taken to be its share of the letters.
+    """A completion with what the endpoint counted, else an estimate from its text or the bound that
+    cut it; untold reasoning is its share of the letters. Raises Fault as `_counts`.
     """
     counts = _counts(usage)
     cut = bound is not None
@@ -212,9 +205,8 @@ def _completed(
 
 
 def _counts(usage: Any) -> tuple[int, int] | None:
-    """Prompt and completion tokens; None where an endpoint does not tell both (a prompt of no
-    tokens is none that was counted). Raises Fault unless both are whole, and no more than a call
-    can have.
+    """Prompt and completion tokens; None where not both are told, or none of a prompt. Raises Fault
+    unless both are whole, and no more than a call can have.
     """
     told = usage if isinstance(usage, Mapping) else {}
     pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
@@ -238,9 +230,8 @@ def _detail(counts: Any, name: str) -> int:
 
 
 def _tokens_in(text: str) -> int:
-    """How many tokens a text is, without its model's tokenizer, rather too many than too few: one
-    for each six letters of a word begun, two capitals, two letters of other alphabets, digit, blank
-    before a number, and other character.
+    """Tokens of a text without its tokenizer, rather too many: one for each six letters of a word
+    begun, two capitals, two letters of other alphabets, digit, blank before a number, other sign.
     """
     return len(_PIECE.findall(text))
 
@@ -256,9 +247,8 @@ def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completi
 async def read_stream(
     chunks: AsyncIterator[Any], sampling: Sampling, started: float, on_text: Callable[[str], object]
 ) -> Completion:
-    """The completion whose chunks these are, as plain data; `on_text` gets its text, up to the
-    first stop sequence, as it comes. Raises Fault as `read_answer` does for an answer that comes
-    whole.
+    """The completion that these chunks, plain data, make; `on_text` gets the text up to the first
+    stop sequence as it comes. Raises Fault as `read_answer`.
     """
     text = StoppedText(sampling.stop)
     thoughts = Thoughts()
@@ -328,9 +318,8 @@ class StoppedText:
 
 
 def read_choices(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
-    """An answer to a request with a form: its choices as the endpoint gives them. Unlike a text,
-    they may refuse, and call tools; what a model thinks before is left out as it is of a text.
-    Raises Fault for a body that holds none that can be used.
+    """An answer to a request with a form: its choices as the endpoint gives them, which may refuse,
+    and call tools; reasoning is left out. Raises Fault where none can be used.
     """
     data = _json_of(body)
     if first_choice(data) is None:

@@ -26,10 +26,9 @@ TRANSIENT = (408, 409, 425, 429)
 
 
 class Fault(CallFailed):
-    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that
-    another attempt may go better, `unreached` that no server was there to hear of it; `said` is
-    what the server says about it, if anything, `status` the HTTP status of an answer that is an
-    error, and `tokens` what an answer that can't be used says that it took.
+    """One attempt went wrong: by `overload`, `unreached` where no server heard of it, with `retry`
+    where another may go better. `said` are the server's words, `status` is HTTP's, `tokens` what an
+    unusable answer took.
     """
 
     said = ""
@@ -68,10 +67,9 @@ def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """What is put up with: requests at once per server, seconds a server may stay without a
-    success, and the share of calls that may fail for good, once there are `least_calls`. `waits`
-    says whether calls wait for servers that are down; else they fail at once, but for the one now
-    and then that finds out whether a server is back.
+    """What is put up with: requests at once per server, seconds without a success, the share of
+    calls that may fail for good once there are `least_calls`. `waits`: calls wait for servers that
+    are down; else they fail at once, but for one now and then that looks whether a server is back.
     """
 
     concurrency: int = 32
@@ -85,10 +83,9 @@ class Server:
     """One base URL.
 
     The limit of requests under way halves when the server is overloaded (429, 503, a time-out), at
-    most once per round trip, and grows by one per limit's worth of answers up to the maximum: AIMD,
-    as in TCP. After OPENS_AFTER failures in a row, and as many as calls that are still out, the
-    breaker opens: nothing is sent for a while, then one call at a time until one succeeds; each
-    break is twice as long as the last.
+    most once per round trip, and grows by one per limit's worth of answers: AIMD, as in TCP. After
+    OPENS_AFTER failures in a row, and as many as calls still out, the breaker opens: nothing is
+    sent for a while, then one call at a time until one succeeds; each break is twice the last.
     """
 
     def __init__(self, url: str, policy: FailurePolicy) -> None:
@@ -192,9 +189,8 @@ class Server:
 
 
 async def place(servers: Sequence[Server]) -> Server:
-    """A place for one call at the least busy server with room, waited for if need be; `release`
-    gives it back. Raises RunStopped when all the servers have been down for longer than is put up
-    with, Fault when all turn calls away.
+    """A place at the least busy server with room, waited for if need be; `release` gives it back.
+    Raises RunStopped when all servers have been down for too long, Fault when all turn calls away.
     """
     while True:
         stop_if_given_up(servers)
@@ -232,11 +228,8 @@ MOST_TOKENS = 1000.0
 
 class RetryBudget:
     """How many further attempts may be made: a share of the calls, so that a server in trouble is
-    not asked several times as much as one that works.
-
-    A token bucket, as of gRPC's retry throttling and Finagle's retry budgets: every call puts
-    `share` of a token into it, and every further attempt at a call (another after a failure, or a
-    second one beside a slow first) takes one out.
+    not asked several times as much. A token bucket, as gRPC's and Finagle's: every call puts
+    `share` of a token into it, every further attempt takes one out.
     """
 
     def __init__(self, share: float) -> None:

@@ -67,8 +67,8 @@ def _read(text: str) -> Refusal:
 
 @dataclass
 class Learned:
-    """What is known of how one model wants to be asked: at first what its profile says, then what
-    its endpoint took. `keep` is told when the endpoint has answered and what is known has changed.
+    """How one model wants to be asked: at first what its profile says, then what its endpoint took,
+    which `keep` is told.
     """
 
     where: str
@@ -107,10 +107,8 @@ class Learned:
         post: Callable[[dict[str, Any]], Awaitable[T]],
     ) -> tuple[T, float]:
         """What the endpoint answers, without what it refuses, and when it was asked for that
-        (monotonic seconds): what was refused before is no part of an answer's latency. Until it
-        has answered once, a refusal that names nothing is met with less and less.
-
-        Raises what `post` raised first when nothing is left to leave out.
+        (monotonic seconds). Until it has answered once, a refusal that names nothing is met with
+        less and less. Raises what `post` raised first when nothing is left to leave out.
         """
         dialect = self.dialect
         first = None

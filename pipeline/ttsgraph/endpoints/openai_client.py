@@ -61,13 +61,12 @@ _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usag
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one model is served, and under which name. `api_key_env` names the environment variable
-    with the key.
+    """Where one model is served, and under which name.
 
-    Several base URLs are replicas that share the model's load. `seeds` says whether requests may
-    carry a seed, `lists_models` whether /models can be asked what is served. `key_header` is the
-    header with the key where that is not the usual one, `query` and `extra_body` (JSON) what is
-    added to URLs and bodies. What a `local` server takes is not kept: its port is another's next.
+    `api_key_env` is the variable with the key, `key_header` its header if unusual; several base
+    URLs are replicas. `seeds` says whether requests may carry a seed, `lists_models` whether
+    /models can be asked; `query` and `extra_body` (JSON) are added to URLs and bodies. What a
+    `local` server takes is not kept: its port is another's next.
     """
 
     base_urls: tuple[str, ...]
@@ -145,11 +144,9 @@ def probe(model: str) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often an attempt that may go better is made again, seconds before the first and per
-    attempt.
-
-    The wait doubles each time, is drawn at random below that (full jitter), and is never shorter
-    than the server's retry-after. A `budget` bounds the further attempts of all calls together.
+    """How often an attempt is made again, seconds before the first and per attempt. The wait
+    doubles, is drawn below that (full jitter), and is never shorter than the server's retry-after;
+    a `budget` bounds all calls together.
     """
 
     most: int = 8
@@ -172,13 +169,11 @@ DEFAULT_POLICY = FailurePolicy()
 
 
 class OpenAIClient(Client):
-    """Chat completions for a pool of models. Each attempt goes to the model's least busy replica
-    that works.
+    """Chat completions for a pool of models, each attempt at the least busy replica that works.
 
-    Retries are made here and nowhere else: the `openai` package, which would retry some faults and
-    not others, makes one attempt at a time. What still fails raises CallFailed; a prompt that the
-    model can't hold ContextOverflow; RunStopped is raised when a model has no server left that
-    works, or too many calls failed (`FailurePolicy`).
+    Retries are made here alone: the `openai` package makes one attempt at a time. Raises CallFailed
+    for what still fails, ContextOverflow for a prompt that the model can't hold, RunStopped when a
+    model has no server left that works, or too many calls failed (`FailurePolicy`).
     """
 
     def __init__(
@@ -451,9 +446,8 @@ class OpenAIClient(Client):
 
 
 class _Attempts:
-    """When one call has been attempted often enough, and how long it waits before it is again. A
-    server that is being started again refuses connections for as long as that takes: those attempts
-    are no fault of the call, and end with the time that a server may be down.
+    """When one call has been attempted often enough, and how long it waits. Connections refused by
+    a server that starts again are not its fault: those end with the time a server may be down.
     """
 
     def __init__(self, retries: Retries, policy: FailurePolicy) -> None:

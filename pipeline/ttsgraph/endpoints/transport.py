@@ -119,13 +119,10 @@ class _Bounded(httpx2.AsyncByteStream):
 class Poster:
     """Posts JSON to one path of an endpoint, over the `openai` package's own connections.
 
-    The URL, the headers (the key among them) and the time limits are those that the package gives a
-    request to it with these options, made once; proxies, TLS and connections are the package's.
-    That spares most of a call's core time: options, headers and URL would be made anew, and merged
-    three times.
-
-    A plain answer (a success, not packed, its length told and within `max_bytes`) is read as it
-    comes. All other answers go the package's way, through the client's response hooks.
+    URL, headers and time limits are those that the package gives such a request, made once rather
+    than anew and merged three times, which spares most of a call's core time. A plain answer (a
+    success, not packed, its length told and within `max_bytes`) is read as it comes; others go the
+    package's way.
     """
 
     def __init__(
@@ -219,9 +216,9 @@ def ask_once(
     timeout_s: float,
     work: Callable[[openai.AsyncOpenAI], Coroutine[Any, Any, T]],
 ) -> T:
-    """What comes of a question before any work, such as what is served, asked over a client of its
-    own, within as many seconds in all. From anywhere, an event loop that runs included. Raises
-    TimeoutError, Fault as `connect` says, and what the package raises.
+    """What comes of a question before any work, such as what is served, within so many seconds;
+    from anywhere, a running loop included. Raises TimeoutError, Fault as `connect`, and the
+    package's.
     """
 
     async def asked() -> T:
@@ -253,9 +250,8 @@ async def listed_by(
 
 
 def fault_of(error: Exception, where: str) -> Fault | ContextOverflow:
-    """What an exception of one attempt means, whatever it is: a fault of the attempt, or a prompt
-    that does not fit the model. A fault's kind is in our words, never the server's, which end in
-    logs and reports.
+    """What an exception of one attempt means: a fault, whose kind is in our words, never the
+    server's, which end in logs and reports; or a prompt that does not fit the model.
     """
     if isinstance(error, Fault):
         return error

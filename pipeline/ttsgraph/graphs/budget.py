@@ -204,9 +204,9 @@ def longest_run(
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a question may cost: at most `limit`, in the units of `cost`, with at most `max_nodes`
-    nodes. `of` says what is limited: what a question costs at worst, or on average; `worst` is what
-    any one question may cost beside that. Without a limit every graph fits.
+    """What a question may cost: at most `limit` units of `cost`, by at most `max_nodes` nodes. `of`
+    says whether that is at worst or on average; `worst` is what any one question may cost beside
+    that.
     """
 
     cost: CostModel
@@ -232,9 +232,8 @@ class Budget:
         return most <= self.max_nodes and self.fits(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes until the graph fits, as `pruned` does; a graph that fits comes
-        back equal, and of a route its branches are trimmed. Raises BudgetError when the sink alone
-        does not fit.
+        """Remove the smallest nodes until the graph, or each branch of a route, fits, as `pruned`
+        does. Raises BudgetError when the sink alone does not fit.
         """
         if graph.route is not None:
             from ttsgraph.graphs.topologies import routed  # which needs what stands here
@@ -249,9 +248,8 @@ class Budget:
         return self.pruned([graph.node(i) for i in graph.order], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """As `pruned`, but that nothing is trimmed: None where what is left of the nodes costs more
-        than the limit. Most draws of a wide distribution do, so they are told apart before a graph
-        is made of them.
+        """As `pruned`, but None where trimming were needed; as most draws of a wide distribution
+        need it, that is seen before a graph is made.
         """
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)
@@ -267,15 +265,14 @@ class Budget:
         return graph if cost.graph_cost(graph) <= self.limit else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """The valid graph within the limit that is left of nodes in topological order, the last one
-        being the sink.
+        """The valid graph within the limit that is left of nodes in topological order, the sink
+        last.
 
-        Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the
-        graph fits (paper, section 5.2), never the sink. Among nodes of the smallest model the
-        earliest goes first: it has the fewest predecessors to lose. Nodes that a removal cuts off
-        from the sink go too, and so do nodes that it leaves with fewer predecessors than their role
-        needs; a sink left so becomes an assistant. `adjacency` is (n, n) bool with [i, j] for the
-        edge i -> j. Raises BudgetError when the sink alone is over the limit.
+        Nodes that can't reach the sink are pruned; then the smallest are removed until the graph
+        fits (paper, section 5.2), the earliest first, never the sink, with all that this cuts off
+        or leaves with too few predecessors for its role; a sink left so becomes an assistant.
+        `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises BudgetError when the sink
+        alone is over the limit.
         """
         nodes = list(nodes)
         needs = _needs(nodes)

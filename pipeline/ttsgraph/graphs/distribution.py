@@ -65,11 +65,9 @@ class Gradients:
 
 
 class GraphDistribution:
-    """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
-    generator that samples them.
-
-    Node n - 1 is the sink. `ids` (n,) are the nodes' numbers in the graphs it makes; they survive
-    the removal of nodes. Raises SettingsError for other shapes, and alpha outside [1, 1.1].
+    """Logits theta (n, n), pi (n, R), psi (n, M) over n nodes, R roles and M models, and the
+    generator that samples them. Node n - 1 is the sink; `ids` (n,) are the nodes' numbers in
+    graphs, also after removals. Raises SettingsError for other shapes, and alpha outside [1, 1.1].
     """
 
     def __init__(
@@ -220,9 +218,8 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed. A
-        draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
-        BudgetError when that goes on.
+        """`count` graphs, pruned and trimmed to the budget; draws whose sink is over it are drawn
+        again. Raises BudgetError when that goes on.
         """
         return [graph for graph, _ in self.sample_trimmed(count, budget)]
 

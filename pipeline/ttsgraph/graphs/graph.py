@@ -42,15 +42,12 @@ NESTED = ("stop", "wave", "gate", "route")
 
 @dataclass(frozen=True)
 class CollaborationGraph:
-    """An immutable, always valid collaboration graph; equal when nodes and edges are equal, numbers
-    included.
+    """An immutable, always valid collaboration graph; equal when nodes and edges are equal.
 
-    A value of two tuples, as searches make hundreds of thousands of them; `digraph` is the same
-    graph in networkx, for everything that asks more of it than its levels.
-
-    Raises GraphError on construction when an id repeats, an edge names an unknown node, is a loop
-    or repeats, the graph has a cycle, or it does not have exactly one sink. In a DAG with one sink
-    every node reaches it, so a valid graph has no dead node.
+    Two tuples, as searches make hundreds of thousands; `digraph` is the same in networkx. Raises
+    GraphError when an id repeats, an edge names an unknown node, is a loop or repeats, there is a
+    cycle, or not exactly one sink. In a DAG with one sink every node reaches it, so a valid graph
+    has no dead node.
     """
 
     nodes: tuple[Node, ...]
@@ -295,10 +292,9 @@ class CollaborationGraph:
     def content_hash(self) -> str:
         """Hex digest of the graph apart from its numbering.
 
-        Graphs with the same digest are isomorphic (roles, models and top_k included): the digest is
-        of a full description. Isomorphic graphs have the same digest whenever colour refinement and
-        at most HASH_BRANCHES tie-breaks settle the order, which covers layered, chain, tree and
-        almost all sampled graphs; else numbering can show.
+        It is of a full description, so graphs with the same digest are isomorphic (roles, models
+        and top_k included), and isomorphic graphs have the same one as long as colour refinement
+        and at most HASH_BRANCHES tie-breaks settle the order: of almost all graphs.
         """
         return hashlib.sha256(_canonical_text(self).encode()).hexdigest()[:16]
 

@@ -30,10 +30,9 @@ class Expected:
 
 
 class MeanCost(CostModel):
-    """A CostModel whose graphs cost what a question costs on average, so that a budget of means
-    holds them; as far as it is known how answers agree: on `questions` questions, in as many
-    samples of what is not known as columns of `classes` hold. `passing` says which classes pass the
-    check (`settle`).
+    """A CostModel of what a question costs on average, as far as it is known how answers agree: on
+    `questions` questions, in as many samples as columns of `classes` hold. `passing` as in
+    `settle`.
     """
 
     def __init__(

@@ -54,11 +54,10 @@ def parse_route(value: Any) -> Route:
 class Node:
     """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
 
-    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin
-    together, in their order: the next wave begins once the one before has answered and the vote is
-    still open; without sizes all begin at once. With a `gate` the node runs only where the answers
-    that it watches disagree (ttsgraph/graphs/stopping.py). With a `route` it is a router, whose
-    predecessors end the branches that it chooses from.
+    A voter's `stop` says when it has heard enough, `waves` how many predecessors begin together:
+    the next wave once the vote is still open after the one before. With a `gate` the node runs only
+    where answers disagree (ttsgraph/graphs/stopping.py), with a `route` it is a router over
+    branches.
     """
 
     id: int

@@ -70,20 +70,15 @@ class Role:
     """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and how
     many predecessors it needs.
 
-    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts
-    equal answers, so it is offered only where a kind of task says what these are. `read` is for a
-    role whose model says something about the answers that it reads, rather than giving one: it
-    makes the node's answer of what the model said and these answers. A role that `weighs` looks at
-    how often models are right alone, one that `checks` at what the kind or the question itself says
-    of an answer. A role that `routes` stands at the end of branches alone, with a router. Raises
-    GraphError where there is another number of ways, or `speak` can't be given
-    what it is given.
-
-    A role that `joins` ends graphs wherever several answers meet; of the others, those that need
-    predecessors are tried at the end of plain graphs. One that `narrows` reads `top_k` answers of
-    its node at most. `ends` says in words what a graph that ends in it comes to, `{}` being its
-    model, and `asks` what a file of its own asks for once it has shown the answers. `outline` is
-    its node's in pictures.
+    `does` says in words what it makes of the answers it reads. One that `votes` counts equal
+    answers, so it needs a kind of task that says what these are. `read` makes the answer of what a
+    model said about others. One that `weighs` looks at how often models are right alone, one that
+    `checks` at what kind or question say of an answer; one that `routes` ends branches, with a
+    router. One that `joins` ends graphs wherever answers meet; others with predecessors are tried
+    at the end of plain graphs. One that `narrows` reads `top_k` answers at most. `ends` says what a
+    graph that ends in it comes to, `{}` being its model, `asks` what an exported file asks after
+    the answers, `outline` is for pictures. Raises GraphError for another number of ways, or a
+    `speak` that can't be given what it is given.
     """
 
     name: str
@@ -150,9 +145,8 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
-    """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
-    don't count if others have one. Returns one of `answers` as it came, so that the task's grader
-    reads it like any other answer. A kind whose forms have a `head` is voted on in two steps.
+    """The answer, as it came, whose form is most frequent, the earliest on a tie; ones without a
+    form count only if all are. Forms with a `head` are voted on in two steps.
     """
     extracted = [read_answer(task, answer) for answer in answers]
     winner = most_frequent(extracted, head_of(task))
@@ -165,21 +159,19 @@ def head_of(task: Task) -> Head | None:
 
 
 def passing(ballot: Ballot) -> str:
-    """The most frequent of the answers that pass what their kind can check without knowing the
-    right one (a schema, tests that the question carries); where none passes, of all. Raises
-    CallFailed where a check could not be made.
+    """The most frequent of the answers that pass what can be checked (a schema, the question's
+    tests); where none passes, of all. Raises CallFailed where a check could not be made.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))
 
 
 def by_weight(ballot: Ballot) -> str:
-    """The answer with the most weight, the earliest on a tie; answers without a form don't count if
-    others have one.
+    """The answer with the most weight, the earliest on a tie; ones without a form count only if all
+    are.
 
-    Of a model that is right with probability p, an answer weighs -log(1 - p): what several that
-    agree weigh together says how unlikely it is that all of them are wrong. A model that was not
-    measured weighs as one that is right half of the time.
+    Of a model that is right with probability p (unmeasured: half), an answer weighs -log(1 - p):
+    the sum says how unlikely it is that all who agree are wrong.
     """
     weights: dict[str, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]

@@ -36,12 +36,9 @@ def settle(
     classes: Mapping[int, IntArray],
     passing: BoolArray | None = None,
 ) -> Settled:
-    """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its
-    predecessors' answers.
-
-    `passing` (FORMS, C) says which classes pass the check. Without it a verifier counts as a vote,
-    or where it stops once an answer passes, as if right ones did alone; a weighted vote always
-    counts as a vote.
+    """What a node with a gate, or without a call, comes to, by its predecessors' classes (C,).
+    `passing` (FORMS, C) are classes that pass the check; without it a verifier counts as a vote, or
+    where it stops by the check, as if right answers passed. A weighted vote counts as a vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]

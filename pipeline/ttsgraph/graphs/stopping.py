@@ -79,11 +79,10 @@ PASSED = Stop("passed")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gate:
-    """The node runs only if the predecessors that it watches disagree by more than `over`.
-
-    Without `watches` those are all. Where they agree, the node's answer is their most frequent one.
-    A node that runs reads its other predecessors, which are asked only then, or, where it watches
-    all, what it watched. Raises GraphError for an `over` that is no share below 1.
+    """The node runs only if the predecessors it watches (without `watches` all) disagree by more
+    than `over`; else it takes their most frequent answer. If it runs it reads its other
+    predecessors, asked only then, or if it watches all, these. Raises GraphError for no share below
+    1.
     """
 
     over: float
@@ -232,9 +231,8 @@ def disagreement(forms: Sequence[str | None]) -> float:
 
 
 class Demand:
-    """One question's way through a graph: what is asked for, and what each node still waits for.
-    `stage` has the place of the stage that a node waits for, for every node asked for; of a node
-    that was hurried on, `since` has the first stage that it still waits for.
+    """One question's way through a graph. `stage` is the place of the stage that a node waits for,
+    for all asked; of a node hurried on, `since` is the first that it still waits for.
     """
 
     def __init__(self, graph: CollaborationGraph) -> None:
@@ -320,9 +318,8 @@ class Demand:
 def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
-    """(Q,) when the sink answers, by the seconds that each node takes (Q,) once it has what it
-    reads. `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A
-    node begins when the first node that needs it asks for it, and stages follow one another.
+    """(Q,) when the sink answers, by seconds (Q,) that nodes take; `used` (Q,) are the stages each
+    waited for, 0 where not asked. A node begins when first asked for; stages follow one another.
     """
     import numpy as np  # slow to import
 

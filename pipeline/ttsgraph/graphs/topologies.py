@@ -60,8 +60,7 @@ def branches(
     chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
     """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
-    answer of their ends. Width is the number of chains, depth the longest chain plus one. Ids run
-    level by level, the sink has the last.
+    answer of their ends. Ids run level by level, the sink has the last.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -125,12 +124,9 @@ def random_graph(
     counts: Mapping[str, int], roles: Sequence[str], budget: Budget, rng: np.random.Generator
 ) -> CollaborationGraph:
     """A random DAG over exactly these models (model -> instances), with random roles, within the
-    budget.
-
-    Every node gets one random forward edge, so all count; further edges come in random order while
-    the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
-    the model with the dearest call, and roles are drawn evenly among those that in-degrees allow.
-    Raises BudgetError without an instance.
+    budget. Every node gets one random forward edge, further ones come in random order while the
+    budget holds; the sparsest is trimmed if it is over. The sink has the dearest model, roles are
+    drawn among those that in-degrees allow. Raises BudgetError without an instance.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
@@ -183,9 +179,8 @@ def _denser(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with
-    the cheapest or dearest last. Searchers ask this for many multisets, so that the costs are added
-    up without making the graphs.
+    """Budget units of the cheapest of a chain and a star with the cheapest or dearest last, added
+    up without making graphs, as searchers ask for many multisets.
     """
     models = sorted(counts, key=cost.single)
     if sum(counts.values()) == 1:

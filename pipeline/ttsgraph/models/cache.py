@@ -58,11 +58,11 @@ class _Entry:
 
 
 class CallStore(ABC):
-    """Completions by content key, shared by all who open it, who all see the first one put.
+    """Completions by content key; all who open it see the first one put.
 
-    An entry carries a checksum over its key and value: one that does not fit is a miss, reported
-    and made anew, never an answer. Above `max_bytes` the calls that were not used for longest go;
-    the time of the last use is kept in whole hours, so that reading seldom writes.
+    An entry has a checksum over key and value: one that does not fit is a miss, reported and made
+    anew. Above `max_bytes` calls unused for longest go; last use is kept in hours, so that reading
+    seldom writes.
     """
 
     path: Path
@@ -189,13 +189,11 @@ class CallStore(ABC):
 
 
 class CallCache(CallStore):
-    """A CallStore in one SQLite file; safe to open from several processes of one machine.
+    """A CallStore in one SQLite file for processes of one machine, not on a network file system, as
+    its log needs shared memory. What SQLite can't read is put aside, reported, and begun anew.
 
-    The file must not lie on a network file system: its write-ahead log needs shared memory. A file
-    that SQLite can't read is put aside, reported, and begun anew.
-
-    Raises DataError when the file can't be opened, RunStopped when it can't be written later (a
-    full disk).
+    Raises DataError when it can't be opened, RunStopped when it can't be written later (a full
+    disk).
     """
 
     noun = "file"
@@ -313,12 +311,10 @@ class CallCache(CallStore):
 class SharedCallCache(CallStore):
     """A CallStore in a folder, one file a call, for processes of any machine.
 
-    It needs nothing but what network file systems promise: a hard link is made whole or not at all,
-    and only where there is no file of that name yet. Keys spread evenly over 256 subfolders, so
-    each is held to its share of `max_bytes`. A file's time of change is when it was last used.
-
-    Raises DataError when the folder can't be used, RunStopped when it can't be written later (a
-    full disk).
+    It needs only what network file systems promise: hard links are made whole or not at all. Keys
+    spread evenly over 256 subfolders, each held to its share of `max_bytes`; a file's time of
+    change is its last use. Raises DataError when the folder can't be used, RunStopped when it can't
+    be written later.
     """
 
     noun = "folder"
@@ -481,9 +477,8 @@ class CachedClient(Wrapper):
         return self._cache.get(key) or Deferred(partial(self._shared, key, request, self._made))
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
-        """Make the call, or wait for one under way and share its completion or failure; if its
-        maker gave up, make it anew. `made` is how many had been made when this one was not in the
-        cache.
+        """Make the call, or share one under way unless its maker gives up. `made` is how many had
+        been made when this one was not in the cache.
         """
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:

@@ -19,9 +19,8 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user, assistant or tool. `whole` is the message as JSON
-    where it holds more than a role and a text (an assistant's calls of tools, a tool's result): it
-    is sent as that, and `content` is what of it is text.
+    """One chat message; `role` is system, user, assistant or tool. `whole` is it as JSON, and sent
+    so, where it is more than a text (calls of tools, a tool's result); `content` is the text in it.
     """
 
     role: str
@@ -35,9 +34,9 @@ _SELDOM = ("reasoning_effort", "extra_body", "left_out")
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's
-    own is used. `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and
-    `left_out` (parameters that are not sent) are part of the identity only where they are set.
+    """How a completion is drawn; part of a call's identity. Without a temperature it is the
+    endpoint's. `reasoning_effort`, `extra_body` (JSON) and `left_out` (parameters) are part of it
+    only if set.
     """
 
     temperature: float | None = 0.9
@@ -60,11 +59,9 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model call. `replica` tells apart the k identical calls of k parallel nodes.
-
-    `schema` is the JSON schema that the answer should keep, with the name it is sent under; none
-    for free text. `form` are parameters of the body, as JSON, that give the answer another form
-    than one text (tools, response_format, n, logprobs); its completion has `choices`.
+    """One model call. `replica` tells apart the k identical calls of k parallel nodes. `schema` is
+    the answer's JSON schema, with its name. `form` are parameters of the body, as JSON, for another
+    form than one text (tools, response_format, n, logprobs); the completion then has `choices`.
     """
 
     model: str
@@ -104,15 +101,12 @@ def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back. `latency_s` is the time measured when the call was made, also when it is read
-    from a cache.
+    """What came back. `latency_s` is as measured when the call was made, also from a cache.
 
-    `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the
-    completion's tokens that it took; `known_tokens` are those of the prompt that the endpoint had
-    in its own cache. `choices` are the answer's choices as JSON (see `ttsgraph.models.actions`),
-    where the request had a form; `text` is then what of the first can be read and counted. `cut`
-    says that the model was stopped by the bound on its tokens, `estimated` that the endpoint told
-    no token counts, so that they were counted here.
+    `reasoning` is what the model thought first, in `reasoning_tokens` of the completion's;
+    `known_tokens` of the prompt's were in the endpoint's cache. `choices` (JSON, see
+    `ttsgraph.models.actions`) answer a form; `text` is what of the first can be counted. `cut`: the
+    bound on tokens stopped it; `estimated`: tokens were counted here, as the endpoint told none.
     """
 
     text: str
@@ -146,9 +140,8 @@ class Completion:
 
 
 def estimate_tokens(text: str) -> int:
-    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a
-    word, for each digit, sign and line break, and for each UTF-8 byte beyond ASCII. Words are
-    mostly fewer, so it errs on the safe side.
+    """Tokens of a text at most: one for three letters of a word, for each digit, sign and line
+    break, and each UTF-8 byte beyond ASCII, which errs on the safe side.
     """
     return sum(
         math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode())
@@ -177,9 +170,8 @@ ROOM = 4
 
 
 def with_room(begin: Begin) -> Begin:
-    """Asks once more, with ROOM times the tokens, for an answer that was cut by their bound. The
-    completion is the second one, with what both took; still cut if that was too. Where the second
-    call can't be made, it is the first.
+    """Asks once more, with ROOM times the tokens, for an answer that was cut: the completion is the
+    second, with what both took; or the first where that can't be made.
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
@@ -219,9 +211,8 @@ def roomier(request: Request) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dollars and calls of some work; adds up with `+`. `dollars` and the token counts are
-    what the work uses, whether or not a call came from the cache; `spent_dollars` counts only calls
-    that were really made now.
+    """Tokens, dollars and calls of some work; adds up with `+`. Calls from the cache count too, but
+    for `spent_dollars`.
     """
 
     prompt_tokens: int = 0
@@ -244,11 +235,9 @@ class Usage:
 
 @dataclass(slots=True)
 class Outgoing:
-    """The requests that one call makes of its endpoint: the headers that each carries (W3C trace
-    context), and how many were `begun` and `ended`, by an answer or a fault.
-
-    The rest was given up on the way, which whoever is paid by the token bills nevertheless. Used as
-    a context manager around each request.
+    """The requests that one call makes: the headers that each carries (W3C trace context), and how
+    many were `begun` and `ended`. The rest was given up, and is billed all the same. A context
+    manager around each request.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -300,12 +289,11 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 
 
 class Client:
-    """The one seam between ttsgraph and a language model: of those who answer, and of those who
-    stand before them (a cache, a recorder, a meter).
+    """The one seam between ttsgraph and a language model: who answers, and who stands before (a
+    cache, a recorder, a meter).
 
-    Who inherits from it writes `complete`, or `begin` where an answer may be there at once; the
-    other follows, and so does what few clients can do. `begin` spares a task of the event loop,
-    which costs more than most answers from a cache or a simulation.
+    Who inherits writes `complete`, or `begin` where an answer may be there at once: that spares a
+    task of the event loop, which costs more than most answers from a cache or a simulation.
     """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:

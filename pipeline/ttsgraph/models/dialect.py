@@ -75,11 +75,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a request to an endpoint looks like.
-
-    `left_out` are parameters that are not sent, `tokens_key` is the name that the bound on an
-    answer's tokens goes by unless it is among those, `most_tokens` the highest bound that is taken;
-    without `system`, system messages stand at the head of the user's turn.
+    """What a request to an endpoint looks like: parameters `left_out`, the bound on tokens by its
+    name (`tokens_key`, unless left out) and at most `most_tokens`; without `system`, system
+    messages stand at the head of the user's turn.
     """
 
     tokens_key: TokensKey = "max_tokens"
@@ -141,9 +139,8 @@ class Dialect:
         return None if most is None else replace(self, most_tokens=most)
 
     def with_less(self, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask the same after a refusal that names nothing: without one more parameter, then
-        with the other name for the bound on tokens, then without a system message. None where
-        nothing is left to try.
+        """How to ask after a refusal that names nothing: without one more parameter, with the other
+        name for the bound, without a system message; None at the end.
         """
         if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in body), None):
             return replace(self, left_out=self.left_out | {name})

@@ -32,9 +32,8 @@ def beside(message: Mapping[str, Any]) -> str:
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """A text without what stands in <think> tags at its head, and that. An end without a beginning
-    ends it too: with some chat templates the beginning is part of the prompt. What is begun and
-    never ended is all reasoning.
+    """A text without <think> ... </think> at its head, and that. The beginning may be missing, as
+    part of the prompt; without an end all is reasoning.
     """
     head = text.lstrip()
     if head.startswith(OPEN):

@@ -46,11 +46,9 @@ class Engine(Protocol):
     def servers(
         self, models: Mapping[str, Any], settings: EngineSettings, state: Path
     ) -> AbstractContextManager[Mapping[str, tuple[str, ...]]]:
-        """Start a server, or several, of each of these models (name -> ModelSettings); gives their
-        base URLs by name, and ends all of them with the context. `state` is a folder for logs.
-
-        Servers speak the OpenAI API, and know a model by `served_as` or by its name. Raises
-        EndpointError when one can't be had.
+        """Start servers of these models (name -> ModelSettings); gives their base URLs by name, and
+        ends them with the context. `state` is a folder for logs. They speak the OpenAI API, and
+        know a model by `served_as` or its name. Raises EndpointError when one can't be had.
         """
         ...
 

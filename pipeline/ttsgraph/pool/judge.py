@@ -34,12 +34,10 @@ _QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives
 
 
 class JudgeOptions(Closed):
-    """`models`: the judges by name, written like models of the pool (base_url, price, api_key_env,
-    ...).
-
-    `known`: answers with scores that people gave, one JSON object a line: question, answer, reply,
-    score (0 to 1). The judges' agreement with them is reported before they are used; where it is
-    not shown to be enough, the run stops.
+    """`models`: the judges by name, written like models of the pool (base_url, price, ...).
+    `known`: answers with people's scores, an object a line (question, answer, reply, score from 0
+    to 1); agreement with them is reported first, and where it is not shown to be enough, the run
+    stops.
     """
 
     rubric: str = Field(min_length=1)
@@ -104,9 +102,8 @@ class JudgeTask(PlainTask):
     async def judge(
         self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
-        """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when
-        one gives no score, SettingsError without a rubric. `swapped` shows the answer before the
-        reference, which ought to make no difference.
+        """The median of the judges' scores in [0, 1], and completions; `swapped` shows the answer
+        first. Raises CallFailed when one gives no score, SettingsError without a rubric.
         """
         if not text.strip():
             return 0.0, []

@@ -159,9 +159,8 @@ class ModelSettings(Closed):
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from another's in the call cache, beside its name in the
-        pool: revision, name at the endpoint, weights and server flags. Where it is served is no
-        part of it: the same model may move.
+        """What tells this model's answers from another's in the call cache: revision, name at the
+        endpoint, weights and server flags, but not where it is served.
         """
         parts = [
             self.revision,

@@ -65,9 +65,9 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(Closed):
-    """How a task's questions behave, and each model on them; the names are explained at the top of
-    this module. A model whose load is its capacity loses the thread with probability 1 - 1/e. A
-    variant may stand next to its model under its own name; where it does not, it is as its model.
+    """How a task's questions behave, and each model on them, in the words of this module's top. A
+    model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand
+    under its own name, or is as its model.
     """
 
     skill: dict[str, float]

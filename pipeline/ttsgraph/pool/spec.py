@@ -39,11 +39,9 @@ _PROMPT = ("style", "instruction")
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A task's average prompt and generation lengths in tokens (A and B of A.7).
-
-    `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was
-    measured, and `more_tokens` what it adds to what the call writes; `by_role` has both for roles
-    in which they were measured.
+    """A task's average prompt and generation lengths in tokens (A and B of A.7). An answer that is
+    read adds `read_tokens` to the prompt (B unless measured) and `more_tokens` to what is written;
+    `by_role` has both by role.
     """
 
     prompt_tokens: float
@@ -162,9 +160,8 @@ Variants = Annotated[dict[str, VariantSettings], AfterValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens, prompt and completion apart. `cached` is for prompt tokens that
-    the endpoint had in its own cache, `reasoning` for those of a completion that are reasoning;
-    where they are not given, such tokens cost what the others do.
+    """Dollars per million tokens. `cached` is for prompt tokens in the endpoint's own cache,
+    `reasoning` for those of a completion; without them such tokens cost what others do.
     """
 
     prompt: float
@@ -188,14 +185,12 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One member of the pool: a model as the task asks it, or a variant of one, which has its
+    """One member of the pool: a model as the task asks it, or a variant, which has its model's
     facts.
 
-    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture;
-    Theorem 1 needs them, and nothing else does: they are None where they are not known, as of a
-    closed model. `speed` is needed only for a runtime budget: seconds per prompt token and per
-    generated token. Of a variant, `variant_of` is its model, and `variant` what it asks in another
-    way.
+    `total` and `non_embedding` are parameters, `layers` and `hidden` the architecture, for Theorem
+    1 alone; None where not known. `speed`, for a runtime budget, is seconds per prompt token and
+    per generated token. `variant_of` is a variant's model, `variant` what it asks in another way.
     """
 
     name: str

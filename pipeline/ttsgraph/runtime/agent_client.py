@@ -37,10 +37,9 @@ FORMS = ("schema", "object", "text")
 class AgentClient(Client):
     """One model behind one endpoint.
 
-    Requests that carry a schema are sent with the strictest `response_format` the endpoint takes: a
-    refused one (HTTP 400 or 422) is tried weaker, and what was taken is kept to. What may go better
-    is attempted again, `max_retries` times, each attempt no longer than `timeout_s`; what still
-    fails raises CallFailed, a refused key and an unknown model EndpointError.
+    A schema is sent as the strictest `response_format` the endpoint takes: one refused (HTTP 400,
+    422) is tried weaker. An attempt takes `timeout_s` at most, and is repeated `max_retries` times.
+    Raises CallFailed for what still fails, EndpointError for a refused key or an unknown model.
     """
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
@@ -111,12 +110,11 @@ class AgentClient(Client):
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
-    """How an agent reaches its model, for use in worker threads of the running event loop.
+    """How an agent reaches its model, for worker threads of the running event loop.
 
-    An agent thinks in plain, synchronous steps; its searcher runs in a thread (`asyncio.to_thread`)
-    while its request runs here, on the loop, which so stays free and can cancel it. The function
-    raises EndpointError for what the user has to mend, RunStopped for an endpoint that failed for
-    good.
+    Its searcher thinks in plain steps in a thread (`asyncio.to_thread`), its request runs on the
+    loop, which so stays free and can cancel it. Raises EndpointError for what the user has to mend,
+    RunStopped for an endpoint that failed for good.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()

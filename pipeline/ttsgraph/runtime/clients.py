@@ -74,11 +74,9 @@ class LazyClient(Client):
 
 @asynccontextmanager
 async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Client]:
-    """A cached client for the profile's pool; servers are started with the first call that the
-    cache lacks, and stopped after it.
-
-    Raises EndpointError when an endpoint can't be had (where servers are started, its first call
-    does), and SettingsError when the profile lacks what a simulation needs.
+    """A cached client for the profile's pool; servers start with the first call that the cache
+    lacks. Raises EndpointError when an endpoint can't be had (of started servers by the first
+    call), SettingsError when a simulation lacks something.
     """
     if (recorded := state / REPLAY).exists():
         with rare_collections():
@@ -155,11 +153,9 @@ async def open_agent(
     state: Path = STATE,
     around: Callable[[Client], Client] = lambda client: client,
 ) -> AsyncIterator[Chat | None]:
-    """How the profile's agent reaches its language model, through the client that `around` makes of
-    its own; None for an agent without one.
-
-    Its answers are kept in the call cache like any model's: a search that is started again gets the
-    same ones, at no cost. Raises EndpointError when its key is not set.
+    """How the profile's agent, if it has a language model, reaches it, through the client that
+    `around` makes of its own; answers are kept in the call cache. Raises EndpointError without its
+    key.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -271,9 +267,9 @@ def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
 
 
 def serving_facts(profile: Profile) -> dict[str, str]:
-    """The engine that serves models, in its version, and on the CPU the number format: those that
-    recorded calls were made with, else this machine's; nothing where none is served. Raises
-    EndpointError when there is no serve environment.
+    """The engine that serves models in its version, and on the CPU the number format: that of
+    recorded calls, else this machine's, if any. Raises EndpointError when there is no serve
+    environment.
     """
     if (replayed := replayed_facts()) is not None:
         return replayed
@@ -353,11 +349,9 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
 def prepare_weights(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> str:
-    """A model folder or hub id for the server; a GGUF is converted once. One by name is looked for
-    in the folder that TTSGRAPH_WEIGHTS names, or the state's `weights`, then on the hub.
-
-    Raises EndpointError when the serve environment is missing or the weights are not the revision
-    that the profile pins, SettingsError for a model without weights.
+    """A model folder or hub id; a GGUF is converted once, found in the folder TTSGRAPH_WEIGHTS
+    names, the state's `weights`, or the hub. Raises EndpointError without a serve environment or
+    for another revision than the profile's, SettingsError for a model without weights.
     """
     weights = model.weights
     if weights is None:

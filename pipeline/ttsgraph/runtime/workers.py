@@ -43,9 +43,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all pieces of a search have in common: settings and worked examples (as JSON), task,
-    where a worker keeps state (the call cache, unless the settings name a store), and the code that
-    the searching process runs.
+    """What all pieces of a search have in common: settings and examples (as JSON), task, where a
+    worker keeps state, and the code that the searching process runs.
     """
 
     profile: str
@@ -118,12 +117,9 @@ def environment_for(
 
 
 class SpreadEnvironment(Environment):
-    """An environment whose questions are answered by workers; `carry` takes each piece of work to
-    one.
-
-    What they spend is paid from the meter of its client, if that has one: before each piece it is
-    looked at what is left, and a piece spends no more than that, so pieces that are under way
-    together can go beyond a limit together.
+    """An environment whose questions workers answer; `carry` takes each piece of work to one. What
+    they spend is paid from its client's meter: a piece spends no more than was left before it, so
+    pieces under way together can go beyond a limit together.
     """
 
     def __init__(
@@ -209,9 +205,8 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
 
 
 class Worker:
-    """In a worker's process: a client that stays open between pieces, with the calls under way of
-    all pieces, on a loop of its own thread; so its limits of calls at once hold for the process,
-    and each call is made once.
+    """In a worker's process: one client for all pieces, on a loop of its own thread, so that its
+    limits hold for the process, and each call is made once.
     """
 
     def __init__(self, order: Order) -> None:

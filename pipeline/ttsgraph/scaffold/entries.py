@@ -64,12 +64,10 @@ async def new_task(
     max_tokens: int = 512,
     grading: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the
-    questions; returns what came of it in lines for people.
-
-    A file from elsewhere is copied to inputs/<name>.jsonl. Raises InputError, in one line that says
-    what to do, and writes nothing, when the file or the profile can't be used, its rows leave a
-    choice of kinds, or the questions could not be asked.
+    """Add a task to a profile, once its cheapest model has been asked five of the questions;
+    returns lines for people. A file from elsewhere is copied to inputs/<name>.jsonl. Raises
+    InputError, and writes nothing, when file or profile can't be used, the rows leave a choice of
+    kinds, or questions could not be asked.
     """
     require_name(name, "a task")
     profile, text = _opened(profile_name)
@@ -211,9 +209,9 @@ def _in_words(model: str, questions: Sequence[Question], found: Feedback) -> Ite
 def kind_of(
     file: Path, kind: str | None, grading: Mapping[str, Any] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """How a file's answers are graded, a kind and its settings: as given, else the only kind that
-    the rows leave; labels where `choice` needs them. Raises DataError where no kind can read the
-    first row, InputError that lists the kinds for texts where they leave a choice.
+    """How a file's answers are graded, a kind and its settings: as given, else the only one the
+    rows leave. Raises DataError where none reads the first row, InputError that lists kinds to
+    choose.
     """
     rows = load_rows(JsonlSource(kind="jsonl", path=file), 0)
     chosen = kind or _kind_left(rows)
@@ -283,11 +281,9 @@ async def new_model(
     name: str, known: Mapping[str, Any], profile_name: str, task: str | None = None
 ) -> list[str]:
     """Add a model to a profile's pool, once it has been asked five questions of a task (by default
-    the profile's first); returns what came of it in lines for people.
-
-    `known` are keys of a pool's entry, `base_url` among them. Without its key the model is not
-    asked. Raises InputError, in one line that says what to do, and writes nothing, when the
-    endpoint does not answer or lacks the model, a fact is missing, or the profile can't be used.
+    the first); returns lines for people. `known` are keys of its entry. Without its key it is not
+    asked. Raises InputError, and writes nothing, when the endpoint does not answer or lacks the
+    model, a fact is missing, or the profile can't be used.
     """
     require_name(name, "a model")
     profile, text = _opened(profile_name)

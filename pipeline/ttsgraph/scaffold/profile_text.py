@@ -44,11 +44,9 @@ class ProfileText:
     def with_entry(
         self, section: str, name: str, entry: Mapping[str, Any], comments: Mapping[str, str]
     ) -> tuple[str, Profile]:
-        """The text with `name` added at the end of a section, and the settings that it then has.
-
-        `comments` stand above the key they are for, or above the entry (""). Raises SettingsError
-        when the section has the name already, is not written as a block, or the result would not be
-        a profile.
+        """The text with `name` at the end of a section, below its `comments` by key ("": the
+        entry's), and the settings it then has. Raises SettingsError when the name is there already,
+        the section is no block, or the result no profile.
         """
         if name in (self.data[section] or {}):
             raise SettingsError(

@@ -76,9 +76,8 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """A model that answered: its entry in a profile's pool, all calls that were made of it, the one
-    that a search would make, what each member of the pool that it is reads and writes, and what was
-    made of it in a line.
+    """A model that answered: its entry in a profile's pool, all calls made of it, the one that a
+    search would make, its members' lengths, and what was made of it in a line.
     """
 
     name: str
@@ -134,9 +133,8 @@ class Candidate:
 
 
 def candidates(providers: Sequence[Provider], ask: Ask | None = None) -> dict[str, Candidate]:
-    """By name in the pool, each model that was chosen, or is listed, with its price; `ask` asks for
-    what no option and no list says. Raises InputError that says what to do: a key that is not set,
-    a model that is not there, a price that is not known.
+    """By name in the pool, each chosen or listed model with its price; `ask` asks for what is not
+    told. Raises InputError: a key not set, a model not there, a price not known.
     """
     pool: dict[str, Candidate] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
@@ -276,9 +274,8 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
 
 
 def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice | None] | None:
-    """The price, if it is told, of each model that an endpoint lists; None where it has no list.
-    `with_key` says whether the endpoint's key is sent. Raises EndpointError, in one line that says
-    what to do, when nothing there answers as an OpenAI-compatible server.
+    """Each model that an endpoint lists, with its price if told; None without a list; `with_key`:
+    the key is sent. Raises EndpointError when no OpenAI-compatible server is there.
     """
     url = endpoint.base_urls[0]
     key = endpoint.api_key() if with_key else "none"

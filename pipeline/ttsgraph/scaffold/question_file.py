@@ -79,9 +79,8 @@ def look_at(
     ask: Ask | None = None,
 ) -> Looked:
     """Find out what a JSONL, CSV or parquet file holds; `named` are the columns of questions and of
-    answers, for those that can't be told and that `ask` is not there to ask for. Raises InputError
-    that names the file and what to do where no question or answer can be told, or nothing could be
-    learnt from it.
+    answers, `ask` asks for those that can't be told. Raises InputError that says what to do where
+    no question or answer can be told, or nothing could be learnt.
     """
     if kind is not None and kind not in TASKS:
         raise InputError(f"--kind: expected one of {', '.join(TASKS)}, found {kind!r}")

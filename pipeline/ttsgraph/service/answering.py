@@ -37,12 +37,11 @@ ALIVE_S = 10.0
 
 
 class Answering:
-    """A question being answered. Made in a running event loop, where its work begins at once.
+    """A question being answered; made in a running event loop, where its work begins at once.
 
-    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph
-    that is under way, and none is begun any more. `pieces` gives the last node's text as it comes,
-    or at once where that node calls no model. `formed` says that the answer is choices in a form,
-    rather than one text.
+    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph.
+    `pieces` gives the last node's text as it comes, or at once where that calls no model. `formed`:
+    the answer is choices in a form, rather than one text.
     """
 
     def __init__(
@@ -143,9 +142,8 @@ class Answering:
             raise ApiError(400, said, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: Served) -> list[dict[str, Any]]:
-        """One choice that is a text; of an answer in a form with parameters, those of the node
-        whose answer it is. Raises ApiError where its endpoint gave none, or what there is is no
-        JSON as asked for.
+        """One choice that is a text, or in a form those of the node whose answer it is. Raises
+        ApiError where its endpoint gave none, or no JSON as asked for.
         """
         form = self.asked.form
         run = self.run
@@ -228,9 +226,8 @@ class Answering:
 
 
 def _runner_for(live: Live, asked: ChatRequest) -> GraphRunner:
-    """What answers a request: the version's prompt with the conversation in it, and a task that
-    counts answers of the request's form, where there are any. Raises ApiError 400 where the graph
-    has no place for them.
+    """The version's runner, with the conversation in its prompt and a task that counts answers of
+    the request's form. Raises ApiError 400 where the graph has no place for them.
     """
     form = asked.form
     alone = not (asked.system or asked.history or asked.turns)

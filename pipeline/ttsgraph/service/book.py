@@ -119,11 +119,9 @@ class Book:
     def judge(
         self, reference: str, score: float, right: str | None, client: str, clients: int
     ) -> bool:
-        """Keep what an answer was worth, known by its trace id or its response's; the last word
-        counts. False where it had a score.
-
-        Of a client whose scores would be more than one in `clients` of those that count, at most
-        one more than its share beside those of the others, a score is kept and does not count.
+        """Keep what an answer was worth, by its trace id or its response's; the last word counts.
+        False where it had a score. Of a client with more than one in `clients` of the scores that
+        count, one is kept and does not count.
         """
         values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}

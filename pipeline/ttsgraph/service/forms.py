@@ -34,12 +34,10 @@ JSON_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a request asks of its answer.
-
-    `parameters` are those of the acting nodes' bodies, as JSON, if there are any; `schemas` those
-    of the tools' arguments, as JSON, by name; `stop` are the client's own stop sequences. With
-    `tools` the answer may be calls, `as_json` says that a text is JSON; `choices` are how many.
-    `advice` is what advising nodes are told.
+    """What a request asks of its answer: `parameters` of the acting nodes' bodies (JSON), the
+    client's `stop` sequences, `tools` that may be called, with `schemas` of their arguments (JSON)
+    by name, a text that is JSON (`as_json`), how many `choices`. `advice` is what advising nodes
+    are told.
     """
 
     parameters: str | None = None
@@ -64,9 +62,9 @@ def dumped(value: Any) -> str:
 class FormedTask:
     """A kind of question whose answers are counted in the form that a client asked for.
 
-    Calls of tools are told apart by the tools' names first, then by their arguments; JSON by its
-    normal form; and other texts as the kind itself does, or else as they stand. Calls of a tool
-    that there is not, or whose arguments are no JSON of the tool's schema, do not count.
+    Calls of tools are told apart by the tools' names, then arguments; JSON by its normal form;
+    other texts as the kind does. Calls of no tool of the client's, or not of its schema, do not
+    count.
     """
 
     def __init__(self, inner: Task, form: Form) -> None:
@@ -101,9 +99,8 @@ class FormedTask:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """What checks values by a schema of the client's; None where it is no schema. It fetches
-    nothing that the schema refers to, and searches no texts by its patterns, which could take for
-    ever.
+    """What checks values by a client's schema; None where it is none. It fetches nothing that the
+    schema refers to, and searches no texts by its patterns, which could take for ever.
     """
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry

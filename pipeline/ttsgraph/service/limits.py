@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 class Keys:
     """The keys of which a request has to send one; with none, everybody may ask.
 
-    One is given (by the environment); more stand in a file of lines `SHA-256 in hex, name`, as
-    `sha256sum` writes them, which is read again when it changes. Raises InputError for a file that
-    can't be read; later, what was read before goes on to hold.
+    One is of the environment, others of a file of lines `SHA-256 in hex, name`, as `sha256sum`
+    writes, read again when it changes. Raises InputError for a file that can't be read; later, the
+    old keys hold.
     """
 
     def __init__(self, key: str, file: Path | None) -> None:

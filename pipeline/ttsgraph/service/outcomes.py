@@ -201,9 +201,8 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
 
 
 def agreement_of(live: Live, answer: Served) -> float | None:
-    """Whether the first two nodes to answer, of those that the last one reads, say the same; None
-    where there were no two. A vote that is decided hears no more than a majority, which agrees, so
-    that all that were heard would say too much.
+    """Whether the first two answers that the last node reads agree; None without two. All that were
+    heard would say too much: a decided vote hears no more than a majority, which agrees.
     """
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]

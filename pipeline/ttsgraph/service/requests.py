@@ -170,9 +170,9 @@ _EFFORTS: dict[str | None, Effort] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question: to which model, with what before it, and in which form the answer goes back;
-    within `timeout_s` seconds, if given, with what there is by then. `turns` are those after the
-    question: calls of tools, and their results; `echo` is what the answer repeats of the request.
+    """One question: to which model, with what before it and (`turns`: calls of tools, their
+    results) after it, in which form, within `timeout_s`. `echo` is what the answer repeats of the
+    request.
     """
 
     model: str
@@ -309,12 +309,10 @@ class _ItemsBody(BaseModel):
 
 
 def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
-    """Read the body of a request to /v1/responses as the chat request that says the same. Raises
-    ApiError that names the first parameter that can't be used.
-
-    Nothing is kept here, so a conversation comes whole, in `input`; a reply that would be looked up
-    later (background, previous_response_id, conversation) is refused, and so are tools that run
-    elsewhere than with the client.
+    """Read a body to /v1/responses as the chat request that says the same. Raises ApiError naming
+    the first parameter that can't be used: as nothing is kept here, also those of replies to look
+    up (background, previous_response_id, conversation), and tools that run elsewhere than with the
+    client.
     """
     data = {name: value for name, value in data.items() if value is not None}
     why = "is not supported by this server: send the whole conversation in input"

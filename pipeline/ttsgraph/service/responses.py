@@ -212,9 +212,8 @@ _WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
 
 @dataclass
 class _Items:
-    """The items of a response as they grow, each of which says what begins, grows and ends. One is
-    open at a time: a message of one part, or a call of a function, known by its kind and its place
-    among the calls.
+    """The items of a response as they grow, one open at a time: a message of one part, or a call of
+    a function, known by its kind and its place among the calls.
     """
 
     trace_id: str

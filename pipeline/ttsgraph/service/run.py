@@ -44,9 +44,9 @@ LOOK_AGAIN_S = 30.0
 
 
 class Upstream:
-    """What the calls of one served version tell of its models: what a call uses, and which model
-    hangs. `budget` bounds further attempts. Timeouts of single calls, second requests and other
-    models in place of one that fails are a gateway's work (docs/steady.md).
+    """What the calls of one served version tell of its models: what a call uses, and which one
+    hangs. `budget` bounds further attempts. Time-outs and second requests are a gateway's work
+    (docs/steady.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:
@@ -79,9 +79,8 @@ class Upstream:
         self._used[model] = tuple(map(sum, zip(self._used[model], call, strict=True)))
 
     def expected(self, model: str, request: Request) -> Completion:
-        """What a call uses that was given up on the way: an estimate, since nobody says. Whoever
-        bills a call bills it whole. Tokens read are taken as a straight line over characters, since
-        every prompt has tokens that no text of it accounts for.
+        """An estimate of what a call uses that was given up, and is billed whole. Tokens read are a
+        straight line over characters, since prompts have tokens that no text accounts for.
         """
         characters = _characters(request)
         calls, asked, read, written, squared, asked_by_read = self._used[model]
@@ -100,13 +99,12 @@ def _characters(request: Request) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Served(NodeAnswer):
-    """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
-    `left_out` calls, and nodes that passed on another's answer because their own call failed
-    (`fallbacks`). `late`: a deadline ended it before all had answered.
+    """An answer, and what it went without: calls that were `lost` and why, `cancelled` or
+    `left_out`, and nodes that passed on another's answer (`fallbacks`). `late`: a deadline ended
+    it.
 
-    `degraded` says that for want of a call it may be another answer than the graph's own: not where
-    a vote was lost that could not have changed it. `begun` requests were sent to endpoints, and
-    `billed` of them answered, or given up on the way: the usage counts these too, with the tokens
+    `degraded`: it may be another answer than the graph's own. `begun` requests were sent, and
+    `billed` of them answered or given up on the way: the usage counts these too, with the tokens
     that a call of their model takes on average.
     """
 
@@ -121,9 +119,9 @@ class Served(NodeAnswer):
 
 
 class ServedRun(Run):
-    """One question, for somebody who waits, asked in its form; `turns` are those after it: calls of
-    tools and their results. `trace` has a span of each node, where the request is traced; else its
-    models are told of the caller's trace as it came, which `context` are the headers of.
+    """One question, for somebody who waits, asked in its form; `turns` (calls of tools, their
+    results) come after it. `trace` has spans of nodes; without one models get the headers
+    `context`.
     """
 
     def __init__(

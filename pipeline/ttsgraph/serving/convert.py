@@ -39,11 +39,9 @@ CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A GGUF: its files in order, within the installed package, to be joined, and what it needs.
-
-    `document_start` is the text a document starts with in the model's training; Gemma talks
-    nonsense without it. `end_ids` are the tokens at which generation ends, the tokenizer's own if
-    there are none.
+    """A GGUF: its files within the installed package, to be joined in order. `document_start` is
+    how a document starts in training; Gemma talks nonsense without it. `end_ids` are tokens that
+    end an answer, if not the tokenizer's.
     """
 
     distribution: str
@@ -82,9 +80,8 @@ class ConvertError(Exception):
 
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
-    """What is known of a package's GGUF, and its parts on disk. Nothing is imported: the packages'
-    own imports may be missing. Raises ConvertError for an unknown package, or when it or one of its
-    files is not installed.
+    """A package's GGUF and its parts on disk; nothing is imported, as that may fail. Raises
+    ConvertError for an unknown package, or one not installed whole.
     """
     if package not in SOURCES:
         raise ConvertError(
@@ -128,9 +125,8 @@ def released(
 
 
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
-    """What `ttsgraph.json` in the folder will say: hashes the file, converts nothing. `revision`
-    changes with the weights, their precision and the chat template. Raises ConvertError for bytes
-    other than the known ones.
+    """What the folder's `ttsgraph.json` will say; `revision` changes with weights, precision and
+    chat template. Raises ConvertError for bytes other than the known ones.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -162,9 +158,8 @@ def read_record(folder: Path) -> dict[str, str] | None:
 
 
 def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str, str]:
-    """Write the model folder `out`, unless it is already there with the same revision; returns its
-    record. An interrupted run leaves nothing at `out`: the work is done in a temporary folder
-    beside it and renamed.
+    """Write the model folder `out`, unless it has this revision; returns its record. It is made in
+    a temporary folder and renamed, so that an interrupted run leaves nothing.
     """
     record = record_of(source, files)
     present = read_record(out)
@@ -214,9 +209,8 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
 
 
 def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
-    """Give the tokenizer its document start (for plain completions) and the chat template, and
-    check both agree. A tokenizer made from GGUF forgets to put the start there. A chat template
-    writes it itself and is tokenised without special tokens, so it must come out exactly once.
+    """Give the tokenizer its document start (a GGUF's lacks it) and the chat template, which writes
+    it itself and is tokenised without special tokens; and check that both put it there once.
     """
     from tokenizers.processors import TemplateProcessing
 
@@ -240,9 +234,8 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
 
 
 def facts(path: Path) -> dict[str, int]:
-    """Layers, hidden size, parameters, and those that are neither input embeddings nor head; of a
-    configuration alone, as the model is built on torch's meta device, where tensors have shapes
-    only.
+    """Layers, hidden size, parameters in all and without embeddings, of a configuration alone: the
+    model is built on torch's meta device.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -111,9 +111,8 @@ def number_format(
     state: Path = STATE,
     cpu_info: Path = CPU_INFO,
 ) -> ChosenFormat:
-    """The format to serve in on the CPU: what the profile says (`engine.dtype`), else the faster
-    one by the processor's flags; where these don't decide (AVX-512 without bfloat16, or a system
-    that doesn't tell) by a second's timing with the servers' `python`, once per processor.
+    """The format on the CPU: `engine.dtype`, else the faster one by the processor's flags, or where
+    these don't decide by a second's timing with the servers' `python`, once per processor.
     """
     if wanted != "auto":
         return ChosenFormat(wanted, "engine.dtype says so")

@@ -61,9 +61,8 @@ class RecordedServer:
 
 @dataclass(frozen=True)
 class Pool:
-    """A record: which process keeps up which servers (none yet, where it starts them once they are
-    wanted), when it was written (seconds since the epoch), and why servers that are missing will
-    not come.
+    """A record: which process keeps up which servers (none yet where they start once wanted), when
+    it was written (Unix seconds), and why missing ones will not come.
     """
 
     pid: int
@@ -107,11 +106,9 @@ def is_free(path: Path) -> bool:
 
 
 def read_pool(path: Path, wait_s: float = 0.0) -> dict[str, tuple[str, ...]] | None:
-    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer
-    for their models.
-
-    As long as whoever started it runs, a server that does not answer is being started again: it is
-    waited for, up to `wait_s` seconds. Raises EndpointError when it does not come back.
+    """Model -> base URLs of the pool recorded at `path`; None unless all its servers answer. While
+    whoever started it runs, a silent one is being started again, and waited for up to `wait_s`
+    seconds. Raises EndpointError when it does not come back.
     """
     started = time.monotonic()
     told = False
@@ -197,12 +194,9 @@ class _Running:
 
 
 class Launcher:
-    """Servers for a pool: `start` brings up those that aren't there yet, `stop` ends exactly those
-    it started.
-
-    `state`, when given, records the pool for `read_pool` while it is up. A server that ends by
-    itself once it was up is started again, at most `max_restarts` times each. Use as a context
-    manager.
+    """Servers for a pool: `start` brings up those that are missing, `stop` ends those it started; a
+    context manager. `state` records the pool for `read_pool`. A server that ends by itself is
+    started again, at most `max_restarts` times.
     """
 
     def __init__(
@@ -230,13 +224,9 @@ class Launcher:
         return by_model(self._specs)
 
     def start(self) -> Launcher:
-        """Start what is missing, and wait until every server answers for its models.
-
-        All start at once, but of servers that share a GPU one after another: each measures what of
-        its memory is taken.
-
-        Raises EndpointError when a port is taken by something else, or a server ends or isn't up
-        within the time limit; whatever was started is stopped again.
+        """Start what is missing, of servers that share a GPU one after another, as each measures
+        what of its memory is taken; wait until all answer. Raises EndpointError, with what was
+        started stopped, when a port is taken, or a server ends or isn't up in time.
         """
         try:
             self._running = [_Running(spec) for spec in self._specs if not _already_up(spec)]

@@ -35,9 +35,8 @@ RUNTIME_GIB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The facts of a model that memory follows from. `total` and `non_embedding` are parameter
-    counts, `kv_heads` the heads whose keys and values are kept, `head_dim` the size of each;
-    `weight_bytes` and `cache_bytes` are bytes a number.
+    """What memory follows from: parameters, `kv_heads` whose keys and values are kept, the
+    `head_dim` of each, and bytes a number of weights and cache.
     """
 
     total: float
@@ -52,8 +51,8 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """GiB that one server takes of each of its GPUs at the least. `cache` holds one request of the
-    longest context, `running` is what is neither that nor weights.
+    """GiB that a server takes of each of its GPUs at least; `cache` holds one longest request,
+    `running` is the rest.
     """
 
     weights: float

@@ -44,12 +44,10 @@ NODES = 300
 
 @dataclass(frozen=True)
 class Hosted:
-    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how it is
-    served.
-
-    Its servers stand at `ports`, one each, where they are given. On GPUs they are placed by `needs`
-    (GPUs that a server may span -> what it takes of each, as far as that is known) and `load`: what
-    all of the model's calls take of one GPU, in any unit, the same for all models.
+    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how; its
+    servers stand at `ports` if given. On GPUs they are placed by `needs` (GPUs spanned -> what it
+    takes of each, if known) and `load`: what all its calls take of one GPU, in one unit for all
+    models.
     """
 
     source: str
@@ -95,11 +93,9 @@ class Placed:
 def servers_of(
     models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
 ) -> list[Placed]:
-    """The servers of each model (served name -> what to serve).
-
-    `gpus` are those to take, with GiB of memory; None: servers run on the CPU. They are placed by
-    load and memory where these are known and all fit, else on GPUs in turn. Raises EndpointError
-    when a model needs more GPUs than there are.
+    """The servers of each model (served name -> what to serve), on GPUs with GiB of memory, or the
+    CPU (None): placed by load and memory where these are known and fit, else in turn. Raises
+    EndpointError when a model needs more GPUs than there are.
     """
     placed = None
     if gpus is not None and models and all(hosted.needs for hosted in models.values()):
@@ -220,11 +216,9 @@ def _gib(wanted: Hosted, span: int, size: float) -> float:
 def shares(
     models: Mapping[str, Hosted], placed: Sequence[Placed], gpu_gib: Mapping[int, float]
 ) -> list[float]:
-    """Each server's share of its GPUs' memory, as `gpu_memory_utilization`.
-
-    Each gets what it needs; what is left goes to the caches, so that all hold equally many
-    requests. Where it is not known what all on a GPU need, they share evenly; where they need more
-    than there is, in proportion.
+    """Each server's share of its GPUs' memory (`gpu_memory_utilization`): what it needs, and of the
+    rest enough that all caches hold equally many requests; even shares where needs aren't known, in
+    proportion where they are too much.
     """
     given = [models[one.model].serve.gpu_memory for one in placed]
     found: list[float] = [share or math.inf for share in given]

@@ -95,11 +95,9 @@ def server_specs(
     dtype: ChosenFormat | None = None,
 ) -> tuple[ServerSpec, ...]:
     """The servers of a pool (served name -> what to serve), one per replica, at free ports where
-    none is given; `extra` is appended to every command.
-
-    Those of hub ids may go online, and get the hub's token. `max_seqs` is the most requests that
-    one is sent at once, `gpus` as for `servers_of`, and `dtype` the number format on the CPU (the
-    faster one there if not given). Raises as `servers_of`.
+    none is given; `extra` ends every command. Those of hub ids may go online. `max_seqs` is the
+    most requests at once, `gpus` as for `servers_of`, `dtype` the number format on the CPU (by
+    default the faster one). Raises as `servers_of`.
     """
     if gpus is None:
         dtype = dtype or number_format("auto", python)

@@ -37,12 +37,9 @@ Launch = Callable[[Urls], Launcher]
 def shared_servers(
     record: Path, models: Collection[str], launch: Launch, wait_s: float = 0.0
 ) -> Iterator[Urls]:
-    """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper`
-    if there is one, or else here.
-
-    Servers that another process started, and took with it when it ended, are started again here, at
-    the same addresses: calls wait for them. `wait_s` is as for `read_pool`. Raises EndpointError
-    when servers can't be had.
+    """Base URLs of servers for `models`: recorded at `record`, or started by a `Keeper`, or else
+    here; those that end with another process start again here, at the same addresses. `wait_s` as
+    for `read_pool`. Raises EndpointError when servers can't be had.
     """
     ended = threading.Event()
     with _starting(record, ended):
@@ -84,9 +81,9 @@ class _Starter(threading.Thread):
 
 
 class Keeper(_Starter):
-    """Starts servers once another process wants them, and keeps them up for all until its own end.
-    A context manager. Why they could not be started is told to those who want them. Where another
-    keeper is, or servers are kept up, it does nothing.
+    """Starts servers once another process wants them, and keeps them up until its own end; a
+    context manager. It does nothing where another one is. Why they don't start is told to who wants
+    them.
     """
 
     def __init__(self, record: Path, launch: Launch) -> None:

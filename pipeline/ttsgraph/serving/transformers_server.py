@@ -24,9 +24,8 @@ _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request un
 
 
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
-    """A request's generation configuration, sampling unless its temperature is 0; the model's own
-    stands for what it leaves out. OpenAI's API samples from all tokens where the model doesn't say
-    otherwise, transformers from the 50 likeliest.
+    """A request's configuration, sampling from all tokens, as OpenAI's API does, unless its
+    temperature is 0; the model's own stands for what it leaves out.
     """
     config.do_sample = body.get("temperature") != 0
     if not config.do_sample:
