@@ -248,8 +248,8 @@ class Budget:
         return self.pruned([graph.node(i) for i in graph.order], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """As `pruned`, but None where trimming were needed; as most draws of a wide distribution
-        need it, that is seen before a graph is made.
+        """As `pruned`, but None where trimming is needed; most draws of a wide distribution need
+        it, which is seen before a graph is made.
         """
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)

@@ -265,15 +265,10 @@ class GraphDistribution:
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
+        theta = self.theta[np.ix_(keep, keep)]
+        ids = [self.ids[row] for row in keep]
         return GraphDistribution(
-            self.roles,
-            self.models,
-            self.theta[np.ix_(keep, keep)],
-            self.pi[keep],
-            self.psi[keep],
-            self.rng,
-            self.alpha,
-            [self.ids[row] for row in keep],
+            self.roles, self.models, theta, self.pi[keep], self.psi[keep], self.rng, self.alpha, ids
         )
 
     def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:

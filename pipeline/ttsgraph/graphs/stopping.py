@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -230,26 +230,24 @@ def disagreement(forms: Sequence[str | None]) -> float:
     return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
 
 
+@dataclass(eq=False)
 class Demand:
     """One question's way through a graph. `stage` is the place of the stage that a node waits for,
     for all asked; of a node hurried on, `since` is the first that it still waits for.
     """
 
-    def __init__(self, graph: CollaborationGraph) -> None:
-        self.graph = graph
-        self.stage: dict[int, int] = {}
-        self.since: dict[int, int] = {}
-        self.waiting: dict[int, int] = {}
-        self.answered: set[int] = set()
+    graph: CollaborationGraph
+    stage: dict[int, int] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
+    answered: set[int] = field(default_factory=set)
 
     def copy(self) -> Demand:
         """The same state, to go on from."""
-        other = Demand(self.graph)
-        other.stage = self.stage.copy()
-        other.since = self.since.copy()
-        other.waiting = self.waiting.copy()
-        other.answered = self.answered.copy()
-        return other
+        waiting = self.waiting.copy()
+        return Demand(
+            self.graph, self.stage.copy(), self.since.copy(), waiting, self.answered.copy()
+        )
 
     def ask(self, node: int) -> list[int]:
         """Ask for a node and all it needs first; returns what waits for nothing, ordered."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -139,7 +139,8 @@ class Meter:
         self._held = NO_SPENDING
         self._under_way = 0
         self._refused = False
-        self._waiting: deque[tuple[Spent, asyncio.Future[None]]] = deque()
+        self._turn = asyncio.Lock()  # first come first served
+        self._freed = asyncio.Event()
 
     @property
     def spent(self) -> Spent:
@@ -164,27 +165,23 @@ class Meter:
 
     async def hold(self, most: Spent) -> None:
         """Hold back the most that a call can take, until `release`; while that does not fit in what
-        is left, wait for calls under way. Raises LimitReached where none is.
+        is left, wait for calls under way, first come first served. Raises LimitReached where none
+        is: then the search ends, and no call is to be cut off under way.
         """
-        if self._refused:
-            raise self.stop(most)
-        if not self._waiting and self._take(most):
-            return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((most, place))
-        self._admit()
-        try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.exception() is None:
-                self.release(most)
-            raise
+        async with self._turn:
+            while not self._refused and not self._take(most):
+                self._refused = not self._under_way
+                if not self._refused:
+                    self._freed.clear()
+                    await self._freed.wait()
+            if self._refused:
+                raise self.stop(most)
 
     def release(self, most: Spent) -> None:
         """The call is over, and paid for."""
         self._under_way -= 1
         self._held = self._held - most if self._under_way else NO_SPENDING
-        self._admit()
+        self._freed.set()
 
     def lost(self, most: Spent) -> None:
         """A failed attempt may be charged for. Raises LimitReached where no other one fits."""
@@ -206,21 +203,6 @@ class Meter:
         self._held += most
         self._keep()
         return True
-
-    def _admit(self) -> None:
-        """Let waiting calls start, first come first served, as far as they fit."""
-        while self._waiting:
-            most, place = self._waiting[0]
-            if not place.done():
-                self._refused |= not self._under_way and not self._fits(most)
-                if self._refused:  # the search ends: none of its calls is to be cut off under way
-                    place.set_exception(self.stop(most))
-                    place.exception()  # that nobody waits for it any more is no fault
-                elif self._take(most):
-                    place.set_result(None)
-                else:
-                    return
-            self._waiting.popleft()
 
     def _keep(self) -> None:
         """Note what may have been spent by now, a little more than that so as to write seldom."""
