@@ -243,15 +243,9 @@ def compare(
         label = preset.stem
         splits = splits_of(loaded, chosen, params.seed)
         with shown_progress(True) as publish:
+            method = params.methods[0]
             work = search_whole(
-                loaded,
-                chosen,
-                splits,
-                params.seed,
-                params.methods[0],
-                publish=publish,
-                say=echo,
-                team=team,
+                loaded, chosen, splits, params.seed, method, publish=publish, say=echo, team=team
             )
             table = result_of(asyncio.run(work)).compare()
         told = {"team": label, "seed": params.seed} | table.to_dict()

@@ -256,12 +256,9 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         for row in table.to_dict("records")
     )
     used = rows[searched.choice.place]["graph"]
+    shots = tuple(searched.questions["shots"])
     deployed = Deployed(
-        searched.task,
-        searched.graph,
-        searched.profile,
-        tuple(searched.questions["shots"]),
-        tested=searched.figures,
+        searched.task, searched.graph, searched.profile, shots, tested=searched.figures
     )
     tested = TableSource("test", table)
     pool = searched.profile.model_pool()

@@ -60,12 +60,9 @@ def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 def _line(entry: Mapping[str, Any], number: int) -> bytes:
     text = json.dumps(_without_nan(entry), separators=(",", ":")).encode()
-    return b'{"length":%d,"crc32":"%08x","number":%d,"entry":%s}\n' % (
-        len(text),
-        zlib.crc32(text),
-        number,
-        text,
-    )
+    check = zlib.crc32(text)
+    head = f'{{"length":{len(text)},"crc32":"{check:08x}","number":{number},"entry":'
+    return b"%s%s}\n" % (head.encode(), text)
 
 
 def _entry(line: bytes) -> Entry:
@@ -136,24 +133,19 @@ class Journal:
                 os.close(folder)
 
     def _resume_or_set_aside(self, header: Mapping[str, Any]) -> None:
-        size = self.path.stat().st_size
         with self.path.open("rb") as file:
-            first = next(_whole_lines(file, str(self.path)), None)
+            lines = _whole_lines(file, str(self.path))
+            first = next(lines, None)
             if first is not None and _entry(first[1]) != _without_nan(header):
                 self._set_aside()
                 return
-            file.seek(0)
-            self._pending.extend(_whole_lines(file, str(self.path)))
-        end = 0
-        if self._pending:
-            at, line = self._pending[-1]
-            end = at + len(line)
-        if end < size:
+            self._pending.extend(lines)
+        at, line = self._pending[-1] if self._pending else first or (0, b"")
+        end = at + len(line)
+        if (size := self.path.stat().st_size) > end:
             self._tell(f"{self.path}: cut {size - end} bytes that a crash left unfinished")
             os.truncate(self.path, end)
-        self._lines = len(self._pending)
-        if self._pending:
-            self._pending.popleft()
+        self._lines = len(self._pending) + (first is not None)
 
     def _set_aside(self) -> None:
         names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in itertools.count(1))

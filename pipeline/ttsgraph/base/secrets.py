@@ -107,9 +107,8 @@ def hide_secrets_in_output() -> None:
 
     def hiding(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        with contextlib.suppress(
-            TypeError, ValueError
-        ):  # arguments that don't fit the message: logging says so itself
+        # Of arguments that don't fit the message, logging says so itself.
+        with contextlib.suppress(TypeError, ValueError):
             record.msg = redact(record.getMessage())
             record.args = ()
         if record.exc_info and record.exc_info[0] is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import CallFailed, RunStopped
 
@@ -88,15 +88,14 @@ class Server:
     sent for a while, then one call at a time until one succeeds; each break is twice the last.
     """
 
-    def __init__(self, url: str, policy: FailurePolicy) -> None:
+    def __init__(self, url: str, policy: FailurePolicy, changed: asyncio.Event) -> None:
         self.url = url
         self.policy = policy
         self.limit = float(policy.concurrency)
         self.under_way = 0
         self.finished = self.failed_for_good = 0
         self.faults: Counter[str] = Counter()
-        self.waiting: deque[asyncio.Future[Server | None]] = deque()
-        """Calls that the first server with room takes."""
+        self.changed = changed
         self._failures_in_a_row = 0
         self._is_open = False
         self._down_since: float | None = None
@@ -149,28 +148,17 @@ class Server:
         if self._is_open and now >= self._closed_until:
             self._close(self._break_s)
             self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
-        while self.waiting and (self.given_up or self.turns_away):
-            # There may be nothing left to wait for: each is to look again.
-            place = self.waiting.popleft()
-            if not place.done():
-                place.set_result(None)
+        if self.given_up or self.turns_away:  # there may be nothing left to wait for
+            self.changed.set()
 
     def _close(self, seconds: float) -> None:
         self._closed_until = max(self._closed_until, time.monotonic() + seconds)
-        asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+        asyncio.get_running_loop().call_later(seconds + 0.001, self.changed.set)
 
     def release(self) -> None:
-        """A request ended; the longest waiting call gets its place."""
+        """A request ended; the longest waiting call may get its place."""
         self.under_way -= 1
-        self.wake()
-
-    def wake(self) -> None:
-        """Hand free places to waiting calls, first come first served."""
-        while self.waiting and self.has_room:
-            place = self.waiting.popleft()
-            if not place.done():
-                self.under_way += 1
-                place.set_result(self)
+        self.changed.set()
 
     def finish(self, failed: Fault | None) -> None:
         """A call is over for good. Raises RunStopped when too many of them failed."""
@@ -188,35 +176,37 @@ class Server:
         return ", ".join(f"{kind}: {count}" for kind, count in self.faults.most_common(4))
 
 
-async def place(servers: Sequence[Server]) -> Server:
-    """A place at the least busy server with room, waited for if need be; `release` gives it back.
-    Raises RunStopped when all servers have been down for too long, Fault when all turn calls away.
-    """
-    while True:
-        stop_if_given_up(servers)
-        if all(server.turns_away for server in servers):
-            raise Fault("down", retry=False)
-        if free := [server for server in servers if server.has_room]:
-            server = min(free, key=lambda s: s.under_way)
-            server.under_way += 1
-            return server
-        waiting: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
-        for server in servers:
-            server.waiting.append(waiting)
-        try:
-            if (found := await waiting) is not None:
-                return found
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled() and (held := waiting.result()):
-                held.release()
-            raise
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The servers of one model, or of several, whose calls take turns: first come first served."""
 
+    servers: Sequence[Server]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-def stop_if_given_up(servers: Sequence[Server]) -> None:
-    """Raises RunStopped, with how each failed, when all servers were down for too long."""
-    if all(server.given_up for server in servers):
-        how = "; ".join(f"{server.url} ({server.reasons()})" for server in servers)
-        raise RunStopped(f"no answer for {servers[0].policy.down_s:g} s from {how}; {KEPT}")
+    async def place(self) -> Server:
+        """A place at the least busy server with room, waited for if need be; `release` gives it
+        back. Raises RunStopped when all have been down for too long, Fault when all turn calls
+        away.
+        """
+        async with self.turn:
+            while True:
+                self.stop_if_given_up()
+                if all(server.turns_away for server in self.servers):
+                    raise Fault("down", retry=False)
+                if free := [server for server in self.servers if server.has_room]:
+                    server = min(free, key=lambda s: s.under_way)
+                    server.under_way += 1
+                    return server
+                changed = self.servers[0].changed  # which all servers of a client share
+                changed.clear()
+                await changed.wait()
+
+    def stop_if_given_up(self) -> None:
+        """Raises RunStopped, with how each failed, when all were down for too long."""
+        if all(server.given_up for server in self.servers):
+            how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
+            down_s = self.servers[0].policy.down_s
+            raise RunStopped(f"no answer for {down_s:g} s from {how}; {KEPT}")
 
 
 FIRST_TOKENS = 10.0

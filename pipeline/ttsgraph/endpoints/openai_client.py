@@ -30,10 +30,9 @@ from ttsgraph.endpoints.endpoints import (
     TRANSIENT,
     FailurePolicy,
     Fault,
+    Replicas,
     RetryBudget,
     Server,
-    place,
-    stop_if_given_up,
 )
 from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.transport import Poster, connect, fault_of, listed_by, reason_of
@@ -192,14 +191,16 @@ class OpenAIClient(Client):
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
         self._posters: dict[tuple[str, str], Poster] = {}
-        self._replicas: dict[str, list[Server]] = {}
+        self._replicas: dict[tuple[str, ...], Replicas] = {}
+        changed = asyncio.Event()
         for name, endpoint in endpoints.items():
             for url in endpoint.base_urls:
                 if url not in self._clients:
                     self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
-                    self._servers[url] = Server(url, policy)
+                    self._servers[url] = Server(url, policy, changed)
                 self._posters[url, name] = Poster(self._clients[url], _PATH, self._options[name])
-            self._replicas[name] = [self._servers[url] for url in endpoint.base_urls]
+            servers = tuple(self._servers[url] for url in endpoint.base_urls)
+            self._replicas.setdefault(endpoint.base_urls, Replicas(servers))
 
     async def check(self) -> None:
         """Ask every endpoint for its models, and where it lists none each model for an answer.
@@ -346,16 +347,16 @@ class OpenAIClient(Client):
         self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
     ) -> Completion:
         """Attempts until one succeeds, as long as there may be another."""
-        servers = self._replicas[request.model]
+        replicas = self._replicas[self._endpoints[request.model].base_urls]
         how = self._how(request)
-        used = servers[0]
+        used = replicas.servers[0]
         attempts = _Attempts(self._retries, used.policy)
         try:
             while True:
                 try:
                     # Mostly it is settled: then there is no turn to wait for.
                     async with nullcontext() if how.settled else how.turn():
-                        used = await place(servers)
+                        used = await replicas.place()
                         completion = await self._attempt(used, request, ask)
                     break
                 except Fault as fault:
@@ -363,7 +364,7 @@ class OpenAIClient(Client):
                         raise
                     await asyncio.sleep(attempts.wait_s(fault))
         except Fault as fault:
-            stop_if_given_up(servers)
+            replicas.stop_if_given_up()
             used.finish(fault)
             said = f" ({fault.said})" if fault.said else ""
             failed = f"{request.model} at {used.url}: {fault.kind}{said}"

@@ -213,9 +213,8 @@ class CallCache(CallStore):
         self._store = sqlite3.connect(
             self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
-        self._store.text_factory = lambda data: data.decode(
-            errors="replace"
-        )  # damage can make a text invalid
+        # Damage can make a text invalid.
+        self._store.text_factory = lambda data: data.decode(errors="replace")
         write_ahead(self._store, _WAIT_S)
         self._store.execute("pragma synchronous = normal")
         self._store.execute(_SCHEMA)

@@ -183,14 +183,13 @@ def with_room(begin: Begin) -> Begin:
             more = again if isinstance(again, Completion) else await again
         except (CallFailed, ContextOverflow):
             return first
+        counts = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
+        both = {name: getattr(first, name) + getattr(more, name) for name in counts}
         return replace(
             more,
-            prompt_tokens=first.prompt_tokens + more.prompt_tokens,
-            completion_tokens=first.completion_tokens + more.completion_tokens,
+            **both,
             latency_s=first.latency_s + more.latency_s,
             cached=first.cached and more.cached,
-            reasoning_tokens=first.reasoning_tokens + more.reasoning_tokens,
-            known_tokens=first.known_tokens + more.known_tokens,
             estimated=first.estimated or more.estimated,
         )
 

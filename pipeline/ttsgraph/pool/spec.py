@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Annotated, Any
@@ -255,7 +255,7 @@ class ModelSpec:
         return self.price.dollars(prompt_tokens, completion_tokens)
 
 
-class ModelPool(Mapping[str, ModelSpec]):
+class ModelPool(dict[str, ModelSpec]):
     """The models and variants that a search may use, by name, in the profile's order. Raises
     SettingsError for a name it does not have, and without any.
     """
@@ -265,24 +265,10 @@ class ModelPool(Mapping[str, ModelSpec]):
             raise SettingsError(
                 "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
             )
-        self._specs = {spec.name: spec for spec in specs}
+        super().__init__({spec.name: spec for spec in specs})
 
-    def __getitem__(self, name: str) -> ModelSpec:
-        try:
-            return self._specs[name]
-        except KeyError:
-            raise SettingsError(
-                f"unknown model {name!r}; the pool has {', '.join(self._specs)}"
-            ) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __len__(self) -> int:
-        return len(self._specs)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._specs
+    def __missing__(self, name: str) -> ModelSpec:
+        raise SettingsError(f"unknown model {name!r}; the pool has {', '.join(self)}")
 
     @property
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
@@ -295,7 +281,7 @@ class ModelPool(Mapping[str, ModelSpec]):
     @property
     def by_size(self) -> tuple[ModelSpec, ...]:
         """All members, smallest first: by parameters, or by price where not all are known."""
-        specs = self._specs.values()
+        specs = self.values()
         if any(spec.total is None for spec in specs):
             return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))
         return tuple(sorted(specs, key=lambda spec: spec.total or 0.0))
@@ -303,4 +289,4 @@ class ModelPool(Mapping[str, ModelSpec]):
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:
         """Members of which not all that Theorem 1 needs is known, and what is missing."""
-        return {name: spec.unknown for name, spec in self._specs.items() if spec.unknown}
+        return {name: spec.unknown for name, spec in self.items() if spec.unknown}

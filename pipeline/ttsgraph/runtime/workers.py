@@ -130,18 +130,7 @@ class SpreadEnvironment(Environment):
         workers: int,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(
-            local.task,
-            local.prompt,
-            local.sampling,
-            local.pool,
-            local.client,
-            local.max_unscored,
-            local.grader,
-            local.grade_nodes,
-            local.most_under_way,
-            local.waves,
-        )
+        vars(self).update(vars(local))
         self._order = replace(order, grade_nodes=local.grade_nodes)
         self._carry = carry
         self._workers = workers
