@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
 from ttsgraph.base.extras import missing
@@ -17,6 +17,7 @@ EXIT_INPUT = 2
 EXIT_STOPPED = 3
 EXIT_LIMIT = 4
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+GO_ON = "what was computed is kept, start again to go on"
 
 
 class Stopped(BaseException):
@@ -59,31 +60,28 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
     try:
         work()
     except InputError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_INPUT)
+        _end(f"error: {error}", EXIT_INPUT)
     except CLOSED_TO_US as error:
-        say(f"error: {closed_to_us(error)}")
-        sys.exit(EXIT_INPUT)
+        _end(f"error: {closed_to_us(error)}", EXIT_INPUT)
     except ModuleNotFoundError as error:
-        say(f"error: {missing(error)}")
-        sys.exit(EXIT_INPUT)
+        _end(f"error: {missing(error)}", EXIT_INPUT)
     except TTSGraphError as error:
-        say(f"stopped: {error}")
-        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
+        limit = isinstance(error, LimitReached)
+        _end(f"stopped: {error}", EXIT_LIMIT if limit else EXIT_STOPPED)
     except Exception as error:
-        if why := known(error):
-            say(f"stopped: {why}")
-            sys.exit(EXIT_STOPPED)
-        if not disk_full(error):
-            raise
-        say(
-            "stopped: the disk is full, or a file has reached its size limit; what was computed is"
-            " kept, free space and start again"
-        )
-        sys.exit(EXIT_STOPPED)
+        if not (why := known(error)):
+            if not disk_full(error):
+                raise
+            why = "the disk is full, or a file has reached its size limit; what was computed is"
+            why += " kept, free space and start again"
+        _end(f"stopped: {why}", EXIT_STOPPED)
     except Stopped as stopped:
-        say(f"stopped by {stopped.signal.name}: what was computed is kept, start again to go on")
-        sys.exit(128 + stopped.signal)
+        number = stopped.signal
+        _end(f"stopped by {number.name}: {GO_ON}", 128 + number)
     except KeyboardInterrupt:
-        say("interrupted: what was computed is kept, start again to go on")
-        sys.exit(128 + signal.SIGINT)
+        _end(f"interrupted: {GO_ON}", 128 + signal.SIGINT)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    say(line)
+    sys.exit(code)

@@ -27,14 +27,8 @@ def load(kind: type[Settings], path: Path) -> Settings:
     """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key,
     and what was expected. A file that holds a key is refused, too.
     """
-    data = _read_yaml(path)
-    refuse_secrets(data, str(path))
-    return parse(kind, data, str(path))
-
-
-def _read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         hint = (
             "run this in a project's folder, which has params.yaml and profiles/"
@@ -52,6 +46,8 @@ def _read_yaml(path: Path) -> Any:
         raise SettingsError(
             f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}"
         ) from None
+    refuse_secrets(data, str(path))
+    return parse(kind, data, str(path))
 
 
 def parse(kind: type[Settings], data: Any, where: str) -> Settings:

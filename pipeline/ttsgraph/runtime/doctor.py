@@ -26,7 +26,6 @@ from ttsgraph.endpoints.transport import reason_of
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.pool.spec import ModelSpec
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
@@ -46,6 +45,7 @@ TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0
 SERVER_GIB = 2.0
 """Of a server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
 
+ASKED = (Message("system", "Answer with one word."), Message("user", "Say OK."))
 MOST_TOKENS = 32
 """Of an answer that nobody reads."""
 
@@ -325,24 +325,22 @@ def _sources(profile: Profile) -> Iterator[Finding]:
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
     """Whether programs that models write can be isolated, where a task runs some."""
-    if not any(
-        isinstance(get_task(settings.kind), CodeTask) for settings in profile.tasks.values()
-    ):
+    if not any(isinstance(get_task(each.kind), CodeTask) for each in profile.tasks.values()):
         return
     missing = missing_layers()
-    found = (
-        "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
-    )
+    found = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     advice = (
         "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
         " sandbox.accept_weaker: true"
     )
-    yield Finding("isolation of programs", not missing, found, advice)
+    yield Finding("isolation of programs", not missing, found or "files and system calls", advice)
 
 
 async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     """Ask each model at each base_url, and the agent's; what they refuse is kept for runs."""
     habits = Fresh(state / HABITS)
+    task = next(iter(profile.tasks.values()), None)
+    drawn = Sampling() if task is None else task.sampling.sampling()
     calls = []
     for spec in profile.model_pool().values() if profile.pool else ():
         other = spec.variant
@@ -350,7 +348,9 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
             continue  # it sends the same parameters as its model
         model = profile.pool[spec.model]
         endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
-        request = _request(profile, spec)
+        sampling = spec.sampling(drawn)
+        short = replace(sampling, max_tokens=min(MOST_TOKENS, sampling.max_tokens))
+        request = Request(spec.model, "probe", ASKED, short)
         for url in model.base_urls:
             at = replace(endpoint, base_urls=(url,))
             calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
@@ -367,19 +367,6 @@ class Fresh(Habits):
 
     def get(self, name: str) -> None:
         """Nothing is known."""
-
-
-def _request(profile: Profile, spec: ModelSpec) -> Request:
-    """A call as the profile's first task would make it, but short."""
-    task = next(iter(profile.tasks.values()), None)
-    sampling = spec.sampling(Sampling() if task is None else task.sampling.sampling())
-    messages = (Message("system", "Answer with one word."), Message("user", "Say OK."))
-    return Request(
-        spec.model,
-        "probe",
-        messages,
-        replace(sampling, max_tokens=min(MOST_TOKENS, sampling.max_tokens)),
-    )
 
 
 async def _reach(
