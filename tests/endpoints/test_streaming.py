@@ -41,9 +41,10 @@ def read(*chunks, max_tokens=64):
             yield each
 
     pieces = []
-    return asyncio.run(
+    completion = asyncio.run(
         read_stream(stream(), Sampling(max_tokens=max_tokens), 0.0, pieces.append)
-    ), pieces
+    )
+    return completion, [piece["delta"]["content"] for piece in pieces]
 
 
 def test_a_stream_is_its_text_and_its_usage():

@@ -38,7 +38,7 @@ def ask(
             calls = (
                 client.complete(request)
                 if pieces is None
-                else client.stream(request, pieces.append)
+                else client.stream(request, lambda piece: pieces.append(piece["delta"]["content"]))
                 for request in requests
             )
             return await asyncio.gather(*calls, return_exceptions=True)

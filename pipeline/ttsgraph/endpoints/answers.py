@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -15,7 +15,7 @@ from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.models.actions import CALLS, text_of
-from ttsgraph.models.client import Completion, Message, Sampling, cut_at_stop, whole_text
+from ttsgraph.models.client import Completion, Message, OnPiece, Sampling, cut_at_stop, whole_text
 from ttsgraph.models.reasoning import Thoughts, beside, parted
 
 LONGEST_TOKEN = 128
@@ -245,9 +245,9 @@ def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completi
 
 
 async def read_stream(
-    chunks: AsyncIterator[Any], sampling: Sampling, started: float, on_text: Callable[[str], object]
+    chunks: AsyncIterator[Any], sampling: Sampling, started: float, on_piece: OnPiece
 ) -> Completion:
-    """The completion that these chunks, plain data, make; `on_text` gets the text up to the first
+    """The completion that these chunks, plain data, make; `on_piece` gets the text up to the first
     stop sequence as it comes. Raises Fault as `read_answer`.
     """
     text = StoppedText(sampling.stop)
@@ -269,9 +269,9 @@ async def read_stream(
         half = content[-1:] if "\ud800" <= content[-1:] <= "\udbff" else ""
         if piece := text.add(thoughts.add(whole_text(content.removesuffix(half)))):
             _check_letters(len(text.shown), sampling)
-            on_text(piece)
+            on_piece({"delta": {"content": piece}})
     if piece := text.add(thoughts.add(whole_text(half)) + thoughts.rest()) + text.rest():
-        on_text(piece)
+        on_piece({"delta": {"content": piece}})
     _check_finish(reason, bool(text.shown) or text.stopped)
     if reason is None and _counts(usage) is None:  # it broke off
         raise Fault("expected the answer's token usage, found none")
@@ -345,7 +345,7 @@ async def read_choice_stream(
     chunks: AsyncIterator[Any],
     sampling: Sampling,
     started: float,
-    on_piece: Callable[[dict[str, Any]], object],
+    on_piece: OnPiece,
 ) -> Completion:
     """The same of an answer that comes in pieces; `on_piece` gets {index, delta, logprobs} of each
     as it comes. Raises Fault as `read_choices`.

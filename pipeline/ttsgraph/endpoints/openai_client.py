@@ -7,11 +7,11 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import openai
 from openai import RequestOptions
@@ -43,6 +43,8 @@ from ttsgraph.models.client import (
     Client,
     Completion,
     Message,
+    OnPiece,
+    Piece,
     Request,
     Sampling,
 )
@@ -156,12 +158,6 @@ class Retries:
 
 AskServer = Callable[[Server, Request], Awaitable[Completion]]
 """One attempt at a server."""
-
-Piece = TypeVar("Piece")
-ReadStream = Callable[
-    [AsyncIterator[Any], Sampling, float, Callable[[Piece], object]], Awaitable[Completion]
-]
-"""Reads the chunks of an attempt that started then, and hands each piece over as it comes."""
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
@@ -299,19 +295,9 @@ class OpenAIClient(Client):
         await self._answer(request, ask)
         return [self._redacted(completion) for completion in found[:count]]
 
-    async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`, the text handed over as it comes; then no attempt follows."""
-        return await self._streamed(request, read_stream, on_text)
-
-    async def stream_choices(
-        self, request: Request, on_piece: Callable[[dict[str, Any]], None]
-    ) -> Completion:
-        """As `stream`, for a request with a form."""
-        return await self._streamed(request, read_choice_stream, on_piece)
-
-    async def _streamed(
-        self, request: Request, read: ReadStream[Piece], on_piece: Callable[[Piece], None]
-    ) -> Completion:
+    async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
+        """As `complete`, pieces handed over as they come; then no attempt follows."""
+        read = read_stream if request.form is None else read_choice_stream
         endpoint = self._endpoints[request.model]
         options = self._options[request.model]
         if (out := OUTGOING.get()) is not None and out.headers:

@@ -287,6 +287,12 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 """A way to a completion that may be there at once."""
 
 
+Piece = dict[str, Any]
+"""What an answer grows by: {delta: {content}} of a text, {index, delta, logprobs} of a choice."""
+
+OnPiece = Callable[[Piece], object]
+
+
 class Client:
     """The one seam between ttsgraph and a language model: who answers, and who stands before (a
     cache, a recorder, a meter).
@@ -304,21 +310,14 @@ class Client:
         found = self.begin(request)
         return found if isinstance(found, Completion) else await found
 
-    async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`; `on_text` gets the same text, piece by piece while it is written, or else
-        whole. Raises CallFailed, perhaps after some pieces.
+    async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
+        """As `complete`; `on_piece` gets the text as it is written, or else whole; of a request
+        with a form nothing, where choices come at once. Raises CallFailed, perhaps after pieces.
         """
         completion = await self.complete(request)
-        on_text(completion.text)
+        if request.form is None:
+            on_piece({"delta": {"content": completion.text}})
         return completion
-
-    async def stream_choices(
-        self, request: Request, on_piece: Callable[[dict[str, Any]], None]
-    ) -> Completion:
-        """The same for a request with a form; `on_piece` gets {index, delta, logprobs} of each
-        choice as they come, and nothing where they come at once, in the completion.
-        """
-        return await self.complete(request)
 
     def draws(self, request: Request) -> bool:
         """Whether it is worth asking for several draws of a request at once."""

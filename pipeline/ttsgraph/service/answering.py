@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.models.actions import pieces_of
-from ttsgraph.models.client import Completion, Request
+from ttsgraph.models.client import Completion, Piece, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import FormedTask, actors
@@ -24,10 +24,9 @@ from ttsgraph.tasks.base import Question
 if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
-Piece = dict[str, Any]
-"""What a choice of an answer grows by; or ALIVE, nothing yet."""
-
 ALIVE: Piece = {}
+"""In place of a piece: nothing yet."""
+
 HEAD_S = 0.05
 """Until a stream's first sign of life: an error before it, and before any text, has its own status.
 """
@@ -179,11 +178,7 @@ class Answering:
         client = self.live.client
         if not self.asked.stream:
             return await client.complete(request)
-        if request.form is not None:
-            return await client.stream_choices(request, self._hand_over)
-        return await client.stream(
-            request, lambda text: self._hand_over({"delta": {"content": text}})
-        )
+        return await client.stream(request, self._hand_over)
 
     def _hand_over(self, piece: Piece) -> None:
         if self.first_at is None:
