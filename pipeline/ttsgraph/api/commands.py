@@ -257,7 +257,6 @@ def compare(
         told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
         lines = list(in_lines(told))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(told, indent=1))
     echo(*lines, f"{path} has it, with seeds")
 

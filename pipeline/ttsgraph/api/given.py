@@ -112,7 +112,6 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     rows = _rows(questions)
     text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
     path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
     return path
 

@@ -125,7 +125,6 @@ def init(
     parse(Profile, yaml.safe_load(files[PROFILE_FILE]), PROFILE_FILE)
     parse(Params, yaml.safe_load(files["params.yaml"]), "params.yaml")
     for path, content in (files | {file.as_posix(): looked.text}).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / path, content)
     Account(folder / STATE / "spent.json", PROJECT).write(_spent(found))
     return [*looked.lines, *(model.line for model in found), *left_out, words]
@@ -217,6 +216,5 @@ async def run(
         "found_cost": found["cost"],
     }
     folder = Path("results") / params.profile / task
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / SCORES, json.dumps(scores, indent=1))
     return result, result.save(folder / FOUND)

@@ -236,11 +236,9 @@ class OpenAIClient(Client):
         EndpointError as `check`.
         """
         asking = self._clients[url].with_options(max_retries=min(self._retries.most, 3))
-        options = self._options[model]
         try:
             async with asyncio.timeout(self._retries.timeout_s):
-                headers = options.get("headers", {})
-                return set(map(redact, await listed_by(asking, headers, options.get("params", {}))))
+                return set(map(redact, await listed_by(asking, self._options[model])))
         except openai.APIStatusError as error:
             if error.status_code in _UNLISTED:
                 return None

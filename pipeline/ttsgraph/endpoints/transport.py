@@ -230,14 +230,12 @@ def ask_once(
 
 
 async def listed_by(
-    client: openai.AsyncOpenAI, headers: Mapping[str, Any], query: Mapping[str, Any]
+    client: openai.AsyncOpenAI, options: RequestOptions = _NO_OPTIONS
 ) -> dict[str, dict[str, Any]]:
     """Name -> entry of each model that /models lists: under `data` as OpenAI has it, under
     `models`, or bare. Raises Fault for what is no such list, and what the package raises.
     """
-    data: Any = await client.get(
-        "/models", cast_to=object, options={"headers": headers, "params": query}
-    )
+    data: Any = await client.get("/models", cast_to=object, options=options)
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
     entries = rows if isinstance(rows, list) else [None]
     found = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -285,8 +286,7 @@ class CollaborationGraph:
 
     def model_counts(self) -> dict[str, int]:
         """Model name -> number of nodes, sorted by name."""
-        names = [node.model for node in self.nodes]
-        return {name: names.count(name) for name in sorted(set(names))}
+        return dict(sorted(Counter(node.model for node in self.nodes).items()))
 
     @cached_property
     def content_hash(self) -> str:

@@ -221,7 +221,6 @@ class Habits:
         """Keep what is found out under this name."""
         if self._path is not None:
             found = asdict(dialect) | {"left_out": sorted(dialect.left_out)}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             keep(self._path, self._read() | {name: found})
 
     def _read(self) -> dict[str, Any]:

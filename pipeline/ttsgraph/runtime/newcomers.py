@@ -26,7 +26,7 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     for url in model.base_urls:
         try:
             key = endpoint.api_key()
-            listed = ask_once(url, key, TIMEOUT_S, lambda client: listed_by(client, {}, {}))
+            listed = ask_once(url, key, TIMEOUT_S, listed_by)
             if endpoint.served_as not in listed:
                 return False
         except EndpointError:  # its key is not set, which is the user's to mend

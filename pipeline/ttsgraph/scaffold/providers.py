@@ -279,12 +279,10 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice 
     """
     url = endpoint.base_urls[0]
     key = endpoint.api_key() if with_key else "none"
-    header: dict[str, str | openai.Omit] = {}
-    if endpoint.key_header is not None:
-        header = {"Authorization": openai.Omit(), endpoint.key_header: key}
+    options = endpoint.options() if with_key else {"params": dict(endpoint.query)}
 
     async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
-        found = await listed_by(client.with_options(max_retries=1), header, dict(endpoint.query))
+        found = await listed_by(client.with_options(max_retries=1), options)
         entries = {redact(name): entry for name, entry in found.items()}
         priced = any(price_in(entry) is not None for entry in entries.values())
         ask_more = entries and not priced and endpoint.key_header is None
