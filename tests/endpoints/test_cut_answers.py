@@ -52,39 +52,31 @@ def asked(stub: StubServer) -> Completion:
         return asyncio.run(ask(url))
 
 
-def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid() -> None:
-    stub = Reasoning(thinks=150)
+@pytest.mark.parametrize(
+    ("thinks", "text", "bounds", "tokens"),
+    [
+        (10, "42", [100], 2),
+        (150, "42", [100, 100 * ROOM], 100 + 2),
+        (10_000, "", [100, 100 * ROOM], 100 + 100 * ROOM),
+    ],
+)
+def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid(
+    thinks: int, text: str, bounds: list[int], tokens: int
+) -> None:
+    stub = Reasoning(thinks)
     found = asked(stub)
-    assert (found.text, found.cut) == ("42", False)
-    assert [body["max_tokens"] for body in stub.requests] == [100, 100 * ROOM]
-    assert found.completion_tokens == 100 + 2
+    assert (found.text, found.cut, found.completion_tokens) == (text, not text, tokens)
+    assert [body["max_tokens"] for body in stub.requests] == bounds
 
 
-def test_one_that_is_cut_again_is_cut() -> None:
-    stub = Reasoning(thinks=10_000)
-    found = asked(stub)
-    assert (found.text, found.cut) == ("", True)
-    assert len(stub.requests) == 2
-
-
-def test_a_whole_answer_is_asked_for_once() -> None:
-    stub = Reasoning(thinks=10)
-    assert asked(stub).text == "42"
-    assert len(stub.requests) == 1
-
-
-def test_tokens_that_nobody_tells_are_estimated() -> None:
-    found = asked(Silent(thinks=0))
-    assert found.text == "42"
-    assert found.estimated
+@pytest.mark.parametrize(("thinks", "least"), [(0, 1), (150, 101)])
+def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
+    thinks: int, least: int
+) -> None:
+    found = asked(Silent(thinks))
+    assert (found.text, found.estimated) == ("42", True)
     assert found.prompt_tokens > 0
-    assert found.completion_tokens > 0
-
-
-def test_an_answer_that_was_cut_took_all_its_tokens_though_nobody_tells() -> None:
-    found = asked(Silent(thinks=150))
-    assert found.estimated
-    assert 100 < found.completion_tokens < 100 + 10
+    assert least <= found.completion_tokens < least + 10
 
 
 @pytest.mark.parametrize(

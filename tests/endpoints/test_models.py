@@ -1,7 +1,6 @@
 """The client on a real socket, and what identifies a call."""
 
 import asyncio
-import socket
 from contextlib import ExitStack, aclosing
 
 import pytest
@@ -37,14 +36,9 @@ class TestOpenAIClient:
             (answer,) = ask(url, request(temperature=0.3, max_tokens=12, stop=("\n",)))
         assert (answer.text, answer.completion_tokens) == ("2", 2)
         assert answer.latency_s > 0
-        body = stub.requests[0]
-        assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == (
-            "served",
-            0.3,
-            12,
-            ["\n"],
-        )
-        assert "seed" not in body
+        sent = {"model": "served", "temperature": 0.3, "max_tokens": 12, "stop": ["\n"]}
+        assert sent.items() <= stub.requests[0].items()
+        assert "seed" not in stub.requests[0]
 
     def test_requests_under_way_stay_below_the_limit(self):
         stub = StubServer(("served",), delay_s=0.02)
@@ -55,22 +49,10 @@ class TestOpenAIClient:
     def test_replicas_share_the_load(self):
         stubs = [StubServer(("served",), delay_s=0.02) for _ in range(3)]
         with ExitStack() as stack:
-            urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
-
-            async def run():
-                client = OpenAIClient(
-                    {"small": Endpoint(urls, "served")}, policy=FailurePolicy(concurrency=8)
-                )
-                await client.check()
-                await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))
-                await client.aclose()
-
-            asyncio.run(run())
-        assert [len(stub.requests) for stub in stubs] == [
-            9,
-            8,
-            8,
-        ]  # the first call finds out what is taken, before the others
+            urls = [stack.enter_context(serve(stub)) for stub in stubs]
+            ask(urls, *(request(replica=k) for k in range(25)), policy=FailurePolicy(concurrency=8))
+        # The first call finds out what is taken, before the others.
+        assert [len(stub.requests) for stub in stubs] == [9, 8, 8]
 
     def test_an_answer_is_cut_where_the_server_did_not_stop(self):
         stub = StubServer(("served",), skill=1.0)
@@ -79,13 +61,9 @@ class TestOpenAIClient:
         assert (answer.text, answer.completion_tokens) == ("1", 2)
 
     def test_a_refused_connection_says_so(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        with pytest.raises(
-            EndpointError, match="expected an OpenAI-compatible server, but Connection error"
-        ):
-            check(url)
+        refused = "expected an OpenAI-compatible server, but Connection error"
+        with pytest.raises(EndpointError, match=refused):
+            check("http://127.0.0.1:9/v1")
 
     def test_a_missing_model_lists_what_is_served(self):
         missing = r"expected model 'served' \(pool name 'small'\), .* has other"
@@ -93,9 +71,8 @@ class TestOpenAIClient:
             check(url)
 
     def test_a_key_that_is_not_set_is_named(self):
-        with pytest.raises(
-            EndpointError, match="environment variable NO_SUCH_KEY, which is not set"
-        ):
+        missing = "environment variable NO_SUCH_KEY, which is not set"
+        with pytest.raises(EndpointError, match=missing):
             OpenAIClient({"small": Endpoint(("http://127.0.0.1:1/v1",), "m", "NO_SUCH_KEY")})
 
 

@@ -1,15 +1,14 @@
-"""What goes over the wire is what the openai package would send, and what comes back ends as the
-package says.
-"""
+"""What goes over the wire is what the openai package would send."""
 
 import asyncio
 import json
+from contextlib import nullcontext
 
 import httpx2
 import openai
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 
 from tests.support.service import running
 from ttsgraph.endpoints.transport import Poster
@@ -47,9 +46,9 @@ def client_of(url, **more):
     )
 
 
-async def posted(url, most=1000, **more):
+async def posted(url, **more):
     async with client_of(url, **more) as client:
-        return await Poster(client, "/chat/completions", max_bytes=most).post(BODY)
+        return await Poster(client, "/chat/completions", max_bytes=1000).post(BODY)
 
 
 def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_machine(recorder):
@@ -66,25 +65,6 @@ def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_ma
     assert json.loads(body) == BODY
 
 
-@pytest.mark.parametrize("status", [302, 400, 429, 503])
-def test_other_statuses_raise_what_the_package_raises(recorder, status):
-    recorder.reply = lambda: (
-        RedirectResponse("/elsewhere", 302)
-        if status == 302
-        else JSONResponse({"error": "no"}, status)
-    )
-    with pytest.raises(openai.APIStatusError) as found:
-        asyncio.run(posted(recorder.url))
-    assert found.value.status_code == status
-    assert len(recorder.heard) == 1  # the prompt goes nowhere else
-
-
-def test_a_server_that_is_not_there_is_a_broken_connection():
-    with pytest.raises(openai.APIConnectionError) as found:
-        asyncio.run(posted("http://127.0.0.1:9/v1"))
-    assert isinstance(found.value.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
-
-
 class Refused(Exception):
     pass
 
@@ -97,62 +77,23 @@ HOOKS = {"event_hooks": {"response": [refuse]}}
 PLAIN = {"content-type": "application/json"}
 
 
-def test_a_plain_answer_within_the_bound_needs_no_hook(recorder):
-    assert json.loads(asyncio.run(posted(recorder.url, **HOOKS))) == {"ok": True}
-
-
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "refused"),
     [
-        lambda: JSONResponse({"text": "x" * 1000}),
-        lambda: JSONResponse({"ok": True}, headers={"content-encoding": "gzip"}),
-        lambda: StreamingResponse(iter([b"{}"]), headers=PLAIN),  # in chunks, of no told length
-        lambda: JSONResponse({"error": "no"}, 400),
+        (lambda: JSONResponse({"ok": True}), False),
+        (lambda: JSONResponse({"text": "x" * 1000}), True),
+        (lambda: JSONResponse({"ok": True}, headers={"content-encoding": "gzip"}), True),
+        (lambda: StreamingResponse(iter([b"{}"]), headers=PLAIN), True),  # of no told length
+        (lambda: JSONResponse({"error": "no"}, 400), True),
     ],
-    ids=["longer", "packed", "of unknown length", "no success"],
+    ids=["plain", "longer", "packed", "of unknown length", "no success"],
 )
-def test_any_other_answer_goes_through_the_hooks(recorder, reply):
+def test_any_answer_but_a_plain_one_within_the_bound_goes_through_the_hooks(
+    recorder, reply, refused
+):
     recorder.reply = reply
-    with pytest.raises(Refused):
-        asyncio.run(posted(recorder.url, **HOOKS))
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{}", b""],
-    ids=["shorter than told", "nothing"],
-)
-def test_a_broken_answer_is_a_broken_connection(reply):
-    async def run():
-        async def speak(reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(reply)
-            writer.close()
-
-        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            await posted(f"http://127.0.0.1:{port}/v1")
-
-    with pytest.raises(openai.APIConnectionError):
-        asyncio.run(run())
-
-
-def test_a_server_that_says_nothing_times_out():
-    async def run():
-        async def wait(reader, writer):
-            await reader.read()
-
-        async with await asyncio.start_server(wait, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            http = openai.DefaultAioHttpClient(timeout=0.05)
-            url = f"http://127.0.0.1:{port}/v1"
-            async with openai.AsyncOpenAI(
-                base_url=url, api_key="sesame", timeout=0.05, max_retries=0, http_client=http
-            ) as client:
-                await Poster(client, "/chat/completions").post(BODY)
-
-    with pytest.raises(openai.APITimeoutError):
-        asyncio.run(run())
+    with pytest.raises(Refused) if refused else nullcontext():
+        assert asyncio.run(posted(recorder.url, **HOOKS)) == b'{"ok":true}'
 
 
 def test_a_proxy_of_the_environment_is_asked(recorder, monkeypatch):

@@ -71,9 +71,7 @@ def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
 
 @pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
 def test_a_stream_that_the_provider_ends_is_a_fault(reason):
-    ended = {
-        "choices": [{"delta": {}, "finish_reason": reason}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 1},
-    }
+    used = {"prompt_tokens": 1, "completion_tokens": 1}
+    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": used}
     with pytest.raises(Fault, match=f"found {reason}"):
         read(chunk("half an ans"), ended)
