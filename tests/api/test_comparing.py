@@ -1,6 +1,4 @@
-"""Comparisons: a team that somebody already has with what a search finds for the same cost, and
-methods over seeds.
-"""
+"""A team that somebody has beside what a search finds for its cost, and methods over seeds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What `ttsgraph run` spends on stubs against what `ttsgraph estimate` said beforehand, in ten
-configurations that its constants were not fitted to.
-"""
+"""What a run spends against its estimate, where the estimate's constants were not fitted to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A found graph as a Python file and as a LangGraph program: with the same replies, both give the
-executor's answer, after the same calls.
-"""
+"""A found graph as a file: with the same replies, the executor's answer after the same calls."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ QUESTIONS = [f"What is thing {k}?" for k in range(4)]
 
 
 class Telling(StubServer):
-    """Its reply follows from all that it is asked, so that equal answers mean equal prompts, on the
-    whole way. A question alone has one of two answers, so that votes are sometimes split.
-    """
+    """Its reply follows from all that it is asked; of a question alone it is one of two."""
 
     def completion(self, body, count):
         made = super().completion(body, count)

@@ -1,6 +1,4 @@
-"""Mistakes of a first hour: each ends with one line that says what to do, exit code 2 or 4,
-and nothing is lost.
-"""
+"""Mistakes of a first hour: each ends with one line that says what to do; nothing is lost."""
 
 from __future__ import annotations
 

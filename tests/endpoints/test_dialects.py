@@ -1,6 +1,4 @@
-"""Requests as a server wants them: what it refuses is found out by the first call, named, kept, and
-left out.
-"""
+"""Requests as a server wants them: what its first call is refused is left out and kept."""
 
 import asyncio
 import json

@@ -1,6 +1,4 @@
-"""What a faulty endpoint does to calls: on real sockets, with every fault that a stub server can
-inject.
-"""
+"""What a faulty endpoint does to calls, on real sockets."""
 
 import asyncio
 import time
@@ -91,9 +89,7 @@ def test_attempts_do_not_multiply():
 
 
 def test_a_server_that_fails_quickly_and_answers_slowly_is_not_taken_for_down():
-    """200 calls at once: a third fail at once, as errors do, before any has had time for an
-    answer.
-    """
+    """Of 200 calls at once, a third fail before any has had time for an answer."""
 
     async def run() -> tuple[list[bool], bool]:
         server = Server("http://127.0.0.1:1/v1", FailurePolicy(concurrency=200, waits=False))

@@ -1,6 +1,4 @@
-"""Responses that no well-made endpoint gives: each is a named fault of its attempt, or an answer,
-and never anything else.
-"""
+"""Responses that no well-made endpoint gives: each is an answer or a fault of its attempt."""
 
 import asyncio
 import gzip

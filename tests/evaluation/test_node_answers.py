@@ -1,6 +1,4 @@
-"""What each node of an evaluated graph answered, as a table: rows that add up, that are kept over a
-restart, that stay within their bound, and the rates that follow.
-"""
+"""What each node of an evaluated graph answered, as a table, and the rates that follow."""
 
 from __future__ import annotations
 

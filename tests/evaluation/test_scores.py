@@ -1,6 +1,4 @@
-"""Statistics of graded answers: where all grades are right or wrong, they are those that right and
-wrong have.
-"""
+"""Statistics of graded answers: where all are right or wrong, those of right and wrong."""
 
 from __future__ import annotations
 

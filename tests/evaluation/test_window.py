@@ -1,6 +1,4 @@
-"""However many questions there are, a bounded number of them is under way; the outcomes are the
-same.
-"""
+"""However many questions there are, a bounded number is under way, with the same outcomes."""
 
 import asyncio
 
@@ -20,9 +18,7 @@ QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(40)]
 
 
 class Counting(Client):
-    """A client that knows how many calls were under way at most; one question's calls stop the
-    run.
-    """
+    """Knows how many calls were under way at most; one question's calls stop the run."""
 
     def __init__(self, stops=""):
         self.now = self.most = self.calls = 0

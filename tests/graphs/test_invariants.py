@@ -28,9 +28,7 @@ SLOWLY = settings(deadline=None, max_examples=60)
 
 @st.composite
 def wirings(draw: st.DrawFn, most: int = 8):
-    """Nodes in an order, and which forward edges there are; anything may be dead or left without a
-    predecessor.
-    """
+    """Nodes in an order, and forward edges; anything may be dead or read nothing."""
     n = draw(st.integers(1, most))
     nodes = [Node(i, draw(st.sampled_from(ROLES)), draw(st.sampled_from(MODELS))) for i in range(n)]
     adjacency = np.zeros((n, n), dtype=bool)

@@ -1,6 +1,4 @@
-"""A role that is registered in one place takes part in the contest, in the loop of every method, in
-costs, pictures and words, and is served.
-"""
+"""A role registered in one place takes part in contest, loops, costs, pictures and serving."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Roles that select: a judge has its model choose an answer, a verifier takes what passes the check
-of its kind.
-"""
+"""Roles that select: a judge has its model choose, a verifier takes what passes a check."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What stops and gates would have cost and answered, by answers that are known: as the executor
-does it, and as it turns out.
-"""
+"""What stops and gates cost and answer by known answers: as the executor does it."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def cascade(cheap, count, dear, more, over=0.0, waves=()):
 
 
 def own_answers(graph, seed):
-    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: one to three
-    forms, and -1 is an answer without one.
-    """
+    """Node id -> (C,) form that it says by its model, draw and in-degree; -1 is none."""
     manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
     replicas = replica_numbers(graph, manners)
     found = {}

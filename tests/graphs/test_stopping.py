@@ -1,6 +1,4 @@
-"""Votes that stop when the answer is clear, and gates: the same answers for fewer calls, whatever
-came first.
-"""
+"""Votes that stop when the answer is clear, and gates: the same answers for fewer calls."""
 
 from __future__ import annotations
 
@@ -174,9 +172,7 @@ def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
 
 
 def needed(graph, texts):
-    """The nodes that a question needs, by asking from the sink, given what every node answers if it
-    is asked.
-    """
+    """The nodes that a question needs, asked from the sink, given what each would answer."""
     found = set()
     asked = [graph.sink]
     while asked:

@@ -1,6 +1,4 @@
-"""The call cache on a real disk, for one machine and for several: one call per key, whoever asks,
-and nothing damaged is ever an answer.
-"""
+"""The call cache on a real disk: one call per key, and nothing damaged is ever an answer."""
 
 import asyncio
 import os
@@ -22,133 +20,153 @@ ANSWER = Completion("42", 10, 2, 0.5)
 BOTH = pytest.mark.parametrize("store", [CallCache, SharedCallCache])
 
 
-class TestCallCache:
-    def complete(self, client, *requests):
-        async def run():
-            return await asyncio.gather(
-                *(client.complete(r) for r in requests), return_exceptions=True
-            )
-
-        return asyncio.run(run())
-
-    def test_a_call_is_made_once_also_in_a_later_process(self, tmp_path):
-        inner = ScriptedClient(lambda r: "42")
-        (first,) = self.complete(CachedClient(inner, CallCache(tmp_path)), request())
-        (again,) = self.complete(
-            CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path)), request()
-        )
-        assert again == first == Completion("42", 10, 2, 0.5)
-        assert (first.cached, again.cached) == (False, True)
-
-    def test_requests_for_one_key_under_way_make_one_call(self, tmp_path):
-        class Slow(ScriptedClient):
-            async def complete(self, request):
-                await asyncio.sleep(0.01)
-                return await super().complete(request)
-
-        inner = Slow()
-        answers = self.complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
-        assert len(inner.requests) == 1
-        assert [a.cached for a in answers] == [False, True, True, True, True]
-
-    def test_whoever_waits_for_a_cancelled_call_makes_it_anew(self, tmp_path):
-        class Slow(ScriptedClient):
-            async def complete(self, request):
-                self.requests.append(request)
-                await asyncio.sleep(0.01)
-                return Completion("42", 10, 2, 0.5)
-
-        inner = Slow()
-
-        async def run():
-            client = CachedClient(inner, CallCache(tmp_path))
-            first, *others = (asyncio.create_task(client.complete(request())) for _ in range(3))
-            await asyncio.sleep(0)
-            first.cancel()
-            return await asyncio.gather(*others)
-
-        answers = asyncio.run(run())
-        assert [a.text for a in answers] == ["42", "42"]
-        assert len(inner.requests) == 2
-
-    def test_a_failure_is_not_stored(self, tmp_path):
-        cache = CallCache(tmp_path)
-        (failure,) = self.complete(
-            CachedClient(ScriptedClient(fails=lambda r: True), cache), request()
-        )
-        assert isinstance(failure, CallFailed)
-        assert len(cache) == 0
-        (answer,) = self.complete(CachedClient(ScriptedClient(lambda r: "42"), cache), request())
-        assert answer.text == "42"
+async def gathered(client, *requests):
+    return await asyncio.gather(*map(client.complete, requests), return_exceptions=True)
 
 
-class TestStore:
-    """What the file promises, whoever opens it."""
+def complete(client, *requests):
+    return asyncio.run(gathered(client, *requests))
 
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            "update calls set value = cast(replace(cast(value as text), '42', '43') as blob)",
-            "update calls set value = substr(value, 1, 5)",
-            "update calls set value = x'ff'",
-            "update calls set checksum = x'00'",
-            "update calls set key = 'other'",
-        ],
-    )
-    def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(
-        self, tmp_path, damage, caplog
-    ):
-        cache = CallCache(tmp_path)
-        cache.put("k", Completion("42", 10, 2, 0.5))
+
+class Slow(ScriptedClient):
+    async def complete(self, request):
+        self.requests.append(request)
+        await asyncio.sleep(0.01)
+        return ANSWER
+
+
+def test_a_call_is_made_once_also_in_a_later_process(tmp_path):
+    inner = ScriptedClient(lambda r: "42")
+    (first,) = complete(CachedClient(inner, CallCache(tmp_path)), request())
+    later = CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path))
+    (again,) = complete(later, request())
+    assert again == first == ANSWER
+    assert (first.cached, again.cached) == (False, True)
+
+
+def test_requests_for_one_key_under_way_make_one_call(tmp_path):
+    inner = Slow()
+    answers = complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
+    assert len(inner.requests) == 1
+    assert [a.cached for a in answers] == [False, True, True, True, True]
+
+
+def test_whoever_waits_for_a_cancelled_call_makes_it_anew(tmp_path):
+    inner = Slow()
+
+    async def run():
+        client = CachedClient(inner, CallCache(tmp_path))
+        first, *others = (asyncio.create_task(client.complete(request())) for _ in range(3))
+        await asyncio.sleep(0)
+        first.cancel()
+        return await asyncio.gather(*others)
+
+    assert [a.text for a in asyncio.run(run())] == ["42", "42"]
+    assert len(inner.requests) == 2
+
+
+def test_a_failure_is_not_stored(tmp_path):
+    cache = CallCache(tmp_path)
+    (failure,) = complete(CachedClient(ScriptedClient(fails=lambda r: True), cache), request())
+    assert isinstance(failure, CallFailed)
+    assert len(cache) == 0
+    (answer,) = complete(CachedClient(ScriptedClient(lambda r: "42"), cache), request())
+    assert answer.text == "42"
+
+
+def ran(statement):
+    """A damage of the database."""
+
+    def damage(cache):
         with sqlite3.connect(cache.path) as store:
-            store.execute(damage)
-        key = "other" if "key" in damage else "k"
-        assert cache.stats()["damaged"] == 1
-        assert cache.get(key) is None
-        assert "the entry of a call is damaged" in caplog.text
-        assert cache.put(key, Completion("44", 10, 2, 0.5)).text == "44"
-        assert cache.get(key).text == "44"
+            store.execute(statement)
 
-    @pytest.mark.parametrize(
-        "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"x" * 4000]
-    )
-    def test_a_broken_file_is_put_aside_and_begun_anew(self, tmp_path, content, caplog):
-        (tmp_path / "calls.db").write_bytes(content)
-        cache = CallCache(tmp_path)
-        assert len(cache) == 0
-        cache.put("k", Completion("42", 10, 2, 0.5))
-        assert cache.get("k").text == "42"
-        (aside,) = tmp_path.glob("broken-*.db")
-        assert aside.read_bytes() == content
-        assert "calls are made again" in caplog.text
+    return damage
 
-    def test_a_file_that_breaks_while_it_is_open_is_put_aside(self, tmp_path):
-        cache = CallCache(tmp_path)
-        for k in range(500):
-            cache.put(f"k{k}", Completion("x" * 500, 10, 2, 0.5))
-        cache.close()
-        content = cache.path.read_bytes()
-        cache = CallCache(tmp_path)
-        cache.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-        assert cache.get("k7") is None
-        assert cache.put("k7", Completion("42", 10, 2, 0.5)).text == "42"
-        assert list(tmp_path.glob("broken-*.db"))
 
-    def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(self, tmp_path):
-        cache = CallCache(tmp_path, max_bytes=300_000)
-        for k in range(100):
-            cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1))
-        assert len(cache) == 100
-        for k in range(100, 512):
-            cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1))
-        assert cache.bytes_used() <= 300_000
-        assert 100 < len(cache) < 512
+def rewritten(change):
+    """A damage of the one file of a shared folder."""
 
-    def test_a_disk_that_is_full_stops_the_run(self, tmp_path):
-        cache = CallCache(tmp_path)
-        cache._store.execute("pragma max_page_count = 4")
-        with pytest.raises(RunStopped, match="disk is full; what was computed is kept"):
-            cache.put("k", Completion("x" * 50_000, 1, 1, 0.1))
+    def damage(cache):
+        (path,) = cache.path.glob("*/*")
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+def place(cache, number):
+    """The file of a shared folder's entry."""
+    return cache.path / "00" / key(number)
+
+
+CHANGED = "cast(replace(cast(value as text), '42', '43') as blob)"
+DAMAGES = [
+    (CallCache, ran(f"update calls set value = {CHANGED}")),
+    (CallCache, ran("update calls set value = substr(value, 1, 5)")),
+    (CallCache, ran("update calls set value = x'ff'")),
+    (CallCache, ran("update calls set checksum = x'00'")),
+    (CallCache, ran(f"update calls set key = '{1:064x}'")),
+    (SharedCallCache, rewritten(lambda data: data[:20])),
+    (SharedCallCache, rewritten(lambda data: data.replace(b"42", b"43"))),
+    (SharedCallCache, rewritten(lambda data: b"")),
+    (SharedCallCache, lambda cache: place(cache, 0).rename(place(cache, 1))),
+]
+
+
+@pytest.mark.parametrize(("store", "damage"), DAMAGES)
+def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, store, damage, caplog):
+    cache = store(tmp_path)
+    cache.put(key(0), ANSWER)
+    damage(cache)
+    assert cache.stats()["damaged"] == 1
+    assert cache.get(key(0)) is cache.get(key(1)) is None
+    assert "the entry of a call is damaged" in caplog.text
+    for number in range(2):
+        assert cache.put(key(number), Completion("44", 10, 2, 0.5)).text == "44"
+        assert cache.get(key(number)).text == "44"
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"x" * 4000]
+)
+def test_a_broken_file_is_put_aside_and_begun_anew(tmp_path, content, caplog):
+    (tmp_path / "calls.db").write_bytes(content)
+    cache = CallCache(tmp_path)
+    assert len(cache) == 0
+    cache.put("k", ANSWER)
+    assert cache.get("k").text == "42"
+    (aside,) = tmp_path.glob("broken-*.db")
+    assert aside.read_bytes() == content
+    assert "calls are made again" in caplog.text
+
+
+def test_a_file_that_breaks_while_it_is_open_is_put_aside(tmp_path):
+    cache = CallCache(tmp_path)
+    for k in range(500):
+        cache.put(f"k{k}", Completion("x" * 500, 10, 2, 0.5))
+    cache.close()
+    content = cache.path.read_bytes()
+    cache = CallCache(tmp_path)
+    cache.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    assert cache.get("k7") is None
+    assert cache.put("k7", ANSWER).text == "42"
+    assert list(tmp_path.glob("broken-*.db"))
+
+
+def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(tmp_path):
+    cache = CallCache(tmp_path, max_bytes=300_000)
+    for k in range(512):
+        cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1))
+        assert k >= 100 or len(cache) == k + 1
+    assert cache.bytes_used() <= 300_000
+    assert 100 < len(cache) < 512
+
+
+def test_a_disk_that_is_full_stops_the_run(tmp_path):
+    cache = CallCache(tmp_path)
+    cache._store.execute("pragma max_page_count = 4")
+    with pytest.raises(RunStopped, match="disk is full; what was computed is kept"):
+        cache.put("k", Completion("x" * 50_000, 1, 1, 0.1))
 
 
 def key(number: int) -> str:
@@ -190,7 +208,8 @@ def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path, store):
     aged(cache, names[1:31], 240)
     stats = cache.stats()
     assert stats["models"]["small"] == {"calls": 50, "prompt_tokens": 50, "completion_tokens": 50}
-    assert (stats["calls"], stats["damaged"], stats["hours_unused_at_most"]) == (99, 1, 240)
+    assert (stats["calls"], stats["damaged"]) == (99, 1)
+    assert stats["hours_unused_at_most"] in (240, 241)  # an hour may begin meanwhile
     before = cache.bytes_used()
     pruned = cache.prune(unused_days=9)
     assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, 30, 69)
@@ -214,15 +233,19 @@ def test_the_least_recently_used_calls_go_first(tmp_path, store):
     assert sum(cache.get(name) is not None for name in names) < 50
 
 
+PUT = """
+import sys
+from pathlib import Path
+from {store.__module__} import {store.__name__} as Store
+from ttsgraph.models.client import Completion
+cache = Store(Path(sys.argv[1]))
+print([cache.put(f"{{i:064x}}", Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])
+"""
+
+
 @BOTH
 def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
-    program = (
-        f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__};"
-        " from ttsgraph.models.client import Completion\ncache ="
-        f" {store.__name__}(Path(sys.argv[1]))\nprint([cache.put(f'{{i:064x}}',"
-        " Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
+    command = [sys.executable, "-c", PUT.format(store=store), str(tmp_path)]
     running = [
         subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"
     ]
@@ -230,27 +253,6 @@ def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, sto
     assert seen[0].count("',") == 199
     assert seen[0] == seen[1] == seen[2]
     assert not list(tmp_path.glob(".*"))
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:20], lambda data: data.replace(b"42", b"43"), lambda data: b""]
-)
-def test_a_damaged_file_is_a_miss_that_is_reported_and_made_anew(tmp_path, damage, caplog):
-    cache = SharedCallCache(tmp_path)
-    cache.put(key(1), ANSWER)
-    (path,) = tmp_path.glob("*/*")
-    path.write_bytes(damage(path.read_bytes()))
-    assert cache.stats()["damaged"] == 1
-    assert cache.get(key(1)) is None
-    assert "the entry of a call is damaged" in caplog.text
-    assert cache.put(key(1), Completion("44", 1, 1, 0.1)).text == "44"
-
-
-def test_an_entry_under_another_key_is_no_answer(tmp_path):
-    cache = SharedCallCache(tmp_path)
-    cache.put(key(1), ANSWER)
-    (tmp_path / "00" / key(1)).rename(tmp_path / "00" / key(2))
-    assert cache.get(key(2)) is None
 
 
 def test_a_shared_folder_is_held_to_its_bound(tmp_path):
@@ -276,25 +278,25 @@ def test_a_store_that_goes_away_stops_the_run(tmp_path):
         cache.put("k", ANSWER)
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("key", "cast(x'ff00ff' as text)"),
-        ("key", "x'ff'"),
-        ("key", "3"),
-        ("model", "cast(x'ff' as text)"),
-    ],
-)
+NO_TEXTS = [
+    ("key", "cast(x'ff00ff' as text)"),
+    ("key", "x'ff'"),
+    ("key", "3"),
+    ("model", "cast(x'ff' as text)"),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), NO_TEXTS)
 def test_a_key_or_name_that_is_no_text_is_pruned_or_kept_and_never_in_the_way(
     tmp_path, column, value
 ):
     cache = CallCache(tmp_path)
-    for key in ("one", "two", "three"):
-        cache.put(key, Completion("text", 1, 1, 0.1), "model")
+    for name in ("one", "two", "three"):
+        cache.put(name, ANSWER, "model")
     cache._run(f"update calls set {column} = {value} where key = 'two'")
     assert cache.stats()["damaged"] == (column == "key")
     assert cache.prune()["damaged"] == (column == "key")
-    assert cache.get("one").text == cache.get("three").text == "text"
+    assert cache.get("one").text == cache.get("three").text == "42"
     cache.close()
 
 

@@ -1,5 +1,4 @@
-"""Several draws in one request: the same calls under the same keys, in fewer requests where an
-endpoint knows `n`, and one by one where it refuses or ignores it."""
+"""Several draws in one request are the same calls under the same keys."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def ask(url: str, *requests: Request, **more: Any) -> list[Any]:
 
 
 def evaluated(stub: StubServer, most: int, folder) -> tuple[set[str], int, int]:
-    """Keys of the cache after a graph of eight draws answered six questions, requests, and prompt
-    tokens of draws that the server read."""
+    """Keys of the cache, requests, and the prompt tokens that the server read of draws."""
     graph = parallel(["m"] * 8, "m", "fuser")
     cache = CallCache(folder)
 

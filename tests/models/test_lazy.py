@@ -1,6 +1,4 @@
-"""Model servers are started with the first call that is not in the cache, and not before; the
-garbage collector looks seldom while models are asked.
-"""
+"""Model servers start with the first call that is not cached; collections are rare meanwhile."""
 
 import asyncio
 import gc

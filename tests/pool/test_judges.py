@@ -1,6 +1,4 @@
-"""Judges and grading programs: what they are asked, how they fail, and that a judge is measured
-before it is used.
-"""
+"""Judges, measured before they are used, and grading programs: what they see, how they fail."""
 
 from __future__ import annotations
 

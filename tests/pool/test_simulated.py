@@ -1,6 +1,4 @@
-"""The simulated pool: answers by content alone, graded by the real graders; and its made-up
-questions.
-"""
+"""The simulated pool: answers by content alone, graded by the real graders."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def request_for(
 
 
 class Shuffling(Client):
-    """Passes calls on after a wait that is shorter for later calls, so that they end in another
-    order than they began.
-    """
+    """Passes calls on after a wait that is shorter for later ones."""
 
     def __init__(self, inner: Client) -> None:
         self.inner = inner

@@ -1,6 +1,4 @@
-"""The simulated pool reproduces the paper's pilot figures, within 3 points each over at least 2,000
-questions.
-"""
+"""The simulated pool reproduces the paper's pilot figures within 3 points."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 class Measured:
-    """Percent accuracy of the pilot graphs, each measured once; random graphs share the questions
-    out among them, two on each.
-    """
+    """Percent accuracy of the pilot graphs, each measured once; random ones share the questions."""
 
     def __init__(self) -> None:
         self.profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
@@ -38,9 +34,7 @@ class Measured:
         self.known: dict[tuple[str, CollaborationGraph, int], float] = {}
 
     def accuracy(self, figure: str, task: str, label: str, topology: str = "") -> float:
-        """Mean accuracy of the pilots in this place; table 4 draws other hybrids per seed, so it
-        has ten of them.
-        """
+        """Mean accuracy of a place's pilots; table 4 has ten hybrids, one a seed."""
         drawn = [
             [p for p in found if (p.figure, p.label, p.topology) == (figure, label, topology)]
             for found in self.pilots[task]

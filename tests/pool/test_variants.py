@@ -1,6 +1,4 @@
-"""Variants of models: members of the pool that ask a model in another way, and share all else with
-it.
-"""
+"""Variants: members of the pool that ask a model in another way, and share all else with it."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def profile(
     style: str = "chat",
     **sections: Any,
 ) -> Profile:
-    """Two models, `small` with these variants, on a task that samples at 0.9 and at most 64
-    tokens.
-    """
+    """`small` with these variants and `large`, on a task that samples at 0.9 and 64 tokens."""
     data = profile_of(url, style).model_dump(mode="json", exclude_none=True)
     data["pool"]["small"] |= {"variants": variants, "revision": "r1"}
     return parse(Profile, data | sections, "mine.yaml")

@@ -1,8 +1,4 @@
-"""What every engine promises, whoever answers: simulated models, an endpoint elsewhere, real models
-behind vLLM or transformers.
-
-All are reached as a stage reaches them, through the profile.
-"""
+"""What every engine promises, reached as a stage reaches it, through the profile."""
 
 from __future__ import annotations
 
@@ -49,9 +45,7 @@ SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
 
 @dataclass(frozen=True)
 class Engine:
-    """A profile of one engine, the folder that it runs in, a model of it, and questions that it can
-    answer.
-    """
+    """A profile, the folder that it runs in, a model of it, and questions that it can answer."""
 
     profile: Profile
     folder: Path

@@ -1,6 +1,4 @@
-"""What a search may spend: only calls that are made count, over all starts, and a limit stops it
-with nothing lost.
-"""
+"""What a search may spend: calls that are made, over all starts; a limit loses nothing."""
 
 import asyncio
 
@@ -37,9 +35,7 @@ class Slow(ArithmeticClient):
 
 
 def search(folder, limits: LimitSettings, client=None):
-    """A search with its journal, call cache and account; only the language model is a fake, by
-    injection.
-    """
+    """A search with its journal, call cache and account; only the language model is a fake."""
     client = client or Slow({"small": 0.35, "large": 0.45})
     account = Account(folder / "spent.json", "one")
     cache = CallCache(folder / "calls")

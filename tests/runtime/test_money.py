@@ -1,6 +1,4 @@
-"""A limit in dollars, on the books of who is paid: many calls at once, and processes that are
-killed.
-"""
+"""A limit in dollars on the books of who is paid, with processes that are killed."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ PRICES = {"prompt": 10.0, "completion": 40.0}
 
 
 class Paid(StubServer):
-    """Charges for each answer that it begins, whether or not anybody waits for it; by letters, as
-    it tells or keeps for itself.
-    """
+    """Charges for each answer that it begins, by letters, as it tells or keeps for itself."""
 
     def __init__(self, tells: bool) -> None:
         super().__init__(("org/small", "org/large"), skill=0.7, delay_s=0.05)

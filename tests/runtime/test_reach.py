@@ -1,6 +1,4 @@
-"""What the doctor says of endpoints: it asks each model, and tells apart why one can't be worked
-with.
-"""
+"""What the doctor says of endpoints: it asks each model, and tells apart what is wrong."""
 
 import json
 import socket

@@ -1,6 +1,4 @@
-"""The reference of the settings and the schema for editors: every key is there, with what it means,
-as the files are read.
-"""
+"""The settings' reference and schema have every key with its meaning, as files are read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""New tasks and models: written into a profile that keeps every other byte, checked on five
-questions, or not written at all.
-"""
+"""New tasks and models: checked on five questions; every other byte of a profile stays."""
 
 import json
 import shutil

@@ -1,6 +1,4 @@
-"""Names that come to stand for another version while requests run, and the server's start and
-end.
-"""
+"""Names that come to stand for another version; the server's start and end."""
 
 import asyncio
 import os

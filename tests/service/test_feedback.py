@@ -1,6 +1,4 @@
-"""Feedback on answers over real sockets: the table of served questions, a challenger beside the
-champion, and drift.
-"""
+"""Feedback on answers: the table of served questions, a challenger, and drift."""
 
 from __future__ import annotations
 
@@ -164,9 +162,7 @@ def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
 
 
 def trial_by(path, clients_of, least):
-    """What a trial came to in which a challenger is always right and the champion never, judged
-    by so many answers' clients.
-    """
+    """What came of a trial whose challenger is always right, judged by these clients."""
     book = Book(path, 10_000)
     for k, client in enumerate(clients_of):
         book.add(of_trial(k))

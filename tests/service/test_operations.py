@@ -1,6 +1,4 @@
-"""What those who run the server rely on: keys that change, figures on a port of their own, streams
-that live, and dollars that are those of the bill.
-"""
+"""What those who run the server rely on: keys, figures, streams that live, dollars."""
 
 from __future__ import annotations
 

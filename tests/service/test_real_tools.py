@@ -1,7 +1,4 @@
-"""Tools, JSON modes, choices and streams of a real local model: the same through a graph as from
-the model alone. Whatever the model says, it says within its tokens: what it is asked for is a
-choice among few words.
-"""
+"""Tools, JSON and streams of a real model whose words are few: the same through a graph."""
 
 import json
 from typing import Literal

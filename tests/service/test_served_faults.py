@@ -1,6 +1,4 @@
-"""Every way in which an endpoint can go wrong, behind a served graph: nobody goes without an
-answer, and the answer says what it did without.
-"""
+"""Every fault of an endpoint behind a served graph: all are answered, and told what lacks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A question for somebody who waits: calls that are not needed are cancelled, voices may fail, and
-deadlines are kept.
-"""
+"""A question for somebody who waits: needless calls end, voices may fail, deadlines hold."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class _Waits(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes without waiting, so that what takes how long is known
-    exactly.
-    """
+    """An event loop whose time passes without waiting."""
 
     def __init__(self):
         self._clock = _Waits()

@@ -1,6 +1,4 @@
-"""What strangers can do to the server before they show a key, and what odd answers of the pool do
-to its own.
-"""
+"""What strangers can do to the server without a key, and odd answers to its own."""
 
 import json
 import logging

@@ -1,6 +1,4 @@
-"""Tools, JSON modes, choices and log probabilities through a graph, by the openai package over real
-sockets: the same objects as from the last node's model alone.
-"""
+"""Tools, JSON modes and choices through a graph: the same objects as from its last model."""
 
 import json
 from contextlib import contextmanager

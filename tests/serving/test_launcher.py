@@ -1,6 +1,4 @@
-"""The launcher against a real, tiny HTTP server process: starting, reusing, failing, and leaving
-nothing behind.
-"""
+"""The launcher on tiny server processes: it starts, reuses, fails, and leaves nothing behind."""
 
 from __future__ import annotations
 

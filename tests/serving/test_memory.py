@@ -1,5 +1,4 @@
-"""What servers need of GPUs and how they share them: against vLLM's own arithmetic, and on machines
-that are described to the doctor."""
+"""What servers need of GPUs and how they share them: against vLLM's own arithmetic."""
 
 from __future__ import annotations
 

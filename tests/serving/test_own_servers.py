@@ -1,6 +1,4 @@
-"""The servers that people have: the line of docs/own-models.md for each, on a stub with its
-habits.
-"""
+"""The servers that people have: each line of docs/own-models.md on a stub with its habits."""
 
 from __future__ import annotations
 

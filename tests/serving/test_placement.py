@@ -1,6 +1,4 @@
-"""Servers placed on GPUs by load: near the least time there is, within memory, none idle for
-nothing.
-"""
+"""Servers on GPUs by load: near the least time, within memory, none idle for nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The packaged models: their conversion, and (marked `models`) whether what is served really
-speaks.
-"""
+"""The packaged models: their conversion, and (marked `models`) that they speak."""
 
 from __future__ import annotations
 
@@ -163,9 +161,7 @@ def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
 @pytest.mark.models
 @pytest.mark.parametrize("model", [GEMMA, SMOLLM])
 def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> None:
-    """Fails when the document's start is missing or doubled, or the chat template wraps the prompt
-    in turns.
-    """
+    """Fails where the document's start is missing or doubled, or the prompt is in turns."""
     assert say(served, model, "Italy: Rome\nSpain: Madrid\nFrance:")[0] == "Paris"
     sums = "A: 2 + 2 = 4\nA: 5 + 1 = 6\nA: 3 + 4 = 7\nA: 1 + 2 = 3\n"
     assert say(served, model, sums + "A: 4 + 1 =")[0] == "5"

@@ -1,5 +1,4 @@
-"""`make setup` builds the environment of model servers where the profile needs it, and touches none
-that is its user's own."""
+"""`make setup` builds the serve environment where it is needed; the user's own stays."""
 
 from __future__ import annotations
 

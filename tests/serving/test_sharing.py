@@ -1,6 +1,4 @@
-"""Stages that run at once share model servers, whichever of them starts or ends first; against tiny
-server processes.
-"""
+"""Stages that run at once share model servers, whichever of them starts or ends first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How requests to a server of transformers are sampled, and which are refused; the server itself is
-one of the engines' tests.
-"""
+"""How a server of transformers samples; the server itself is one of the engines' tests."""
 
 from __future__ import annotations
 

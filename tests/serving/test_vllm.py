@@ -1,6 +1,4 @@
-"""Searches on real vLLM servers: undisturbed, with a server killed in the middle, and what is left
-of the processes afterwards.
-"""
+"""Searches on real vLLM servers: undisturbed, and with a server killed in the middle."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ class Counting(Client):
 def search(
     pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda count: None
 ) -> Searched:
-    """A search of sums under the laptop profile, on the servers that are up, with this folder's
-    call cache.
-    """
+    """A search of sums on the servers that are up, with this folder's call cache."""
     profile = laptop(search={"max_iterations": 2, "candidates": 4, "batch": 12})
     settings = profile.tasks["math"]
     cost = profile.cost_model("math")
@@ -176,9 +172,7 @@ def processes_of(pool: RealPool, model: str) -> dict[str, int]:
 def test_a_search_loses_nothing_when_a_server_is_killed(
     real_pool: RealPool, tmp_path: Path, killed: str
 ) -> None:
-    """kill -9 in the middle: the search waits for the server that is started again, and so does a
-    stage that starts meanwhile.
-    """
+    """The search waits for the server to be up again, and so does a stage that starts then."""
     (url,) = real_pool.launcher.endpoints[SMOLLM]
     found: list[object] = []
     stage = threading.Thread(

@@ -1,6 +1,4 @@
-"""A scripted search agent behind an OpenAI-compatible endpoint on a real socket, and searches that
-it guides.
-"""
+"""A scripted search agent behind an endpoint on a real socket, and searches that it guides."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def settings(**changes: Any) -> AgentSettings:
 
 
 def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
-    """A way to speak to a model with these answers, the last one for good, and what it is sent:
-    messages, name, schema.
-    """
+    """Speaks with these answers, the last for good; and what it is sent: messages, name, schema."""
     sent: list[tuple[Any, ...]] = []
 
     def speak(messages: Any, name: str, schema: str) -> AgentReply:
@@ -81,9 +77,7 @@ def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
 
 
 class SpoiledByFusing(ArithmeticClient):
-    """Models that answer a sum about as well as they can, but hardly ever once they are asked to
-    fuse answers.
-    """
+    """Models that hardly ever answer rightly once they are asked to fuse answers."""
 
     def _answer(self, request: Request) -> str:
         return (
@@ -113,9 +107,7 @@ def guided_search(
     client: Client | None = None,
     **search: Any,
 ) -> Guided:
-    """Search with agent_reinforce, its agent behind `url`; everything but the language models is
-    real.
-    """
+    """Search with agent_reinforce, its agent behind `url`; only the language models are fakes."""
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 8, "batch": 12} | search))
 
     async def run() -> Guided:
@@ -142,9 +134,7 @@ def guided_search(
 
 
 def follows_the_best(body: dict[str, Any]) -> str:
-    """A sensible agent: makes edges and roles of the best graph in the prompt's last round likely,
-    the other edges less.
-    """
+    """A sensible agent: makes edges and roles of the last round's best graph likely."""
     prompt = body["messages"][0]["content"]
     section = prompt.split("## Last round, best first\n\n")[1].split("\n\n##")[0]
     lines = section.splitlines()

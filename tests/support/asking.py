@@ -27,9 +27,7 @@ def ask(
     pieces: list[str] | None = None,
     **endpoint: Any,
 ) -> list[Any]:
-    """What comes of these calls of one model, made at once: completions or errors. With `pieces`
-    they are streamed, and what comes of them is put there.
-    """
+    """What comes of these calls at once: completions or errors; streamed with `pieces`."""
     at = (urls,) if isinstance(urls, str) else tuple(urls)
     served = {requests[0].model: Endpoint(at, served_as, **endpoint)}
 

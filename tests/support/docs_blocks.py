@@ -1,6 +1,4 @@
-"""What the README and the pages under docs/ tell a reader to type, and which of it the tests don't
-run.
-"""
+"""What the pages tell a reader to type, and which of it the tests don't run."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ TITLE = re.compile(r'^(\w*)(?: title="([^"]*)")?$')
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of code of a page: its language, the file it says it is of, and the line it starts
-    at.
-    """
+    """A block of code of a page: where it begins, its language, and the file it says it is of."""
 
     page: str
     line: int
@@ -46,9 +42,7 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page, in order; what is indented instead of fenced has the language
-    `indented`.
-    """
+    """The blocks of a page; one that is not fenced has the language `indented`."""
     found = []
     for token in MarkdownIt("commonmark").parse((ROOT / page).read_text()):
         if token.type in ("fence", "code_block"):
@@ -67,9 +61,7 @@ def not_run() -> dict[str, str]:
 
 
 def changed(path: Path, title: str, text: str) -> None:
-    """Do to a settings file what a page says: replace its sections by those of the text, or, for
-    "add to", add to what is there.
-    """
+    """Replace sections of a settings file by a text's, or, for "add to", add to them."""
     settings = yaml.safe_load(path.read_text())
     wanted = yaml.safe_load(text)
     path.write_text(

@@ -1,6 +1,4 @@
-"""A copy of the project in which the commands of the documentation are typed, its models being a
-stub server on a real socket.
-"""
+"""A copy of the project in which the documentation's commands are typed, on stub models."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ FILES = (
 
 
 class DocsProject:
-    """Where a page's blocks are carried out, one after another. What a page starts runs until
-    `close`.
-    """
+    """Where a page's blocks are carried out; what a page starts runs until `close`."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
@@ -45,9 +41,7 @@ class DocsProject:
         self.server: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Copy the project: the laptop profile as it is, but with the stub's models, few questions
-        and a short search.
-        """
+        """Copy the project: the laptop profile with the stub's models and a short search."""
         for name in COPIED:
             copy_folder(name, self.folder)
         for name in FILES:
@@ -92,9 +86,7 @@ class DocsProject:
         return int(yaml.safe_load((self.folder / "params.yaml").read_text())["service"]["port"])
 
     def carry_out(self, block: Block) -> None:
-        """Do what a block says: type its commands, run its program, write its file, or change
-        settings and code.
-        """
+        """Type a block's commands, run its program, write its file, or change settings and code."""
         text = block.text.replace(EXAMPLE_URL, self.url)
         if block.language == "sh":
             for command in block.commands:
@@ -116,9 +108,7 @@ class DocsProject:
             )
 
     def settings(self, title: str, text: str) -> None:
-        """Change a settings file; a profile that a page leaves to the reader starts as a copy of
-        the default one, a world as nothing.
-        """
+        """Change a settings file; a profile of the reader's own begins as the laptop's."""
         path = self.folder / title.removeprefix("add to ")
         port = self.port
         if not path.exists() and path.parent.name == "named":
@@ -130,9 +120,7 @@ class DocsProject:
             changed(path, title, yaml.safe_dump({"service": {"port": port}}))
 
     def type(self, command: str) -> None:
-        """Type a command in a shell; `export` holds for what follows, and a server goes on while
-        what follows is typed.
-        """
+        """Type a command: `export` holds for what follows, and a server goes on meanwhile."""
         if command.startswith("export "):
             self.exports.append(command)
         elif command.startswith("ttsgraph serve "):
@@ -179,8 +167,6 @@ class DocsProject:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of the commands: the copy's code and the tests' interpreter come
-        first.
-        """
+        """That of the commands: the copy's code and the tests' interpreter come first."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}

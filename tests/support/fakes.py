@@ -11,9 +11,7 @@ from ttsgraph.models.client import Client, Completion, Request
 
 
 class ScriptedClient(Client):
-    """Answers with `reply(request)` and remembers what was asked; `fails(request)` decides which
-    calls fail for good.
-    """
+    """Answers with `reply(request)`, notes what it was asked; calls that `fails` fail for good."""
 
     def __init__(
         self,
@@ -37,9 +35,7 @@ def unit_draw(request: Request) -> float:
 
 
 class ArithmeticClient(ScriptedClient):
-    """Adds the numbers of the question's last line, rightly with a probability per model; more
-    surely with a draft to look at.
-    """
+    """Adds, rightly with a probability per model, and more surely with a draft to look at."""
 
     def __init__(self, skill: dict[str, float]) -> None:
         super().__init__(self._answer)

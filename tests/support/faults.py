@@ -1,6 +1,4 @@
-"""Every way in which an endpoint can go wrong, for a StubServer, in a seeded share of its
-answers.
-"""
+"""Every way in which an endpoint can go wrong, for a StubServer."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ FAULTS = {
 
 
 class Faults:
-    """A `misbehave` of StubServer: each answer goes wrong with this chance, in one of these ways,
-    as the seed says.
-    """
+    """A `misbehave` that goes wrong with this chance, in one of these ways, by the seed."""
 
     def __init__(self, share: float, seed: int = 0, kinds: Sequence[str] = tuple(FAULTS)) -> None:
         self.share = share

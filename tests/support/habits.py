@@ -1,6 +1,4 @@
-"""Stub servers with the habits that servers have: what they refuse and in which words, what they
-list, and where they think.
-"""
+"""Stub servers' habits: what they refuse, and in which words, and where they think."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def refusing(
 
 
 class Thinking(StubServer):
-    """Thinks before it answers: `where` is inline (<think>), or the key beside the content; `told`
-    says how many tokens.
-    """
+    """Thinks before it answers: inline, half, in parts, or under a key; `told` says how much."""
 
     def __init__(self, models: tuple[str, ...], where: str, told: bool = True) -> None:
         super().__init__(models, skill=1.0)

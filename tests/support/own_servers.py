@@ -1,6 +1,4 @@
-"""Stubs of the servers that people have: where each listens, whom it lets in, what it refuses, and
-in which shape it says so, as their documentation has it.
-"""
+"""Stubs of servers that people have, with their habits, as their documentation has it."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ def wants_bearer(headers: dict[str, str]) -> bool:
 
 
 class Ollama(OwnServer):
-    """Asks for no key, ignores what it does not know (`n` too), and puts thoughts into
-    `reasoning`.
-    """
+    """No key; ignores what it does not know (`n` too); thoughts are in `reasoning`."""
 
     model: ClassVar = "llama3.2:1b"
 
@@ -210,9 +206,7 @@ class LiteLlm(OwnServer):
 
 
 class Azure(OwnServer):
-    """Has the deployment in its path, the key in a header of its own, a version in the query, no
-    list, and models that take `max_completion_tokens` alone.
-    """
+    """Deployment in the path, key in an own header, version in the query, no list."""
 
     root: ClassVar = "/openai/deployments/my-gpt"
     model: ClassVar = "my-gpt"

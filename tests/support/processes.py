@@ -1,6 +1,4 @@
-"""Processes as tests see them: who is alive, who is whose child, and a kernel that refuses some
-system calls.
-"""
+"""Processes as tests see them, and a kernel that refuses some system calls."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ calls.load()
 
 
 def refusing(names: Sequence[str], program: str) -> list[str]:
-    """The command that runs a program on a kernel that refuses these system calls; a real filter,
-    as a container would have it.
-    """
+    """The command that runs a program where a real filter refuses these system calls."""
     return [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
 
 

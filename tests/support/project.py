@@ -1,6 +1,4 @@
-"""Copies of the project in a temporary folder; here those whose models are a stub server, or none
-at all.
-"""
+"""Copies of the project in a temporary folder, on a stub server or without models."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def _empty_database() -> bytes:
 
 
 def database_in(folder: Path) -> str:
-    """The URI of MLflow's database in a folder, put there as it is when it was just made: which
-    takes MLflow seconds, so that it is done once.
-    """
+    """The URI of a folder's MLflow database, a copy of one that was made once."""
     (folder / "mlflow.db").write_bytes(_empty_database())
     return f"sqlite:///{folder}/mlflow.db"
 
@@ -99,9 +95,7 @@ class Copy:
 
     @contextmanager
     def ready_to_search(self) -> Iterator[None]:
-        """Math sampled and the start of its search chosen, and a Prefect server for the stages, so
-        that a start takes seconds.
-        """
+        """Math up to the start of its search, and a Prefect server for the stages."""
         from ttsgraph_flows.repro import prefect_server  # which takes a second that few tests need
 
         with (

@@ -1,6 +1,4 @@
-"""Providers with habits of their own, on real sockets: one that reasons, one that tells no token
-counts, one that refuses parameters, one that wants a key. Each keeps its own books.
-"""
+"""Providers with habits of their own, on real sockets, that keep their own books."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from tests.support.stub_server import StubServer
 
 
 class Quirky(StubServer):
-    """Answers questions by its memory of them: rightly with a probability that depends on the
-    model, the question and, above temperature 0, the draw.
-    """
+    """Answers from memory, rightly with a probability by model, question and draw."""
 
     def __init__(
         self,

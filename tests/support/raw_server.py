@@ -1,6 +1,4 @@
-"""A server that sends whatever bytes it is told to, for responses that no HTTP library would
-write.
-"""
+"""A server that sends whatever bytes it is told to."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 
 @contextmanager
 def raw_server(reply: Callable[[int], bytes]) -> Iterator[str]:
-    """A base URL at which the request of this number, from 1, is answered with `reply(number)`, and
-    the connection closed.
-    """
+    """A base URL at which request k, from 1, is answered with `reply(k)`."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
     count = 0
 

@@ -55,9 +55,7 @@ def require_models() -> None:
 
 
 def link_serve_environment(folder: Path) -> None:
-    """Put the serve environment where a stage looks for it: beside its working directory's
-    files.
-    """
+    """Put the serve environment where a stage in this folder looks for it."""
     (folder / SERVE_PYTHON).parents[1].symlink_to(PYTHON.parents[1])
 
 

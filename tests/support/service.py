@@ -1,6 +1,4 @@
-"""A real server on a real socket for found graphs, and a pool behind it that streams, can be held
-up, and sees who leaves.
-"""
+"""A real server on a real socket for found graphs."""
 
 from __future__ import annotations
 
@@ -162,9 +160,7 @@ class Shelf(Loader):
 
 
 def graph_of(last: str, *models: str) -> CollaborationGraph:
-    """Assistants on these models, read by a last node of another role on `large`; without models,
-    an assistant alone.
-    """
+    """Assistants on these models, read by a last node of this role on `large`."""
     nodes = [{"id": i, "role": "assistant", "model": model} for i, model in enumerate(models)]
     nodes.append({"id": len(models), "role": last, "model": "large"})
     return CollaborationGraph.from_dict(
@@ -257,9 +253,7 @@ def deployed(
     engine: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Iterator[str]:
-    """A server for one graph over a stub pool that behaves as when it was new; yields its
-    address.
-    """
+    """A server for one graph over a stub pool as it was when new; yields its address."""
     stub.reset()
     shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
     version = Deployed("math", graph, profile_of(stub.url, style, **engine or {}), shots, "3")

@@ -1,6 +1,4 @@
-"""A small project under the simulated profile, its stages run in this process: everything real but
-the language models.
-"""
+"""A small project under the simulated profile, its stages run in this process."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ class SimulatedProject(Copy):
         return self.folder / "results" / "simulated-small" / "math"
 
     def build(self, method: str = "random") -> None:
-        """Run the stages that have not run, from sample to evaluate, and commit what they made to
-        DVC.
-        """
+        """Run the stages that have not run, up to evaluate, and commit them to DVC."""
         self.method = method
         self.save()
         with chdir(self.folder):

@@ -1,9 +1,4 @@
-"""A small OpenAI-compatible server on a real socket, for tests: /v1/models and
-/v1/chat/completions.
-
-It answers sums rightly with a probability that depends on the prompt alone, and can be told to
-misbehave.
-"""
+"""A small OpenAI-compatible server on a real socket that answers sums, or misbehaves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What stands in for vLLM's server in tests: its command line, what it lists, and chat completions
-with usage, on a real socket. Started with `python -m vllm.entrypoints.openai.api_server`.
-"""
+"""Stands in for vLLM's server: `python -m vllm.entrypoints.openai.api_server`."""
 
 import argparse
 import hashlib

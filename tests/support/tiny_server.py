@@ -1,6 +1,4 @@
-"""A model server that is a real, tiny HTTP server process; the fixtures that make some are in
-conftest.
-"""
+"""A model server that is a real, tiny HTTP server process; fixtures are in conftest."""
 
 from __future__ import annotations
 
