@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ttsgraph.searching.contest.ballots import Ballots
+from tests.searching.contest.test_contenders import brief_of, fan, hashes, vote
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated
+from ttsgraph.searching.contest.adaptive import vote as in_waves
+from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots, mixed
 
 QUESTIONS = 400
 
@@ -66,3 +75,114 @@ def test_the_same_seed_gives_the_same_votes(rng) -> None:
     made = [Ballots(draws, prices).found(5.0, 9, np.random.default_rng(4)) for _ in range(2)]
     assert made[0] == made[1] != []
     assert all(len(voices) <= 9 for voices in made[0])
+
+
+VOICES = st.lists(st.sampled_from("abc"), min_size=1, max_size=7)
+
+
+@given(st.integers(0, 10_000), VOICES)
+@settings(max_examples=60)
+def test_a_share_is_the_chance_that_a_vote_takes_what_is_right(seed: int, voices) -> None:
+    said = np.random.default_rng(seed).integers(-2, 3, (3, 2, 7))
+    ballots = Ballots(dict(zip("abc", said, strict=True)), dict.fromkeys("abc", 1.0))
+    right = []
+    for place in range(7):
+        heard = Counter[str]()
+        votes = Counter[int]()
+        for model in voices:  # who has no further draw says the first ones again
+            votes[int(said["abc".index(model), heard[model] % 2, place])] += 1
+            heard[model] += 1
+        most = max((n for form, n in votes.items() if form >= 0), default=0)
+        level = [form for form, n in votes.items() if form >= 0 and n == most]
+        right.append(level.count(0) / len(level) if most else 0.0)
+    assert ballots.share(voices) == pytest.approx(np.mean(right))
+    assert ballots.share(()) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_voices_keep_the_limit_and_none_could_be_exchanged_for_a_gain(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    draws = {name: draws_of(rng, rng.uniform(0.2, 0.7), 4)[:, :60] for name in "abcd"}
+    prices = dict(zip("abcd", (1.0, 2.0, 0.5, 3.0), strict=True))
+    ballots = Ballots(draws, prices, frozenset("d"))
+    best = {max("abcd", key=lambda model: ballots.share(model))}
+    grown = list(ballots._for(7.0, 5))
+    assert len(grown) in (2, 3)
+    for voices in grown:
+        assert sum(prices[model] for model in voices) <= 7.0
+        assert len(voices) <= 5
+        assert Counter(voices)["d"] <= 1
+        now = ballots.share(voices)
+        assert now >= min(ballots.share(first) for first in {*best, "c"}) - 1e-9
+        for place, model in product(range(len(voices)), "abcd"):
+            other = [*voices[:place], *voices[place + 1 :], model]
+            if sum(prices[each] for each in other) <= 7.0 and Counter(other)["d"] <= 1:
+                assert ballots.share(other) < now + LEAST_GAIN
+
+
+THIRDS = {
+    name: np.array([[k + 1 if q % 3 == k else 0 for q in range(30)]])
+    for k, name in enumerate("abc")
+}
+"""Each wrong on another third of the questions, so that all three are never outvoted."""
+
+
+def test_voices_are_added_by_what_they_gain_for_their_price() -> None:
+    draws = THIRDS | {"d": THIRDS["c"]}
+    ballots = Ballots(
+        draws, dict(zip("abcd", (1.0, 1.0, 2.0, 1.0), strict=True)), frozenset("abcd")
+    )
+    assert {*map(frozenset, ballots._for(9.0, 9))} == {frozenset("abd")}
+    assert {*map(frozenset, ballots._for(9.0, 2))} <= {
+        frozenset("a"),
+        frozenset("b"),
+        frozenset("d"),
+    }
+    free = Ballots(draws, dict.fromkeys("abcd", 0.0), frozenset("abcd"))
+    assert free.share(next(free._for(0.0, 9))) == 1.0
+
+
+def test_what_samples_agree_on_comes_first_and_then_each_model_as_often() -> None:
+    ballots = Ballots(THIRDS, dict.fromkeys("abc", 1.0), frozenset("c"))
+    grown = [("a", "b"), ("a", "a"), ("b", "a")]
+    assert ballots._agreed(grown, 3.0, 9) == ("a", "b", "a")
+    assert ballots._agreed(grown, 2.0, 9) == ballots._agreed(grown, 9.0, 2) == ("a", "b")
+    found = ballots.found(8.0, 6, np.random.default_rng(0))
+    assert {tuple("abcaba"), tuple("abca"), tuple("ab")} <= {*found}
+
+
+def test_a_question_that_counts_for_nothing_is_not_voted_for() -> None:
+    said = {"a": np.array([[0, 1] * 40]), "b": np.array([[1, 0] * 40])}
+    weights = np.array([0.0, 2.0] * 20)  # of 40 questions, in two samples
+    ballots = Ballots(said, dict.fromkeys("ab", 1.0), frozenset("ab"), weights)
+    assert ballots.found(1.0, 9, np.random.default_rng(0)) == []
+    heavy = Ballots(said, dict.fromkeys("ab", 1.0), frozenset(), weights)
+    assert heavy.found(3.0, 9, np.random.default_rng(0))[0] != ("a", "b", "a")
+
+
+class TestMixed:
+    """Three models, each wrong on another third, and a fourth that is always wrong."""
+
+    def made(self, brief: Brief) -> set[str]:
+        drawn = (THIRDS | {"d": np.full((1, 30), 5)}).__getitem__
+        return {*hashes(mixed(brief, drawn, np.random.default_rng(0)))}
+
+    def test_they_vote_and_are_fused_as_far_as_the_budget_goes(self) -> None:
+        brief = brief_of(dict.fromkeys("abc", 1.0), 3.0, greedy="abc")
+        fused = [fan("ab", end) for end in "abc"]
+        assert self.made(brief) == {*hashes([vote("abc"), vote("ab"), *fused])}
+        assert self.made(replace(brief, roles=("assistant", "fuser"))) == set()
+        assert self.made(replace(brief, roles=("voter",))) == {*hashes([vote("abc"), vote("ab")])}
+        few = replace(brief, budget=replace(brief.budget, max_nodes=3))
+        assert self.made(few) == {*hashes([vote("ab"), *fused])}
+
+    def test_under_a_mean_budget_they_stop_early_or_stand_before_a_dearer_model(self) -> None:
+        brief = brief_of(dict.fromkeys("dabc", 1.0), 4.0, greedy="abcd", of="mean")
+        found = self.made(brief)
+        stops = [in_waves(list("abc"), stop, then=1) for stop in STOPS[:2]]
+        gates = [gated(list("abc"), over, ["d"]) for over in OVER]
+        assert {*hashes([*stops, *gates, fan("abc", "d")])} <= found
+        assert not {*hashes([vote("abc"), gated(list("abc"), 0.0, ["a"])])} & found
+        joint = replace(brief, objective=Objective(kind="joint"))
+        assert {*hashes([vote("abc"), *gates])} <= self.made(joint)
+        assert not {*hashes(stops)} & self.made(joint)
