@@ -1,0 +1,233 @@
+"""What is kept of evaluated graphs, call by call, and what greedy models are predicted to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.graphs.test_stopping import with_sink
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.stopping import Gate, Stop
+from ttsgraph.searching.response.draws import fit_draws, question_weights
+from ttsgraph.searching.response.evidence import (
+    BLANK,
+    FORMS,
+    UNKNOWN,
+    Evidence,
+    call_signatures,
+    draw_numbers,
+    passing_grade,
+    revisions,
+)
+from ttsgraph.searching.response.model import SPREAD, ConstantModel, Prediction, ResponseModel
+from ttsgraph.tasks.base import Question
+
+RIGHT = "7"
+LAW = Router.of(
+    {"branches": 2, "default": 0, "shares": [0.5, 0.5], "field": "subject", "values": {"law": 1}}
+)
+
+
+def asked(count: int) -> list[Question]:
+    """Every other one is about law."""
+    return [
+        Question(f"q{k}", str(k), "", {"subject": "law" if k % 2 else "chess"})
+        for k in range(count)
+    ]
+
+
+def said(place: int, *forms: str | None) -> QuestionResult:
+    """What the nodes said to a question, in their order; None of one that was not needed."""
+    nodes = {i: NodeResult(f == RIGHT, f) for i, f in enumerate(forms) if f is not None}
+    return QuestionResult(f"q{place}", forms[-1] == RIGHT, nodes=nodes)
+
+
+def add(evidence: Evidence, graph: CollaborationGraph, *results: QuestionResult) -> None:
+    evidence.add(graph, Feedback(results))
+
+
+FAN = topologies.parallel(["m", "m"], "n")
+
+
+def test_draws_and_reading_calls_are_kept_once_by_class() -> None:
+    evidence = Evidence(asked(4))
+    add(evidence, FAN, said(2, "1", RIGHT, RIGHT), said(0, "2", "1", "2"), said(1, "", "3", ""))
+    draws = {k: known.tolist() for k, known in evidence.draws["m"].items()}
+    assert draws == {0: [1, BLANK, 1, UNKNOWN], 1: [2, 1, 0, UNKNOWN]}
+    assert evidence.graphs[FAN].questions.tolist() == [2, 0, 1]
+    assert evidence.graphs[FAN].right.tolist() == [1, 0, 0]
+    (row,) = evidence.rows
+    assert (row.model, row.role, row.level, row.questions.tolist()) == ("n", "fuser", 1, [2, 0, 1])
+    assert row.inputs.tolist() == [[1, 1, BLANK], [0, 2, 1]]
+    assert row.answers.tolist() == [0, 1, BLANK]
+    every = np.arange(4)
+    assert evidence.new_calls(FAN, every) == 3
+    assert evidence.missing(FAN, every).tolist() == [3]
+    # Again, with one question more; and a graph that shares the drafts.
+    add(evidence, FAN, said(0, "2", "1", "2"), said(3, RIGHT, "1", "1"))
+    assert [each.questions.tolist() for each in evidence.rows] == [[2, 0, 1], [3]]
+    assert evidence.graphs[FAN].questions.tolist() == [2, 0, 1, 3]
+    vote = topologies.parallel(["m"] * 3, "m", "voter")
+    assert evidence.new_calls(vote, every) == 4
+    assert evidence.new_calls(FAN, every) == 0
+    lost = QuestionResult("q3", None, error="no route")
+    again = Evidence(asked(4))
+    add(again, FAN, lost)
+    assert again.graphs == again.draws == {}
+
+
+def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls() -> None:
+    evidence = Evidence(asked(3))
+    gated = with_sink(FAN, gate=Gate(0.0))
+    add(
+        evidence,
+        gated,
+        said(0, "1", "1", "1"),
+        said(1, "1", RIGHT, "2"),
+        said(2, RIGHT, None, None),
+    )
+    assert evidence.draws["m"][1].tolist() == [1, 0, UNKNOWN]
+    assert [row.questions.tolist() for row in evidence.rows] == [[1]]
+    assert evidence.new_calls(gated, np.arange(3)) == 2 + 1
+
+
+def test_forms_beyond_the_last_share_its_class_and_checks_are_counted_by_class() -> None:
+    evidence = Evidence(asked(1))
+    wide = topologies.parallel(["m"] * 9, "m", "voter")
+    add(evidence, wide, said(0, *"abcdefghi", "a"))
+    found = [evidence.draws["m"][k][0] for k in range(9)]
+    assert found == [1, 2, 3, 4, 5, 6, FORMS - 1, FORMS - 1, FORMS - 1]
+    nodes = {0: NodeResult(1.0, RIGHT, passes=True), 1: NodeResult(0.0, "a", passes=False)}
+    nodes[2] = NodeResult(0.0, "", passes=False)
+    for graph in (FAN, topologies.parallel(["n", "n"], "m")):
+        evidence.add(graph, Feedback((QuestionResult("q0", 1.0, nodes=nodes),)))
+    assert evidence.passed[:, 0, :2].tolist() == [[2, 0], [2, 2]]
+    assert evidence.passed.sum() == 6
+
+
+def test_of_graded_answers_the_share_that_is_right_is_their_mean_score() -> None:
+    for grade in (0.0, 0.2, 0.5, 0.9, 1.0):
+        shares = [grade > passing_grade(place) for place in range(1000)]
+        assert np.mean(shares) == pytest.approx(grade, abs=0.005)
+        assert np.mean(shares[:20]) == pytest.approx(grade, abs=0.1)
+
+
+def test_of_a_route_a_question_takes_the_calls_of_its_branch() -> None:
+    route = topologies.routed(LAW, [topologies.single("m"), topologies.chain(["n", "n"])])
+    evidence = Evidence(asked(5))
+    every = np.arange(5)
+    assert evidence.sent(route).tolist() == [0, 1, 0, 1, 0]
+    assert evidence.sent(FAN).tolist() == [0] * 5
+    assert evidence.new_calls(route, every) == 3 + 2 * 2
+    planned: dict[int, np.ndarray] = {}
+    evidence.plan(route, every[:3], planned)
+    assert evidence.made == {}
+    assert evidence.new_calls(route, every, planned) == 1 + 2
+    assert evidence.new_calls(topologies.single("n"), every, planned) == 4
+    add(evidence, route, said(0, "1", "1"), said(1, None, RIGHT, RIGHT))
+    assert evidence.draws["m"][0].tolist() == [1] + [UNKNOWN] * 4
+    assert evidence.draws["n"][0].tolist() == [UNKNOWN, 0] + [UNKNOWN] * 3
+    assert [row.questions.tolist() for row in evidence.rows] == [[1]]
+    evidence.plan(topologies.single("n"), every[2:3], planned)
+    assert evidence.new_calls(topologies.single("n"), every, planned) == 3
+
+
+def test_calls_are_the_same_where_role_model_draw_and_inputs_are() -> None:
+    def signed(graph: CollaborationGraph, greedy: Sequence[str] = ()) -> list[int]:
+        found = call_signatures(graph, greedy)
+        return [found[i] for i in graph.order]
+
+    first, second, fused = signed(FAN)
+    assert len({first, second, fused}) == 3
+    assert signed(topologies.single("m")) == [first]
+    greedy = signed(FAN, ["m"])
+    assert greedy[0] == greedy[1] == first
+    vote = topologies.parallel(["m", "m"], "m", "voter")
+    assert signed(vote)[2] == signed(topologies.parallel(["m", "m"], "n", "voter"))[2] != fused
+    stops = [with_sink(vote, waves=(1,), stop=Stop("beta", level)) for level in (0.8, 0.9)]
+    gates = [
+        with_sink(vote, gate=Gate(over, watched))
+        for over, watched in ((0.0, (0,)), (0.5, (0,)), (0.0, (0, 1)))
+    ]
+    assert len({signed(graph)[2] for graph in (vote, *stops, *gates)}) == 6
+    chain = topologies.chain(["m", "m", "m"])
+    assert list(draw_numbers(chain).values()) == [0, 0, 1]
+    assert list(draw_numbers(vote).values()) == [0, 1, 0]
+    assert list(draw_numbers(FAN, ["m"]).values()) == [0, 0, 0]
+    assert list(revisions(chain).values()) == [0, 1, 2]
+    assert list(revisions(topologies.branches([["m", "m"], ["m"]], "m", "voter")).values()) == [
+        0,
+        0,
+        1,
+        1,
+    ]
+
+
+@pytest.fixture(scope="module")
+def greedy() -> tuple[Evidence, np.ndarray]:
+    """Three greedy models on 12 questions, and whether they are right (3, 12)."""
+    evidence = Evidence(asked(12), frozenset("abc"))
+    right = np.random.default_rng(4).random((3, 12)) < np.array([[0.8], [0.6], [0.5]])
+    for model, known in zip("abc", right, strict=True):
+        answers = [said(k, RIGHT if good else "1") for k, good in enumerate(known)]
+        add(evidence, topologies.single(model), *answers)
+    return evidence, right
+
+
+def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None:
+    evidence, right = greedy
+    model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=3)
+    weights = question_weights(fit_draws(evidence, "abc"))
+    vote = topologies.parallel(list("abc"), "a", "voter")
+    route = topologies.routed(LAW, [topologies.single("a"), topologies.single("c")])
+    law = np.arange(12) % 2 == 1
+    for graph, known in (
+        (topologies.single("b"), right[1]),
+        (vote, right.sum(axis=0) > 1),
+        (route, np.where(law, right[2], right[0])),
+    ):
+        found = model.predict(graph)
+        assert found.shares == pytest.approx(known.astype(float))
+        assert found.accuracy == pytest.approx(np.mean(known * weights))
+        assert (found.spread, found.own, found.varied(np.arange(12))) == (pytest.approx(0), 0, 0)
+        by = model.difference(graph, topologies.single("a"))
+        more = found.accuracy - model.predict(topologies.single("a")).accuracy
+        assert (by.mean, by.spread) == pytest.approx((more, 0))
+    assert Prediction(0, 0, np.array([0.5, 0.2, 1.0])).varied(np.array([0, 1])) == pytest.approx(
+        0.205
+    )
+
+
+def test_samples_differ_by_what_is_not_known_of_a_call_that_reads(greedy) -> None:
+    evidence, _ = greedy
+    model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=40)
+    fused = topologies.parallel(list("abc"), "a")
+    found = model.predict(fused)
+    by_sample = (model.classes(fused)[3].reshape(40, 12) == 0) @ model.weights / 12
+    assert found.spread == pytest.approx(np.std(by_sample, ddof=1))
+    assert found.spread > 0.03
+    by = model.difference(fused, topologies.single("a"))
+    assert by.spread == pytest.approx(found.spread)
+    # What is wrong is one of the wrong answers that were read, or where none was any.
+    read = [model.classes(fused)[i] for i in range(3)]
+    assert {*np.unique(model.classes(fused)[3][np.min(read, axis=0) == 0])} <= {0, 1}
+
+
+def test_the_constant_model_is_the_best_models_share_of_each_question(greedy) -> None:
+    evidence, right = greedy
+    constant = ConstantModel(evidence, tuple("abc"))
+    draws = fit_draws(evidence, "abc")
+    best = draws.expected[int(right.mean(axis=1).argmax())]
+    found = constant.predict(FAN)
+    assert found.shares == pytest.approx(best)
+    assert (found.accuracy, found.spread, found.own) == (pytest.approx(best.mean()), 0.0, SPREAD)
+    blank = Evidence(asked(4))
+    add(blank, topologies.single("a"), *(said(k, "") for k in range(4)))
+    add(blank, topologies.single("b"), *(said(k, "1") for k in range(4)))
+    shares = fit_draws(blank, "ab").expected[1]
+    assert ConstantModel(blank, tuple("ab")).predict(FAN).shares == pytest.approx(shares)
