@@ -1,0 +1,325 @@
+"""The contest's rules on tiny pools, where each model says what a table says."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.worlds.arrays import ArrayEnvironment
+from tests.searching.contest.test_contenders import (
+    PAIR,
+    ROLES,
+    brief_of,
+    chains,
+    fan,
+    hashes,
+    vote,
+)
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.settle import leading
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import (
+    OVER,
+    STOPS,
+    adaptive_contenders,
+    fused_where_contested,
+    gated,
+    on_average,
+    until_passed,
+)
+from ttsgraph.searching.contest.adaptive import vote as in_waves
+from ttsgraph.searching.contest.contenders import Contenders
+from ttsgraph.searching.contest.contest import THRIFT, Contest
+from ttsgraph.searching.contest.routes import SINGLE_CALLS, asked_alone, by_promise, over_graphs
+from ttsgraph.searching.response.calibration import Forecast
+from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
+from ttsgraph.searching.response.model import Prediction
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
+
+TRAIN = 60
+VAL = 20
+EVERY = np.arange(TRAIN + VAL)
+
+
+@dataclass
+class Said:
+    replies: np.ndarray
+
+
+class Table:
+    """A world of greedy models; a vote counts, and other readers take what is right if they read
+    it.
+    """
+
+    def __init__(self, said: Mapping[str, np.ndarray], cost: CostModel) -> None:
+        self.said = {model: np.asarray(answers) for model, answers in said.items()}
+        self.right = np.zeros(len(EVERY), dtype=int)
+        self.pool = cost.pool
+        self.greedy = frozenset(said)
+
+    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
+        found: dict[int, np.ndarray] = {}
+        for i in graph.order:
+            node = graph.node(i)
+            read = [found[p] for p in graph.predecessors[i]]
+            if not read:
+                found[i] = self.said[node.model]
+            elif get_role(node.role).by_majority:
+                found[i] = np.stack(read)[leading(np.stack(read))[0], EVERY]
+            else:
+                found[i] = np.min(read, axis=0)
+        return {i: Said(each) for i, each in found.items()}
+
+
+TOPICS = ("law of the land", "chess opening")
+QUESTIONS = [Question(f"q{k}", f"{TOPICS[k % 2]} {k}", "") for k in EVERY.tolist()]
+THIRDS = {m: np.where(k == EVERY % 3, k + 1, 0) for k, m in enumerate("abc")}
+HALVES = {m: np.where(k == EVERY % 2, 0, 1) for k, m in enumerate("ab")}
+
+
+def contest_of(brief: Brief, **settings: Any) -> Contest:
+    wanted = ContestSettings(**({"calls": 600, "block": 20} | settings))
+    rng = np.random.default_rng(0)
+    return Contest(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], wanted, rng)
+
+
+def held(
+    said: Mapping[str, np.ndarray], limit: float, brief: Brief | None = None, **settings: Any
+) -> tuple[Contest, ArrayEnvironment]:
+    """A contest that is over."""
+    brief = brief or brief_of(dict.fromkeys(said, 1.0), limit, greedy=said)
+    world: Any = Table(said, brief.cost)
+    environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    contest = contest_of(brief, **settings)
+    asyncio.run(contest.run(environment))
+    return contest, environment
+
+
+@pytest.mark.parametrize("of", ["worst", "mean"])
+def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: Any) -> None:
+    brief = brief_of(dict.fromkeys("abc", 1.0), 3.0, ("assistant", "voter"), "abc", of=of)
+    contest, environment = held(THIRDS, 3.0, brief)
+    best = contest.standings[0]
+    assert sorted(n.model for n in best.graph.nodes if n.id != best.graph.sink) == list("abc")
+    assert best.graph.node(best.graph.sink).role == "voter"
+    assert best.value > 0.95
+    assert {*range(TRAIN, TRAIN + VAL)} <= {*contest.evidence.graphs[best.graph].questions.tolist()}
+    assert environment.calls == contest.calls + 3 * TRAIN
+    assert contest.calls <= 600
+    assert contest.contenders(2) == tuple(contest.standings[:2])
+    learnt = contest.learnt()
+    assert (learnt.train, learnt.calls, learnt.evidence) == (TRAIN, contest.calls, contest.evidence)
+    assert learnt.leaders == tuple(contest.standings)
+    assert contest.predicted(best.graph).accuracy == pytest.approx(best.predicted, abs=0.02)
+
+
+def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list() -> None:
+    contest, _ = held(HALVES, 1.0)
+    assert contest.router == contest.standings[0].graph
+    assert contest.standings[0].label == SINGLE_CALLS
+    assert contest.standings[0].value > 0.9
+    assert all(s.graph.route is None for s in contest.learnt().leaders)
+    without, _ = held(HALVES, 1.0, routes=False)
+    assert {len(s.graph.nodes) for s in without.standings} == {1}
+    few, _ = held(HALVES, 1.0, calls=30)  # too few to learn it on validation questions too
+    assert few.calls <= 30
+
+
+def test_without_mixes_or_a_response_model_contenders_are_of_one_model_or_one_calls_worth() -> None:
+    alone, _ = held(THIRDS, 3.0, mixes=False, routes=False)
+    assert all(len(s.graph.model_counts()) == 1 for s in alone.standings)
+    constant, _ = held(THIRDS, 3.0, response_model=False, routes=False)
+    assert len({s.predicted for s in constant.standings}) == 1
+    run = [s for s in constant.standings if s.n_scored]
+    assert len(run) >= 2
+    assert {s.graph for s in run} <= {*constant.feedbacks}
+    assert max(s.observed for s in run) == 1.0
+
+
+def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
+    for calls in (5, 70):
+        contest, environment = held(THIRDS, 4.0, calls=calls, routes=False)
+        assert contest.calls <= calls
+        assert environment.calls - 3 * TRAIN == contest.calls
+    contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0), calls=100)
+    world: Any = Table(THIRDS, contest.brief.cost)
+    asyncio.run(contest.begin(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))
+    assert 0 < contest.calls <= 30
+
+
+@pytest.fixture
+def begun() -> Contest:
+    """A contest that knows nothing yet, of models that are not greedy."""
+    return contest_of(brief_of(dict.fromkeys("abc", 1.0), 9.0))
+
+
+def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Contest) -> None:
+    graphs = [fan("aa", "a"), vote("aaaaa"), topologies.chain("ab"), vote("bbbb"), fan("c", "c")]
+    hopes = dict(zip(graphs, (0.9, 0.88, 0.86, 0.85, 0.7), strict=True))
+    places = np.arange(10)
+
+    def chosen(most: int, reach: float, allowed: float) -> list[str]:
+        jobs = begun._chosen(graphs, hopes, places, most, reach, allowed)
+        assert all(where is places for _, where in jobs)
+        return hashes(graph for graph, _ in jobs)
+
+    thin = hashes([fan("aa", "a"), vote("aaa"), topologies.chain("ab"), vote("bbb"), fan("c", "c")])
+    assert chosen(9, 1.0, 1e9) == thin
+    assert chosen(2, 1.0, 1e9) == thin[:2]
+    assert chosen(9, 0.06, 1e9) == thin[:4]
+    # Two drafts of a are shared, of which a vote needs one more; the chain's first call is there.
+    assert chosen(9, 1.0, 30 + 10 + 10) == thin[:3]
+    assert chosen(9, 1.0, 30 + 9) == thin[:1]
+    assert chosen(9, 1.0, 29) == thin[2:3]
+    begun.forecasts = [Forecast(0.9, 0.01, 0.1, 1000)] * 8  # predictions don't hold
+    assert chosen(9, 1.0, 1e9) == hashes(graphs)
+    nothing = contest_of(begun.brief, response_model=False)
+    assert nothing._tried(graphs[1]) == graphs[1]
+
+
+def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
+    world: Any = Table(THIRDS, begun.brief.cost)
+    world.greedy = frozenset()
+    begun._environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    single, both = topologies.single("a"), fan("aa", "b")
+    asyncio.run(begun._evaluate([(single, EVERY[:10]), (both, EVERY[:10])]))
+    assert begun.calls == 30
+    asyncio.run(begun._evaluate([(single, EVERY[5:15]), (single, EVERY[:5])]))
+    assert begun.calls == 35
+    assert [r.question_id for r in begun.feedbacks[single].results] == [f"q{k}" for k in range(15)]
+    assert begun.feedbacks[single].usage.calls == 15
+    assert begun.forecasts == []  # nothing was predicted
+
+    class Fixed:
+        predict = staticmethod(lambda graph: Prediction(0.4, 0.03, np.full(80, 0.4), 0.04))
+
+    predictor: Any = Fixed()
+    begun._predictor = predictor
+    chain = topologies.chain("ab")
+    asyncio.run(begun._evaluate([(chain, EVERY[:6]), (single, EVERY[15:18])]))
+    asyncio.run(begun._evaluate([(chain, EVERY[6:9])]))
+    assert begun.forecasts == [
+        Forecast(
+            pytest.approx(0.4),
+            pytest.approx(0.05),
+            4 / 6,
+            6,
+            pytest.approx(0.028, abs=0.005),
+            pytest.approx(0.24),
+        )
+    ]
+    assert begun.predicted(chain).own > 0.04
+
+
+def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: Contest) -> None:
+    def took(model: str, seconds: float) -> None:
+        result = QuestionResult("q0", True, latency_s=seconds)
+        begun.feedbacks[topologies.single(model)] = Feedback((result,))
+
+    took("a", 2.0)
+    took("b", 6.0)
+    contest, _ = held(HALVES, 1.0)
+    assert contest.router is not None
+    assert begun._latency(topologies.single("a")) == 2.0
+    assert begun._latency(topologies.chain("ab")) == 8.0
+    assert begun._latency(contest.router) == pytest.approx(4.0)
+    assert begun.learnt().latencies == {"a": 2.0, "b": 6.0}
+    joint = Objective(kind="joint", weight=0.25, half_s=8.0)
+    begun.brief = replace(begun.brief, objective=joint)
+    begun.labels = {topologies.chain("ab"): "chain"}
+
+    class Fixed:
+        predict = staticmethod(lambda graph: Prediction(0.4, 0.04, np.full(80, 0.4)))
+
+    predictor: Any = Fixed()
+    standing = begun._standing(topologies.chain("ab"), predictor, 0.03)
+    assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
+    assert standing.spread == pytest.approx(0.75 * 0.05)
+    assert (standing.units, standing.n_scored, standing.label) == (2.0, 0, "chain")
+    assert begun._rank_of(standing) == -standing.value
+    begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, of="mean"))
+    assert begun._rank_of(standing) == pytest.approx(THRIFT * 2 / 9 - standing.value)
+    begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, limit=math.inf))
+    assert begun._rank_of(standing) == -standing.value
+
+
+def passing(models: str) -> CollaborationGraph:
+    return until_passed(list(models), "verifier")
+
+
+def test_graphs_that_stop_early_are_these_of_two_models_within_six_calls() -> None:
+    brief = brief_of(PAIR, 6.0, (*ROLES, "verifier"), of="mean")
+    votes = [in_waves(list("aaa"), stop) for stop in STOPS]
+    votes += [in_waves(["b"] * size, stop) for size in (3, 5, 6) for stop in STOPS]
+    contested = [(2, 0.0), *((count, over) for count in (3, 4) for over in OVER)]
+    cascades = [fused_where_contested("b", count, over, "a") for count, over in contested]
+    gates = [gated(["b"] * count, over, ["a"]) for count, over in contested]
+    checks = ["bbbb", "bbbbbb", "ba", "baa", "bba", "bbaa", "bbbba", "abb", "abbbb", "aab", "aabb"]
+    first = [passing(models) for models in ("abb", "abbbb", "aab", "aabb", "aa", "aaa")]
+    expected = {*hashes([*votes, *cascades, *gates, *map(passing, checks), *first])}
+    found = adaptive_contenders(Contenders(brief))
+    assert {*hashes(found)} == expected
+    plain = adaptive_contenders(Contenders(replace(brief, roles=ROLES[:2])))
+    assert plain == {}
+    # A greedy model is not asked again: not in a vote, and once behind a gate.
+    wide = brief_of(PAIR, 8.0, greedy="a", of="mean")
+    dear = {*hashes(adaptive_contenders(Contenders(wide)))}
+    assert gated(["b"] * 5, 0.0, ["a"]).content_hash in dear
+    assert not {*hashes([gated(["b"] * 2, 0.0, ["a"] * 3), in_waves(["a"] * 3, STOPS[0])])} & dear
+
+
+def test_a_vote_in_waves_costs_on_average_what_its_waves_take() -> None:
+    brief = brief_of({"a": 2.0}, 6.0, of="mean")
+    graph = in_waves(list("aaa"), STOPS[0])
+    classes = {0: np.array([0, 0]), 1: np.array([0, 1]), 2: np.array([0, 0]), 3: np.array([0, 0])}
+    mean = on_average(brief, lambda graph: classes, 2)
+    assert mean.budget.cost.graph_cost(graph) == pytest.approx((2 + 3) / 2 * 2.0)
+    assert mean.budget.limit == 6.0
+
+
+def test_models_are_worth_asking_for_a_route_by_what_they_were_right_about() -> None:
+    evidence = Evidence(QUESTIONS)
+    brief = brief_of(dict.fromkeys("abcd", 1.0), 4.0)
+    evidence.draws = {
+        "a": {0: np.where(EVERY < 40, 1, UNKNOWN)},
+        "c": {0: np.where(EVERY < 10, EVERY % 2, UNKNOWN)},
+    }
+    evidence.draws["b"] = {0: np.where(EVERY < 20, EVERY % 4, UNKNOWN), 1: np.zeros(80, dtype=int)}
+    assert by_promise(evidence, brief) == ["c", "b", "a", "d"]
+    assert (asked_alone(evidence, "d") == UNKNOWN).all()
+    assert (asked_alone(evidence, "b")[:4] == [0, 1, 2, 3]).all()
+
+
+def test_a_route_over_graphs_goes_by_what_is_predicted_and_by_what_was_seen() -> None:
+    evidence = Evidence(QUESTIONS)
+    evidence.draws = {m: {0: answers} for m, answers in HALVES.items()}
+    brief = brief_of(dict.fromkeys("abc", 1.0), 3.0)
+    shares = {m: np.where(said == 0, 0.9, 0.1) for m, said in HALVES.items()}
+    predicted = [Prediction(0.5, 0.0, each) for each in shares.values()]
+    graphs = [vote("aaa"), chains("b", 2, "b", "voter")]
+    given = list(zip(graphs, ("one", "other"), predicted, strict=True))
+    found = over_graphs(evidence, brief, given)
+    assert found is not None
+    assert found.label in ("route: one | other", "route: other | one")
+    assert {*hashes(found.graph.branches)} == {*hashes(graphs)}
+    assert brief.cost.graph_cost(found.graph) == pytest.approx(2.5)
+    # As good where both were run, as it turns out.
+    for graph in graphs:
+        evidence.add(graph, Feedback(tuple(QuestionResult(q.id, True) for q in QUESTIONS)))
+    assert over_graphs(evidence, brief, given) is None
+    assert over_graphs(Evidence(QUESTIONS), brief, given) is None
+    none = replace(brief, budget=replace(brief.budget, max_nodes=3))
+    evidence.graphs.clear()
+    assert over_graphs(evidence, none, given) is None
