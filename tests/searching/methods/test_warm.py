@@ -2,20 +2,37 @@
 the simulated pool.
 """
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab.benchmarks.warm import compare
+from tests.searching.contest.test_contenders import brief_of
 from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.found_by import GIVEN, of_loop
+from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, Scored
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
-from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.searching.methods.warm import (
+    KEPT_EDGE,
+    OTHER_EDGE,
+    ROLE_LEAD,
+    Warm,
+    WarmReinforce,
+    around,
+    history_of,
+    own_graphs,
+    substitutions,
+)
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -102,6 +119,60 @@ def test_history_leaves_out_what_the_pool_no_longer_has():
         case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
         archive.append(record_of(*case), feedback(4))
     assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
+
+
+def test_a_newcomer_takes_all_places_the_sink_or_all_but_the_sink() -> None:
+    graph = topologies.parallel([OLD, OLD], OLD)
+    models = [[node.model for node in each.nodes] for each in substitutions(graph, NEW)]
+    assert models == [[NEW] * 3, [OLD, OLD, NEW], [NEW, NEW, OLD]]
+    assert len(substitutions(single(OLD), NEW)) == 2
+
+
+def test_graphs_of_its_own_reach_from_one_call_to_what_the_budget_holds() -> None:
+    small = brief_of({"m": 1.0}, 10.0, ("assistant", "fuser"))
+    expected = [single("m")]  # of ten calls, three, six and all: side by side, and in chains of two
+    expected += [topologies.parallel(["m"] * (n - 1), "m") for n in (3,)]
+    for count, chains in ((6, 2), (10, 4)):
+        expected.append(topologies.parallel(["m"] * (count - 1), "m"))
+        expected.append(topologies.branches([["m"] * 2] * chains, "m"))
+    assert own_graphs("m", small) == expected
+    alone = own_graphs("m", replace(small, roles=("assistant",)))
+    assert {graph.node(graph.sink).role for graph in alone} == {"assistant"}
+
+
+def test_a_distribution_around_a_graph_keeps_its_edges_roles_and_models() -> None:
+    graph = CollaborationGraph(
+        (Node(4, "assistant", OLD), Node(2, "assistant", NEW), Node(7, "fuser", OLD)),
+        ((4, 7), (2, 4), (2, 7)),
+    )
+    problem = Problem(BRIEF, SETTINGS, AgentSettings(), {}, 0)
+    made = around(graph, problem, BRIEF.roles, np.random.default_rng(0))
+    assert made.ids == graph.order == (2, 4, 7)
+    assert made.assigned == [NEW, OLD, OLD]
+    assert not made.open_models().any()
+    edges = made.edge_probabilities()
+    assert edges[np.triu_indices(3, 1)] == pytest.approx(KEPT_EDGE)
+    roles = made.role_preferences()
+    lead = math.exp(ROLE_LEAD) / (math.exp(ROLE_LEAD) + len(BRIEF.roles) - 1)
+    assert roles[2, BRIEF.roles.index("fuser")] == roles[0, 0] == pytest.approx(lead)
+    apart = topologies.parallel([OLD, OLD], OLD)
+    loose = around(apart, problem, BRIEF.roles, np.random.default_rng(0)).edge_probabilities()
+    assert loose[0, 1] == pytest.approx(OTHER_EDGE)
+
+
+def test_trials_as_good_as_the_last_graph_are_no_gain_and_of_equal_ones_the_largest_is() -> None:
+    even = searcher()
+    run_trials(even, lambda graph: 8)
+    assert even.finished
+    better = searcher()
+    trials = run_trials(better, lambda graph: 9 if NEW in graph.model_counts() else 8)
+    assert not better.finished
+    mixed = [graph for graph in trials if NEW in graph.model_counts()]
+    assert better.distribution.n == max(len(graph.nodes) for graph in mixed)
+    assert all(set(known.graph.model_counts()) <= {OLD, NEW} for known in better.updates.history)
+    assert better.origin(better.warm.graph, 3) == GIVEN
+    assert better.origin(single(NEW), 3) == of_loop(3)
+    assert len(trials) % SETTINGS.candidates == 0
 
 
 @pytest.mark.long
