@@ -14,24 +14,19 @@ import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Publish
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import check_roles
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt, probes
+from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
-from ttsgraph.searching.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
+from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
@@ -47,17 +42,6 @@ SETTINGS = ContestSettings(calls=900)
 JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
 
 
-def brief_of(
-    profile: Profile,
-    budget: float = 18.0,
-    roles: Sequence[str] = ROLES,
-    greedy: frozenset[str] = frozenset(),
-) -> Brief:
-    cost = profile.cost_model("math")
-    scores = {model: 0.1 * place for place, model in enumerate(cost.pool)}
-    return Brief("math", Budget(cost, budget, 80), scores, roles, greedy=greedy)
-
-
 def questions(count: int) -> list[Question]:
     return [Question(f"q{k}", str(k), "") for k in range(count)]
 
@@ -69,11 +53,9 @@ def world_of(profile: Profile, seed: int = 0, **changes: object) -> ArrayEnviron
 
 
 def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Brief:
-    brief = brief_of(profile, budget)
-    scores = {
-        model: environment.world.accuracy(topologies.single(model)) for model in brief.cost.pool
-    }
-    return Brief(brief.task, Budget(brief.cost, budget, 80), scores, ROLES)
+    cost = profile.cost_model("math")
+    scores = {model: environment.world.accuracy(topologies.single(model)) for model in cost.pool}
+    return Brief("math", Budget(cost, budget, 80), scores, ROLES)
 
 
 def contest_of(
@@ -111,106 +93,17 @@ def long(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
     return environment, contest_of(profile, environment, calls=2000)
 
 
-def fitted_to(contest: Contest) -> ResponseModel:
+def test_it_predicts_graphs_that_were_never_run(profile: Profile) -> None:
+    environment = world_of(profile, seed=3)
+    contest = contest_of(profile, environment, 40.0)
     models = tuple(contest.brief.cost.pool)
-    return ResponseModel(contest.evidence, models, np.random.default_rng(0))
-
-
-class TestContenders:
-    @pytest.mark.parametrize("budget", [1.5, 8.0, 18.0, 80.0])
-    def test_they_keep_the_budget_and_the_roles(self, profile: Profile, budget: float) -> None:
-        brief = brief_of(profile, budget)
-        for graph in Contenders(brief).graphs:
-            check_roles(graph)
-            assert brief.cost.graph_cost(graph) <= budget
-            assert len(graph.nodes) <= brief.budget.max_nodes
-
-    def test_forms_and_mixes_are_all_there(self, profile: Profile) -> None:
-        graphs = Contenders(brief_of(profile, 80.0)).graphs
-        assert all(topologies.single(model) in graphs for model in profile.model_pool())
-        # A vote costs its voters alone, so the budget holds eight.
-        assert topologies.parallel([LARGE] * 8, LARGE, "voter") in graphs
-        assert any(len(g.model_counts()) > 1 and g.node(g.sink).role == "voter" for g in graphs)
-        assert any(graph.depth == 3 and graph.width > 2 for graph in graphs)
-
-    def test_a_role_that_is_not_allowed_is_in_none(self, profile: Profile) -> None:
-        graphs = Contenders(brief_of(profile, 80.0, ("assistant",))).graphs
-        assert {node.role for graph in graphs for node in graph.nodes} == {"assistant"}
-
-    def test_a_greedy_model_does_not_vote_with_itself(self, profile: Profile) -> None:
-        graphs = Contenders(brief_of(profile, 80.0, greedy=frozenset({LARGE}))).graphs
-        assert not any(set(g.model_counts()) == {LARGE} and g.width > 1 for g in graphs)
-
-    def test_probes_fit(self, profile: Profile) -> None:
-        brief = brief_of(profile, 30.0)
-        assert all(brief.budget.fits(graph) for graph in probes(Contenders(brief)))
-
-
-class TestEvidence:
-    def test_graphs_that_share_a_prefix_share_its_calls(self, profile: Profile) -> None:
-        environment = world_of(profile)
-        graph = topologies.parallel([SMALL] * 3, MIDDLE)
-        evidence = Evidence(environment.questions)
-        places = np.arange(10)
-        assert evidence.new_calls(graph, places) == 40
-        evidence.add(graph, asyncio.run(environment.evaluate(graph, environment.questions[:10])))
-        assert evidence.new_calls(graph, places) == 0
-        vote = topologies.parallel([SMALL] * 3, SMALL, "voter")
-        assert evidence.new_calls(vote, places) == 0  # over draws that are there
-        assert evidence.new_calls(topologies.parallel([SMALL] * 4, MIDDLE), places) == 20
-        assert environment.calls == 40
-
-    def test_an_unscored_question_is_left_out(self) -> None:
-        asked = questions(2)
-        graph = topologies.single(SMALL)
-        lost = QuestionResult("q0", None, error="no answer")
-        wrong = QuestionResult("q1", False, nodes={0: NodeResult(False, "7")})
-        evidence = Evidence(asked)
-        evidence.add(graph, Feedback((lost, wrong), Usage(), 0.0))
-        assert evidence.graphs[graph].questions.tolist() == [1]
-        assert evidence.draws[SMALL][0].tolist() == [-1, 1]
-
-    def test_draws_and_revisions(self) -> None:
-        graph = topologies.branches([[SMALL, SMALL], [SMALL, LARGE]], LARGE, "voter")
-        first, second = (call_signatures(graph, greedy) for greedy in ((), (SMALL,)))
-        sources = [i for i in graph.order if not graph.predecessors[i]]
-        assert first[sources[0]] != first[sources[1]]
-        assert second[sources[0]] == second[sources[1]]  # a greedy model has one draw
-        assert revisions(graph)[graph.sink] == 1  # a vote is no call
-
-
-class TestResponseModel:
-    def test_it_predicts_graphs_that_were_never_run(self, profile: Profile) -> None:
-        environment = world_of(profile, seed=3)
-        contest = contest_of(profile, environment, 40.0)
-        model = fitted_to(contest)
-        never = [g for g in Contenders(contest.brief).graphs if g not in contest.evidence.graphs]
-        predicted = np.array([model.predict(graph).accuracy for graph in never])
-        true = np.array([environment.world.accuracy(graph) for graph in never])
-        assert len(never) > 50
-        assert np.abs(predicted - true).mean() < 0.06
-        assert np.corrcoef(predicted, true)[0, 1] > 0.6
-
-    def test_it_agrees_with_what_it_was_fitted_to(self, dear: Contest) -> None:
-        """A fit that overshoots its mode is off by thirty points here."""
-        contest = dear
-        model = fitted_to(contest)
-        for graph, seen in contest.evidence.graphs.items():
-            if graph.node(graph.sink).role == "fuser" and len(graph.nodes) > 1:
-                # Of the few questions that dear leaders are run on.
-                luck = 2.5 * np.sqrt(0.25 / len(seen.questions))
-                expected = model.predict(graph).shares[seen.questions].mean()
-                assert expected == pytest.approx(seen.right.mean(), abs=max(0.2, luck))
-
-    def test_a_vote_of_draws_that_are_all_alike_gains_nothing(self, profile: Profile) -> None:
-        environment = world_of(profile, alike=1.0)
-        vote = topologies.parallel([LARGE] * 5, LARGE, "voter")
-        evidence = Evidence(environment.questions)
-        for graph in (topologies.single(LARGE), topologies.parallel([LARGE] * 3, LARGE, "voter")):
-            evidence.add(graph, asyncio.run(environment.evaluate(graph, environment.questions)))
-        model = ResponseModel(evidence, (LARGE,), np.random.default_rng(0))
-        alone = model.predict(topologies.single(LARGE)).accuracy
-        assert model.predict(vote).accuracy == pytest.approx(alone, abs=0.03)
+    model = ResponseModel(contest.evidence, models, np.random.default_rng(0))
+    never = [g for g in Contenders(contest.brief).graphs if g not in contest.evidence.graphs]
+    predicted = np.array([model.predict(graph).accuracy for graph in never])
+    true = np.array([environment.world.accuracy(graph) for graph in never])
+    assert len(never) > 50
+    assert np.abs(predicted - true).mean() < 0.06
+    assert np.corrcoef(predicted, true)[0, 1] > 0.6
 
 
 class TestContest:
@@ -220,13 +113,6 @@ class TestContest:
         calibrated = start_data(contest, 3)["calibration"]
         assert calibrated["graphs"] == len(contest.forecasts)
         assert calibrated["error"] < 2 * calibrated["error_expected"]
-
-    def test_it_keeps_to_its_calls(self, profile: Profile) -> None:
-        environment = world_of(profile)
-        profiled = len(profile.model_pool()) * TRAIN
-        contest = contest_of(profile, environment)
-        assert environment.calls == profiled + contest.calls
-        assert contest.calls <= SETTINGS.calls
 
     def test_where_refinement_repairs_it_finds_more_than_one_call(self, repairing) -> None:
         environment, contest = repairing
@@ -253,11 +139,6 @@ class TestContest:
         hasty = asyncio.run(contest.run(environment.copy()))[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
-
-    def test_the_leader_was_run_on_all_validation_questions(self, long) -> None:
-        _, contest = long
-        seen = contest.evidence.graphs[contest.standings[0].graph]
-        assert set(range(TRAIN, TRAIN + VAL)) <= set(seen.questions.tolist())
 
     def test_a_graph_that_does_not_do_as_predicted_is_not_found(
         self, profile: Profile, long
@@ -321,49 +202,10 @@ class TestContest:
                 return [Feedback((lost,), Usage(), 0.0) for _ in jobs]
 
         every = questions(4)
-        brief = brief_of(profile)
+        brief = scored(profile, world_of(profile), 18.0)
         contest = Contest(brief, every[:3], every[3:], SETTINGS, np.random.default_rng(0))
         with pytest.raises(RunStopped, match="no route to host"):
             asyncio.run(contest.run(Broken()))
-
-
-class TestDriver:
-    def run(self, profile: Profile, method: str, contender: CollaborationGraph, calls: int = 0):
-        environment = world_of(profile, seed=4)
-        every = environment.questions
-        brief = scored(profile, environment, 40.0)
-        accuracy = environment.world.accuracy(contender)
-        standing = (Contender(contender, "the best known", accuracy, 0.05),)
-        settings = SearchSettings(max_iterations=3, patience=3, candidates=2, batch=8)
-        learnt = Learnt(Evidence(every), 0.02, standing, TRAIN)
-        counts = contender.model_counts()
-        problem = Problem(
-            brief, settings, AgentSettings(), counts, 0, None, standing, learnt, calls
-        )
-        driver = Driver(brief.cost, settings, archive := Archive(None))
-        searcher = make_searcher(method, problem)
-        found = asyncio.run(driver.run(searcher, environment, every[:TRAIN], every[TRAIN:]))
-        return found, archive
-
-    def test_the_contest_is_the_search_where_no_calls_are_left_for_the_loop(
-        self, profile: Profile
-    ) -> None:
-        contender = topologies.parallel([LARGE] * 3, MIDDLE)
-        found, archive = self.run(profile, "agent_reinforce", contender)
-        assert (found.graph, found.contender) == (contender, "the best known")
-        assert (found.own, found.stopped_by) == (None, "finished")
-        assert [record.split for record in archive.records] == ["val"]
-
-    def test_a_strong_contender_stands_against_what_a_method_finds(self, profile: Profile) -> None:
-        contender = topologies.parallel([LARGE] * 3, MIDDLE)
-        found, _ = self.run(profile, "random", contender)
-        assert found.contender == "the best known"
-        assert found.own is not None
-        assert found.terms.contenders is not None
-
-    def test_a_weak_contender_is_replaced_by_what_is_better(self, profile: Profile) -> None:
-        found, _ = self.run(profile, "random", topologies.chain(["gemma-3-1b"]))
-        assert found.contender == "" or found.own[1].accuracy < 0.45
 
 
 def test_contenders_come_back_from_their_file(dear: Contest) -> None:

@@ -1,8 +1,6 @@
 """The loop with a fake model by injection: everything but the language model is real."""
 
-import asyncio
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,16 +13,11 @@ from tests.support.arithmetic import (
     searched,
     searcher_of,
 )
-from tests.support.fakes import ArithmeticClient
 from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
+from ttsgraph.base.errors import DataError, TTSGraphError
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive
-from ttsgraph.evaluation.objective import Objective
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.searching.agent.answers import EdgeEdit, Edits
-from ttsgraph.searching.agent.heuristic import HeuristicAgent
+from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.summary import probability_best, validated_front
@@ -104,66 +97,6 @@ class TestDriver:
         with pytest.raises(TTSGraphError, match=message):
             searched(searcher, Archive(), adders(), 8, 8)
 
-    def test_under_a_joint_objective_a_fast_result_can_beat_a_better_one(self, tmp_path):
-        fast = single("small")
-        slow = chain(["small", "large"])
-
-        class TurnByTurn(Searcher):
-            name = "turns"
-            shown = 0
-            propose = lambda self, count: [fast] * count  # noqa: E731
-            learn = lambda self, results: setattr(self, "shown", self.shown + 1)  # noqa: E731
-            result = lambda self: slow if self.shown == 1 else fast  # noqa: E731
-
-        def found(objective: Objective) -> CollaborationGraph:
-            brief = replace(BRIEF, objective=objective)
-            settings = SearchSettings(max_iterations=2)
-            searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
-            return searched(searcher, Archive(), adders(small=0.2, large=0.9), 8, 60).graph
-
-        assert found(Objective()) == slow
-        assert found(Objective(kind="joint", weight=1.0)) == fast
-
-    def test_the_best_validated_result_wins_and_patience_ends_the_search(self, tmp_path):
-        found, _ = self.search(tmp_path, max_iterations=30, patience=3)
-        table = found.trajectory
-        assert found.val_accuracy == table["best_val_value"].max()
-        assert found.stopped_by == "patience"
-        assert table["iteration"].max() - found.iteration == 3
-
-    def test_validation_runs_beside_the_next_candidates_but_none_are_asked_for_nothing(
-        self, tmp_path
-    ):
-        asked_again = asyncio.Event()
-
-        class Client(ArithmeticClient):
-            async def complete(self, request):
-                if int(re.findall(r"Q: (\d+)", request.messages[0].content)[-1]) >= 24:
-                    await asyncio.wait_for(asked_again.wait(), 30)
-                return await super().complete(request)
-
-        class Same(Searcher):
-            name = "same"
-            asked = 0
-
-            def propose(self, count):
-                self.asked += 1
-                if self.asked == 2:
-                    asked_again.set()
-                return [single("small")] * count
-
-            learn = lambda self, results: None  # noqa: E731
-
-            def result(self):
-                turns = [single("small"), single("large"), chain(["small"] * 2)]
-                return turns[self.asked % 3]
-
-        settings = SearchSettings(max_iterations=9, patience=2)
-        searcher = Same(Problem(BRIEF, settings, AgentSettings(), {}, 0))
-        client = Client({"small": 1.0, "large": 1.0})
-        found, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
-        assert (found.iteration, found.stopped_by, searcher.asked) == (3, "patience", 3)
-
     def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
         client = adders(small=0.5, large=0.5)
         # Every other training question (0 to 23) loses the second of identical calls: wide
@@ -178,35 +111,6 @@ class TestDriver:
         assert len(failed) > 0
         assert (failed["n_unscored"] > 0).all()
         assert (table[table["status"] == "ok"]["n_unscored"] <= 3).all()
-
-    def test_a_dead_endpoint_stops_the_run_with_its_state_kept(self, tmp_path):
-        client = adders(small=0.5, large=0.5)
-        client.fails = lambda request: True
-        with pytest.raises(
-            RunStopped, match=r"iteration 1: all 4 candidates failed .*start again to continue"
-        ):
-            self.search(tmp_path, client)
-        kept = read_journal(tmp_path / "journal.jsonl")
-        assert [entry["type"] for entry in kept] == ["terms", *["record"] * 4]
-
-    def test_no_update_makes_the_outcome_worse_than_the_start(self, tmp_path):
-        class Spoiler(HeuristicAgent):
-            def update(self, distribution, history, brief):
-                """Takes away all edges: what is left is the sink alone."""
-                ids = distribution.ids
-                pairs = [(a, b) for k, b in enumerate(ids) for a in ids[:k]]
-                return Edits(
-                    edge_changes=tuple(
-                        EdgeEdit(source=a, target=b, probability=0.0, reason="r") for a, b in pairs
-                    )
-                )
-
-        searcher = searcher_of("agent_reinforce", SearchSettings())
-        start = searcher.initial()
-        searcher.updates.agent = Spoiler(np.random.default_rng(0), AgentSettings())
-        found, _ = self.search(tmp_path, searcher=searcher)
-        assert (found.graph, found.iteration) == (start, 0)
-        assert set(found.trajectory["n_nodes"]) == {1}
 
 
 def test_the_front_of_a_search_has_its_fastest_and_its_best_validated_graph(tmp_path):

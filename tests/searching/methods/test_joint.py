@@ -14,27 +14,16 @@ import pytest
 
 from lab.worlds.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import PAIR, brief_of, fan, vote
-from tests.searching.contest.test_contest import (
-    LARGE,
-    MIDDLE,
-    SETTINGS,
-    SMALL,
-    TRAIN,
-    scored,
-    world_of,
-)
-from tests.searching.contest.test_rules import THIRDS, held
+from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.found_by import CONTEST, in_loop, of_loop
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.contest.contenders import Contender
-from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.joint import (
     FOR_TRIALS,
@@ -50,129 +39,7 @@ from ttsgraph.searching.methods.joint import (
     leaders_of,
 )
 from ttsgraph.searching.methods.summary import Found, edge_table
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
-
-SEARCH = SearchSettings(max_iterations=10, patience=4, candidates=4, batch=16)
-
-
-@pytest.fixture(scope="module")
-def contested(profile: Profile) -> tuple[Problem, ArrayEnvironment]:
-    """A contest that is over, and the calls it has made."""
-    environment = world_of(profile)
-    brief = scored(profile, environment, 18.0)
-    brief = replace(brief, budget=replace(brief.budget, max_nodes=12))
-    every = environment.questions
-    contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
-    asyncio.run(contest.run(environment))
-    standing = contest.contenders(1)
-    counts = standing[0].graph.model_counts()
-    problem = Problem(
-        brief, SEARCH, AgentSettings(), counts, 0, None, standing, contest.learnt(), 150
-    )
-    return problem, environment
-
-
-def search(
-    problem: Problem, environment: ArrayEnvironment, archive: Archive
-) -> tuple[Found, ArrayEnvironment]:
-    environment = environment.copy()
-    every = environment.questions
-    asyncio.run(environment.evaluate_all([(problem.contenders[0].graph, every[TRAIN:])]))
-    environment.calls = 0
-    driver = Driver(problem.brief.cost, problem.settings, archive)
-    searcher = make_searcher("agent_reinforce", problem)
-    found = asyncio.run(driver.run(searcher, environment, every[:TRAIN], every[TRAIN:]))
-    return found, environment
-
-
-def kept(folder: Path) -> Archive:
-    return Archive(Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"}))
-
-
-@pytest.fixture(scope="module")
-def journalled(
-    contested: tuple[Problem, ArrayEnvironment], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Found, ArrayEnvironment, Archive, Path]:
-    """A search, and the folder of its journal."""
-    folder = tmp_path_factory.mktemp("journalled")
-    archive = kept(folder)
-    return *search(*contested, archive), archive, folder
-
-
-def test_it_loops_within_its_calls_and_records_its_edges(
-    contested: tuple[Problem, ArrayEnvironment],
-    journalled: tuple[Found, ArrayEnvironment, Archive, Path],
-) -> None:
-    found, after, archive, folder = journalled
-    table = archive.table()
-    candidates = table[table["split"] == "train"]
-    assert set(candidates["iteration"]) >= {1, 2, 3, 4, 5}
-    assert after.calls <= contested[0].calls
-    edges = edge_table(entries_of(folder / "journal.jsonl"))
-    assert set(edges["iteration"]) >= {1, 2, 3, 4, 5}
-    by_edge = edges.pivot(index=["source", "target"], columns="iteration", values="probability")
-    assert (by_edge.nunique(axis=1) > 1).any()
-    assert (found.found_by == CONTEST) == (found.graph == contested[0].contenders[0].graph)
-    first = table.drop_duplicates("graph_hash")
-    wrong = first[(first["split"] == "train") & ~first["found_by"].map(in_loop)]
-    assert set(wrong["found_by"]) <= {CONTEST}
-
-
-def test_a_search_that_is_started_again_comes_to_the_same(
-    contested: tuple[Problem, ArrayEnvironment],
-    journalled: tuple[Found, ArrayEnvironment, Archive, Path],
-) -> None:
-    first, *_, folder = journalled
-    whole, _ = search(*contested, Archive(None))
-    again, _ = search(*contested, kept(folder))
-    assert first.graph == whole.graph == again.graph
-    assert again.trajectory.equals(whole.trajectory)
-
-
-def test_without_a_challenger_the_contests_winner_stays(
-    contested: tuple[Problem, ArrayEnvironment],
-) -> None:
-    problem, environment = contested
-    found, _ = search(replace(problem, calls=1), environment, Archive(None))
-    assert (found.graph, found.found_by) == (problem.contenders[0].graph, CONTEST)
-
-
-class TestStart:
-    """Several leaders in one distribution."""
-
-    graphs = (
-        topologies.parallel([MIDDLE] * 3, LARGE),
-        topologies.chain([LARGE, MIDDLE]),
-        topologies.parallel([SMALL] * 5, SMALL, "voter"),
-    )
-
-    def leaders(self, *values: float) -> list[Contender]:
-        return [
-            Contender(graph, "", value, 0.05)
-            for graph, value in zip(self.graphs, values, strict=True)
-        ]
-
-    def laid(self, profile: Profile, *values: float) -> GraphDistribution:
-        brief = scored(profile, world_of(profile), 42.0)
-        brief = replace(brief, budget=replace(brief.budget, max_nodes=7))
-        rng = np.random.default_rng(0)
-        return laid_out(self.leaders(*values), brief, brief.roles, rng, 1.05)
-
-    def test_a_leader_far_ahead_is_the_likeliest_graph(self, profile: Profile) -> None:
-        distribution = self.laid(profile, 0.9, 0.1, 0.1)
-        budget = replace(scored(profile, world_of(profile), 42.0).budget, max_nodes=7)
-        assert distribution.decode(0.5, budget).content_hash == self.graphs[0].content_hash
-
-    def test_nodes_are_spare_up_to_the_budgets_number_and_models_open(
-        self, profile: Profile
-    ) -> None:
-        distribution = self.laid(profile, 0.5, 0.5, 0.5)
-        assert distribution.n == 7
-        assert distribution.open_models().all()
-
-    def test_of_leaders_close_to_the_best_other_forms_come_first(self) -> None:
-        more = [*self.leaders(0.5, 0.5, 0.48), Contender(topologies.single(LARGE), "", 0.1, 0.01)]
-        assert [leader.graph for leader in leaders_of(more)][:3] == list(self.graphs)
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
 def contender(graph: CollaborationGraph, value: float, spread: float = 0.0) -> Contender:
@@ -243,6 +110,40 @@ def known() -> tuple[Problem, ArrayEnvironment]:
         200,
     )
     return problem, environment
+
+
+def search(known: Any, folder: Path | None = None, calls: int = 200) -> tuple[Found, Archive]:
+    problem, environment = known
+    problem = replace(problem, calls=calls)
+    journal = folder and Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"})
+    driver = Driver(problem.brief.cost, problem.settings, archive := Archive(journal))
+    environment = environment.copy()
+    every = environment.questions
+    searcher = JointReinforce.of(problem)
+    assert isinstance(searcher, JointReinforce)
+    asyncio.run(environment.evaluate_all([(searcher.incumbent, every[TRAIN:])]))
+    before = environment.calls
+    found = asyncio.run(driver.run(searcher, environment, every[:TRAIN], every[TRAIN:]))
+    assert environment.calls - before <= calls
+    return found, archive
+
+
+def test_started_again_it_comes_to_the_same_and_its_journal_has_its_edges(
+    known: Any, tmp_path: Path
+) -> None:
+    whole, archive = search(known)
+    table = archive.table()
+    assert whole.own is not None
+    assert set(table["found_by"].map(in_loop)) == {True, False}
+    (first, _), (again, _) = (search(known, tmp_path) for _ in range(2))
+    assert first.graph == whole.graph == again.graph
+    assert again.trajectory.equals(whole.trajectory)
+    edges = edge_table(entries_of(tmp_path / "journal.jsonl"))
+    assert set(edges["iteration"]) == set(whole.trajectory["iteration"])
+    by_edge = edges.pivot(index=["source", "target"], columns="iteration", values="probability")
+    assert (by_edge.nunique(axis=1) > 1).any()
+    one, _ = search(known, calls=1)
+    assert (one.graph, one.found_by) == (known[0].contenders[0].graph, CONTEST)
 
 
 def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known: Any) -> None:

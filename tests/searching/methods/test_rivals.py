@@ -19,7 +19,6 @@ from ttsgraph.pool.spec import ModelPool
 from ttsgraph.searching.agent.base import Brief, Scored, legal_counts
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.joint import Adam
 from ttsgraph.searching.methods.textgrad import maximal_counts
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
@@ -34,12 +33,6 @@ def big_sink(graph) -> float:
 
 
 class TestGPTSwarm:
-    def test_adams_first_steps_are_the_learning_rate_in_the_gradients_direction(self):
-        adam = Adam(0.1, (3,))
-        step = adam.step(np.array([5.0, -0.001, 0.0]))
-        assert step == pytest.approx([0.1, -0.1, 0.0], abs=1e-5)
-        assert adam.step(np.array([5.0, -0.001, 0.0])) == pytest.approx([0.1, -0.1, 0.0], abs=1e-5)
-
     def test_it_learns_the_sinks_model(self):
         searcher = make_searcher("gptswarm", problem())
         before = searcher.distribution.model_probabilities()[-1]

@@ -8,8 +8,7 @@ import pytest
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.response.draws import fit_draws
-from ttsgraph.searching.response.evidence import BLANK, UNKNOWN, Evidence
+from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks.base import Question
 
@@ -35,18 +34,6 @@ def evidence() -> Evidence:
     found = Evidence(questions)
     found.add(graph, Feedback(tuple(results), Usage(), 0.0))
     return found
-
-
-def test_evidence_tells_them_from_wrong_answers_and_from_what_was_not_asked(evidence) -> None:
-    for draw in evidence.draws["m"].values():
-        assert (draw == BLANK).mean() == pytest.approx(1 - READABLE, abs=0.1)
-        assert not (draw == UNKNOWN).any()
-
-
-def test_a_model_is_as_good_as_what_can_be_read_of_it(evidence) -> None:
-    draws = fit_draws(evidence, ("m",))
-    assert draws.means[0] == pytest.approx(0.9, abs=0.04)
-    assert draws.blank.mean() == pytest.approx(1 - READABLE, abs=0.05)
 
 
 def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank(evidence) -> None:

@@ -9,12 +9,9 @@ from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.response.draws import fit_draws, question_weights
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks.base import Question
-
-MODELS = tuple(f"m{k}" for k in range(8))
 
 
 def node(right: bool) -> NodeResult:
@@ -28,32 +25,6 @@ def add(evidence: Evidence, graph: CollaborationGraph, rights: np.ndarray) -> No
         for k, (question, column) in enumerate(zip(evidence.questions, rights.T, strict=True))
     ]
     evidence.add(graph, Feedback(tuple(results), Usage(), 0.0))
-
-
-def asked_alone(accuracies: np.ndarray, questions: int) -> Evidence:
-    rng = np.random.default_rng(3)
-    evidence = Evidence([Question(f"q{k}", str(k), "") for k in range(questions)])
-    for model, accuracy in zip(MODELS, accuracies, strict=True):
-        add(evidence, topologies.single(model), rng.random((1, questions)) < accuracy)
-    return evidence
-
-
-def spread_of(evidence: Evidence) -> tuple[float, float]:
-    """How far apart models' accuracies are as they were seen, and as questions are weighted."""
-    right = np.array([evidence.draws[model][0] == 0 for model in MODELS])
-    weights = question_weights(fit_draws(evidence, MODELS))
-    assert weights.mean() == pytest.approx(1.0)
-    return float(right.mean(axis=1).std()), float((right * weights).mean(axis=1).std())
-
-
-def test_equal_models_are_taken_for_more_alike_than_they_seem() -> None:
-    seen, weighted = spread_of(asked_alone(np.full(8, 0.6), 120))
-    assert weighted < 0.7 * seen
-
-
-def test_models_that_differ_stay_apart() -> None:
-    seen, weighted = spread_of(asked_alone(np.linspace(0.2, 0.9, 8), 120))
-    assert weighted > 0.9 * seen
 
 
 @pytest.mark.parametrize("alike", [False, True])

@@ -59,11 +59,6 @@ def by_length(questions: list[Question]) -> np.ndarray:
     return np.stack([np.where(long, 0.3, 0.7), np.where(long, 0.7, 0.4)], axis=1)
 
 
-def dear_on_a_third(questions: list[Question]) -> np.ndarray:
-    hard = np.array([any(t in q.text for t in TOPICS[:2]) for q in questions])
-    return np.stack([np.where(hard, 0.2, 0.7), np.full(len(hard), 0.7)], axis=1)
-
-
 def score_of(router: Router, branches: tuple[int, ...], questions, chances: np.ndarray):
     sent = np.array([branches[router.choose(question)] for question in questions])
     return float(chances[np.arange(len(sent)), sent].mean()), sent
@@ -104,25 +99,6 @@ def test_specialists_get_what_they_are_best_at(chances_of, long):
         assert score > chances_of(others).max(axis=1).mean() - 0.02
 
 
-def test_a_dear_model_is_asked_where_it_is_needed():
-    worth = []
-    dear = []
-    for seed in range(3):
-        rng = np.random.default_rng([5, seed])
-        questions = asked(rng, 600, topics=6)
-        prices = np.array([0.0, 0.1])
-        route = ScoreTable(questions, outcomes(rng, dear_on_a_third(questions))).best(prices)
-        if route is None:  # the dear model for all
-            worth.append(0.6)
-            continue
-        others = asked(rng, 2000, topics=6)
-        score, sent = score_of(route.router, route.branches, others, dear_on_a_third(others))
-        dear.append(sent.mean())
-        worth.append(score - 0.1 * sent.mean())
-    assert np.mean(worth) > 0.63  # .667 by the best route, .6 by the dear model alone
-    assert 0.3 < np.mean(dear) < 0.65  # of all calls, where the dear model alone takes all
-
-
 @pytest.mark.parametrize("n", [150, 400])
 def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
     lost = []
@@ -140,45 +116,6 @@ def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
         score, _ = score_of(route.router, route.branches, others, np.tile(chances[0], (1000, 1)))
         lost.append(alone - score)
     assert np.mean(lost) < 0.005
-
-
-def test_a_hint_that_some_hundred_questions_hold_is_not_missed():
-    # Two models, .5 and .35 right on each other's topics: the best route has .5, each alone .425.
-    gained = []
-    for seed in range(12):
-        rng = np.random.default_rng([3, seed])
-        questions = asked(rng, 330, topics=2)
-        others = asked(rng, 1000, topics=2)
-        route = ScoreTable(questions, outcomes(rng, unequal(questions))).best(np.full(2, 0.01))
-        if route is None:
-            gained.append(0.0)
-            continue
-        score, _ = score_of(route.router, route.branches, others, unequal(others))
-        gained.append(score - unequal(others).mean())
-    assert np.mean(gained) > 0.05
-
-
-def unequal(questions: list[Question]) -> np.ndarray:
-    first = np.array([TOPICS[0] in question.text for question in questions])
-    return np.stack([np.where(first, 0.5, 0.35), np.where(first, 0.35, 0.5)], axis=1)
-
-
-def test_what_it_says_of_itself_holds_on_other_questions():
-    gains = []
-    found = []
-    for seed in range(3):
-        rng = np.random.default_rng([7, seed])
-        questions = asked(rng, 400)
-        chances = by_topic(questions)
-        scores = outcomes(rng, chances)
-        route = ScoreTable(questions, scores).best(np.zeros(4))
-        others = asked(rng, 2000)
-        score, _ = score_of(route.router, route.branches, others, by_topic(others))
-        on_its_own, _ = score_of(route.router, route.branches, questions, scores)
-        assert on_its_own == pytest.approx(route.value, abs=1e-4)  # held-out decisions
-        gains.append(route.value)
-        found.append(score)
-    assert np.mean(gains) == pytest.approx(np.mean(found), abs=0.04)
 
 
 @pytest.fixture(scope="module")
