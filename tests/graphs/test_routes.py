@@ -13,7 +13,7 @@ from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names
-from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -94,17 +94,61 @@ def test_json_and_hash_hold_the_router():
     assert routed(RULE, [single("m"), VOTE]).content_hash == ROUTE.content_hash
 
 
-def test_a_changed_byte_of_the_parameters_is_found():
+@pytest.fixture(scope="module")
+def learnt():
+    """A router that sends questions with "add" to one branch, and the others to another."""
     questions = [Question(f"q{k}", f"{'add' if k % 2 else 'row'} {k}", "") for k in range(80)]
     scores = np.array([[k % 2, 1 - k % 2] for k in range(80)], dtype=float)
-    route = ScoreTable(questions, scores).best(np.zeros(2))
-    text = routed(route.router, [single("m"), single("n")]).to_json()
+    return ScoreTable(questions, scores).best(np.zeros(2)).router
+
+
+def test_a_changed_byte_of_the_parameters_is_found(learnt):
+    text = routed(learnt, [single("m"), single("n")]).to_json()
     start = text.index('"weights"')
     digit = next(k for k in range(start, len(text)) if text[k] in "12345678")
     harmed = text[:digit] + str(int(text[digit]) + 1) + text[digit + 1 :]
     assert json.loads(harmed) != json.loads(text)
     with pytest.raises(GraphError, match="hash"):
         CollaborationGraph.from_json(harmed)
+    data = learnt.to_json()
+    assert Router.of(data) == learnt
+    for name, value in (("default", 1), ("held_out", {"1": ["0" * 10]}), ("hash", None)):
+        with pytest.raises(GraphError, match="hash"):
+            Router.of(data | {name: value})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "\x00\x01\ud800", "z" * 1_000_000, "星はどこですか" * 50, "add" * 9, "?"]
+)
+def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
+    assert 0 <= learnt.choose(Question("q", text, "")) < learnt.branches
+    assert sum(tokens(text * 9).values()) < 8 * (HEAD + 1000)
+    assert {sign for branch in (0, 1) for sign in learnt.signs(branch)} & {"add", "row"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"branches": 1},
+        {"default": 7},
+        {"shares": [0.5, 0.2]},
+        {"weights": []},
+        {"intercept": [float("nan")]},
+        {"spread": [0.0] * 5},
+        {"code": "x"},
+        {"tokens": ["a" * MOST_CHARACTERS]},
+        {"field": "subject", "values": {}},
+    ],
+)
+def test_parameters_that_are_none_are_refused(learnt, wrong):
+    with pytest.raises(GraphError, match="router"):
+        Router.new(learnt.data | wrong)
+
+
+def test_a_rule_by_metadata_is_written_by_hand():
+    assert [RULE.choose(each) for each in (SUM, ROW, Question("q", "?", ""))] == [0, 1, 0]
+    assert RULE.signs(1) == ["topic rows"]
+    assert Router.of(RULE.to_json()) == RULE
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.graphs.test_stopping import with_sink
+from tests.searching.response.test_draws import evidence_of
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -19,6 +20,7 @@ from ttsgraph.searching.response.evidence import (
     FORMS,
     UNKNOWN,
     Evidence,
+    Rows,
     call_signatures,
     draw_numbers,
     passing_grade,
@@ -231,3 +233,50 @@ def test_the_constant_model_is_the_best_models_share_of_each_question(greedy) ->
     add(blank, topologies.single("b"), *(said(k, "1") for k in range(4)))
     shares = fit_draws(blank, "ab").expected[1]
     assert ConstantModel(blank, tuple("ab")).predict(FAN).shares == pytest.approx(shares)
+
+
+def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank() -> None:
+    rng = np.random.default_rng(0)
+    wrong = np.where(rng.random((3, 300)) < 0.9, 0, rng.integers(1, 6, (3, 300)))
+    evidence = evidence_of({"m": np.where(rng.random((3, 300)) < 0.5, BLANK, wrong)})
+    model = ResponseModel(evidence, ("m",), np.random.default_rng(1), samples=8)
+    alone, voted, fused = (
+        model.predict(graph).accuracy
+        for graph in (
+            topologies.single("m"),
+            topologies.parallel(["m"] * 6, "m", "voter"),
+            topologies.parallel(["m"] * 3, "m"),
+        )
+    )
+    assert alone == pytest.approx(0.45, abs=0.05)
+    assert voted > 0.85
+    assert 0.2 < fused < 1
+    drawn = model.drawn("m")
+    many = model.classes(topologies.parallel(["m"] * (len(drawn) + 1), "m", "voter"))
+    assert all((many[k] == drawn[k % len(drawn)]).all() for k in range(len(drawn) + 1))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_vote_of_readers_gains_what_their_answers_differ_by(alike: bool) -> None:
+    """Two readers of one wrong answer, right on the same questions or each on its own."""
+    rng = np.random.default_rng(5)
+    first, second = rng.random((2, 240)) < 0.65
+    evidence = evidence_of({"m": np.ones((1, 240), dtype=int)})
+    for right in (first, first if alike else second):
+        read = np.ones((1, 240), dtype=int)
+        rows = Rows("n", "assistant", 1, np.arange(240), read, np.where(right, 0, 1))
+        evidence.rows.append(rows)
+    model = ResponseModel(evidence, ("m", "n"), np.random.default_rng(0), samples=8)
+    few, many = (
+        model.predict(topologies.panel(["m"], ["n"] * count, "n", "voter")).accuracy
+        for count in (2, 9)
+    )
+    assert (many - few > 0.06) != alike
+    # What is wrong is one of the wrong answers read, or where none is a form seen elsewhere.
+    count = len(model.classes(topologies.single("m"))[0])
+    read = np.tile([[0], [3], [BLANK]], count)
+    uniform = (np.arange(count) + 0.5) / count
+    assert (model._taken_wrong(read, uniform) == 3).all()
+    both = model._taken_wrong(np.tile([[2], [5]], count), uniform)
+    assert np.bincount(both)[[2, 5]].tolist() == [count / 2] * 2
+    assert (model._taken_wrong(0 * read, uniform) > 0).all()

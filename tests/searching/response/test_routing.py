@@ -6,11 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.router import (
-    HEAD,
     LENGTH_WEIGHT,
-    MOST_CHARACTERS,
     SEEN_FROM,
     Router,
     lengths,
@@ -118,72 +115,6 @@ def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
     assert np.mean(lost) < 0.005
 
 
-@pytest.fixture(scope="module")
-def router() -> Router:
-    rng = np.random.default_rng(0)
-    questions = asked(rng, 300)
-    return ScoreTable(questions, outcomes(rng, by_topic(questions))).best(np.zeros(4)).router
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", " ", "\n\n", "\x00\x01\x1f\ud800", "z" * 1_000_000, "星はどこですか" * 50, "law" * 9, "?"],
-)
-def test_any_text_has_a_branch(router, text):
-    assert 0 <= router.choose(Question("q", text, "")) < router.branches
-
-
-def test_a_decision_reads_a_bounded_part_of_a_text():
-    assert sum(tokens("ab " * 10**6).values()) < 4 * (HEAD + 1000) * 2
-
-
-def test_json_is_the_same_router_and_a_changed_byte_is_found(router):
-    data = router.to_json()
-    assert Router.of(data) == router
-    assert Router.of(data).hash == router.hash
-    changes = {
-        "weights": [[w + 1e-4 for w in row] for row in data["weights"]],
-        "intercept": [value + 0.1 for value in data["intercept"]],
-        "default": 1,
-        "held_out": {"1": ["0" * 10]},
-        "shares": data["shares"][::-1],
-    }
-    for name, value in changes.items():
-        with pytest.raises(GraphError, match="hash"):
-            Router.of(data | {name: value})
-    with pytest.raises(GraphError, match="hash"):
-        Router.of({name: value for name, value in data.items() if name != "hash"})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"branches": 1},
-        {"default": 7},
-        {"shares": [0.5, 0.2]},
-        {"weights": []},
-        {"intercept": [float("nan")]},
-        {"spread": [0.0] * 5},
-        {"code": "x"},
-        {"tokens": ["a" * MOST_CHARACTERS]},
-        {"field": "subject", "values": {}},
-    ],
-)
-def test_parameters_that_are_none_are_refused(router, wrong):
-    with pytest.raises(GraphError, match="router"):
-        Router.new(router.data | wrong)
-
-
-def test_a_rule_by_metadata_is_written_by_hand():
-    plain = {"branches": 2, "default": 0, "shares": [0.5, 0.5]}
-    rule = Router.of({**plain, "field": "subject", "values": {"law": 1}})
-    assert rule.choose(Question("q", "?", "", {"subject": "law"})) == 1
-    assert rule.choose(Question("q", "?", "", {"subject": "chess"})) == 0
-    assert rule.choose(Question("q", "?", "")) == 0
-    assert rule.signs(1) == ["subject law"]
-    assert Router.of(rule.to_json()) == rule
-
-
 def test_the_same_table_gives_the_same_router():
     rng = np.random.default_rng(3)
     questions = asked(rng, 200)
@@ -194,11 +125,6 @@ def test_the_same_table_gives_the_same_router():
     assert (first.branches, f"{first.value:.4f}") == ((0, 1, 2, 3), "0.7000")
     sent = "".join(str(first.router.choose(question)) for question in asked(rng, 40))
     assert sent == "2001102211213230001212010010111130122202"
-
-
-def test_signs_are_words_of_what_the_branch_is_best_at(router):
-    said = " ".join(sign for branch in range(router.branches) for sign in router.signs(branch))
-    assert any(topic[:3] in said for topic in TOPICS)
 
 
 def test_features_are_tf_idf_of_norm_1_and_lengths_in_standard_deviations():
