@@ -108,9 +108,26 @@ def files(group: str) -> list[str]:
     return sorted(os.path.relpath(path) for path in found)
 
 
+def choices(module: ast.Module) -> set[ast.stmt]:
+    """A module's constants with a text below that says what they are for: how large is a choice."""
+    found: set[ast.stmt] = set()
+    constants: list[ast.stmt] = []
+    for each in module.body:
+        match each:
+            case ast.Assign():
+                constants.append(each)
+                continue
+            case ast.Expr(value=ast.Constant(value=str())):
+                found.update(constants)
+        constants = []
+    return found
+
+
 def sites(file: str) -> list[Site]:
     """All faults of a file."""
     found: list[Site] = []
+    module = ast.parse(read(file))
+    chosen = choices(module)
 
     def visit(node: Any, function: ast.AST | None, statement: ast.AST | None) -> None:
         for field, value in ast.iter_fields(node):
@@ -119,13 +136,17 @@ def sites(file: str) -> list[Site]:
             for child in value if isinstance(value, list) else [value]:
                 if not isinstance(child, ast.AST) or isinstance(child, LEFT_ALONE):
                     continue
+                if isinstance(child, ast.keyword) and child.arg == "strict":
+                    continue  # as an assert
+                if statement in chosen and isinstance(child, ast.Constant):
+                    continue
                 body = field == "body" and hasattr(node, "args")
                 around = function or (node if body else None)
                 here = child if isinstance(child, ast.stmt) else statement
                 found.extend(Site(file, *fault, around, here) for fault in faults(child))
                 visit(child, around, here)
 
-    visit(ast.parse(read(file)), None, None)
+    visit(module, None, None)
     return found
 
 

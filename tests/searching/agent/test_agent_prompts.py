@@ -4,7 +4,9 @@ that gets.
 
 import copy
 import json
-from dataclasses import asdict, replace
+import re
+from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -152,21 +154,15 @@ class TestInitStages:
 
 
 class TestUpdatePrompt:
-    def prompt(self, brief=PAPER_BRIEF, **changes) -> str:
-        agent, sent = agent_that_says(NOTHING, **changes)
-        agent.update(*crowd(6, 8), brief)
-        return sent[0][0][0].content
-
-    @pytest.mark.parametrize(
-        ("switch", "phrase"),
-        [
-            ("insight_2", "Width and depth each have a best value"),
-            ("insight_3", "Width and depth depend on each other"),
-        ],
-    )
-    def test_each_insight_has_its_switch(self, switch, phrase):
-        assert phrase in self.prompt()
-        assert phrase not in self.prompt(**{switch: False})
+    @pytest.mark.parametrize("switch", ["insight_2", "insight_3", "scaling_rules"])
+    def test_what_is_switched_off_is_left_out_and_nothing_else_said(self, switch):
+        said = []
+        for on in (True, False):
+            agent, sent = agent_that_says(NOTHING, **{switch: on})
+            agent.update(*crowd(6, 8), PAPER_BRIEF)
+            said.append(sent[0][0][0].content)
+        words, fewer = (Counter(re.findall(r"[\w-]+", text)) for text in said)
+        assert fewer < words
 
     def test_insight_1_has_its_switch_without_it_the_start_is_random_and_nobody_is_asked(self):
         agent, sent = agent_that_says("", reasks=0)
@@ -193,22 +189,6 @@ class TestUpdatePrompt:
         prompt = sent[0][0][0].content
         assert "value 0.646 (20 of 32 right, 1 s a question)" in prompt
         assert prompt.index("20 of 32 right") < prompt.index("24 of 32 right")
-
-    def test_it_has_the_rules_the_tables_and_the_history(self):
-        prompt = self.prompt()
-        places = [prompt.index(f"R-{k}") for k in (1, 2, 3, 4)]
-        assert places == sorted(places)
-        tables = ("voter", "0-5: gemma-3-1b", "0->5 0.50", "accuracy alone 0.300")
-        for part in (*tables, "round 2: 4 candidates"):
-            assert part in prompt
-
-    def test_without_the_rules_of_scaling_what_is_legal_is_still_said(self):
-        prompt = self.prompt(scaling_rules=False)
-        assert "R-3" not in prompt
-        assert "R-4" not in prompt
-        assert "Grow from the sink" not in prompt
-        for part in ("R-1", "R-2", "never back", "budget of 40 (flops)"):
-            assert part in prompt
 
 
 def asked_at_each_stage(brief, **changes) -> list[str]:
@@ -243,12 +223,6 @@ class TestWhatEveryStageIsTold:
             assert "9 of 16 right" in lines[0]
             assert [line.endswith("over the budget") for line in lines] == [False, False, True]
         assert not any("Pilot" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
-
-    def test_an_agent_without_insights_is_not_told_what_the_pilot_found(self):
-        pilot = (Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),)
-        brief = replace(PAPER_BRIEF, pilot=pilot)
-        (prompt,) = asked_at_each_stage(brief, insight_1=False, insight_2=False, insight_3=False)
-        assert "Pilot" not in prompt
 
 
 @cache
@@ -296,14 +270,6 @@ class TestContextIsBounded:
         shown = edges.count("->")
         assert f"and {3160 - shown} more, 0.50 to 0.50, 0.50 on average" in edges
         assert "more lines; 501 candidates in all)" in prompt
-
-    def test_the_trace_of_a_long_wrong_answer_stays_short(self):
-        wrong = [{"source": 9, "target": k, "probability": 2, "reason": "r"} for k in range(3000)]
-        agent, _ = agent_that_says(json.dumps({"edge_changes": wrong}), reasks=0)
-        agent.update(*crowd(6, 8), PAPER_BRIEF)
-        (exchange,) = agent.take_exchanges()
-        assert exchange.refused[-1] == "and 2800 more"
-        assert len(json.dumps(asdict(exchange))) < 60_000
 
     def test_a_limit_below_the_fixed_text_is_said(self):
         agent, _ = agent_that_says(NOTHING, context_tokens=200)

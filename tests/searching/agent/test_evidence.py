@@ -63,13 +63,6 @@ def test_edges_nodes_and_roles_are_counted():
     assert tallies.examples[0].read == ("1", "2", "3")
 
 
-def test_without_node_grades_there_is_no_evidence_and_the_prompt_is_as_before():
-    ungraded = Feedback((QuestionResult("q", True),), Usage(), 0.0)
-    candidate = scored(graph_of("fuser"), ungraded, 1, ACCURACY)
-    assert candidate.tallies is NO_TALLIES
-    assert evidence_table(History([candidate]), PAPER_BRIEF, 999) == ""
-
-
 def test_a_history_adds_up_what_its_candidates_repaired_and_spoilt():
     known = History([told("fuser", REPAIRED, KEPT), told("voter", SPOILT, iteration=2)])
     assert known.roles.keys() == {("fuser", MODEL), ("voter", "")}
