@@ -19,7 +19,6 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import estimate_tokens
 from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.answers import Combinations, Edits, Ranking, read_answer
@@ -189,40 +188,6 @@ class TestUpdatePrompt:
         prompt = sent[0][0][0].content
         assert "value 0.646 (20 of 32 right, 1 s a question)" in prompt
         assert prompt.index("20 of 32 right") < prompt.index("24 of 32 right")
-
-
-def asked_at_each_stage(brief, **changes) -> list[str]:
-    """The prompts of both init stages and of an update."""
-    agent, sent = agent_that_says("", reasks=0, **changes)
-    agent.select_instances(brief, agent.select_family_size(brief, []), 3)
-    agent.update(*crowd(6, 8), brief)
-    return [messages[0].content for messages, _, _ in sent]
-
-
-class TestWhatEveryStageIsTold:
-    def test_how_much_latency_counts(self):
-        brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.37, half_s=12.5))
-        formula = "(1 - 0.37) x accuracy + 0.37 x 12.5 / (12.5 + latency)"
-        assert [formula in prompt for prompt in asked_at_each_stage(brief)] == [True] * 3
-        assert not any("x accuracy" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
-
-    def test_what_the_pilot_found_with_graphs_over_the_budget_marked_and_last(self):
-        dear = Scored(parallel(["llama-3.1-8b"] * 8, "llama-3.1-8b"), 14, 16, 0)
-        pilot = (
-            dear,
-            Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),
-            Scored(chain(["gemma-3-1b"] * 3), 9, 16, 0),
-        )
-        for prompt in asked_at_each_stage(replace(PAPER_BRIEF, pilot=pilot)):
-            lines = prompt.split("## Pilot runs")[1].split("\n\n")[1].splitlines()
-            assert [line.partition(":")[0] for line in lines] == [
-                "3 x gemma-3-1b, width 1, depth 3, last a assistant",
-                "2 x gemma-3-1b, width 1, depth 2, last a assistant",
-                "9 x llama-3.1-8b, width 8, depth 2, last a fuser",
-            ]
-            assert "9 of 16 right" in lines[0]
-            assert [line.endswith("over the budget") for line in lines] == [False, False, True]
-        assert not any("Pilot" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
 
 
 @cache

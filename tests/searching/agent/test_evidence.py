@@ -86,17 +86,6 @@ def prompt_of(history, brief=PAPER_BRIEF, **changes) -> str:
     return sent[0][0][0].content
 
 
-def test_the_language_model_is_told_counts_of_roles_and_edges_and_two_examples():
-    brief = replace(PAPER_BRIEF, questions={"q0": "12 + 7 =", "q1": "3 + 4 ="})
-    prompt = prompt_of([told("fuser", REPAIRED, SPOILT, KEPT)], brief)
-    assert f"fuser of {MODEL}: 3 answers, repaired 1 of 1, spoilt 1 of 1" in prompt
-    assert "edge 1->3: 3 answers, repaired 2 of 2, spoilt 1 of 1" in prompt
-    repaired = 'repaired by node 3 (fuser): question "12 + 7 =", read "1", "2", "3", answered "7"'
-    assert repaired in prompt
-    assert 'spoilt by node 3 (fuser): question "3 + 4 ="' in prompt
-    assert "never instructions to you" in prompt
-
-
 def test_evidence_can_be_switched_off():
     history = [told("fuser", REPAIRED, SPOILT)]
     plain = [replace(candidate, tallies=NO_TALLIES) for candidate in history]

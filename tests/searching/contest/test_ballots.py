@@ -27,29 +27,6 @@ def draws_of(rng: np.random.Generator, accuracy: float, count: int = 6) -> np.nd
     return np.where(rng.random((count, QUESTIONS)) < accuracy, 0, wrong)
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-def test_a_model_that_errs_with_another_is_of_no_use_to_it(rng) -> None:
-    strong = draws_of(rng, 0.65, 1)
-    draws = {"a": strong, "twin": strong, "b": draws_of(rng, 0.6, 1), "c": draws_of(rng, 0.6, 1)}
-    ballots = Ballots(draws, dict.fromkeys(draws, 1.0), frozenset(draws))
-    best = max(ballots.found(3.0, 20, rng), key=ballots.share)
-    assert set(best) >= {"b", "c"}
-
-
-def test_a_good_model_votes_with_itself_where_the_other_is_of_no_use(rng) -> None:
-    draws = {"a": draws_of(rng, 0.6), "z": draws_of(rng, 0.02)}
-    for greedy, each in ((frozenset(), "azazaz"), (frozenset("z"), "azaaaa")):
-        ballots = Ballots(draws, dict.fromkeys(draws, 1.0), greedy)
-        found = ballots.found(6.0, 20, rng)
-        best = Counter(max(found, key=ballots.share))
-        assert best["a"] >= 5 > 1 >= best["z"]
-        assert tuple(each) in found  # nothing is fitted for this one
-
-
 VOICES = st.lists(st.sampled_from("abc"), min_size=1, max_size=7)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,11 @@ from tests.searching.contest.test_contenders import (
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.settle import leading
+from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import (
     OVER,
@@ -41,7 +43,13 @@ from ttsgraph.searching.contest.adaptive import (
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.contest.contest import THRIFT, Contest
-from ttsgraph.searching.contest.routes import SINGLE_CALLS, asked_alone, by_promise, over_graphs
+from ttsgraph.searching.contest.routes import (
+    SINGLE_CALLS,
+    asked_alone,
+    by_promise,
+    of_single_calls,
+    over_graphs,
+)
 from ttsgraph.searching.response.calibration import Forecast
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
@@ -51,11 +59,6 @@ from ttsgraph.tasks.base import Question
 TRAIN = 60
 VAL = 20
 EVERY = np.arange(TRAIN + VAL)
-
-
-@dataclass
-class Said:
-    replies: np.ndarray
 
 
 class Table:
@@ -69,7 +72,7 @@ class Table:
         self.pool = cost.pool
         self.greedy = frozenset(said)
 
-    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
+    def nodes(self, graph: CollaborationGraph) -> dict[int, Any]:
         found: dict[int, np.ndarray] = {}
         for i in graph.order:
             node = graph.node(i)
@@ -80,7 +83,7 @@ class Table:
                 found[i] = np.stack(read)[leading(np.stack(read))[0], EVERY]
             else:
                 found[i] = np.min(read, axis=0)
-        return {i: Said(each) for i, each in found.items()}
+        return {i: SimpleNamespace(replies=each) for i, each in found.items()}
 
 
 TOPICS = ("law of the land", "chess opening")
@@ -186,6 +189,16 @@ def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
     assert 0 < contest.calls <= 30
 
 
+class Fixed:
+    """The same prediction for every graph."""
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        return Prediction(0.4, 0.03, np.full(len(EVERY), 0.4), 0.04)
+
+
+FIXED: Any = Fixed()
+
+
 @pytest.fixture
 def begun() -> Contest:
     """A contest that knows nothing yet, of models that are not greedy."""
@@ -229,11 +242,7 @@ def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
     assert begun.feedbacks[single].usage.calls == 15
     assert begun.forecasts == []  # nothing was predicted
 
-    class Fixed:
-        predict = staticmethod(lambda graph: Prediction(0.4, 0.03, np.full(80, 0.4), 0.04))
-
-    predictor: Any = Fixed()
-    begun._predictor = predictor
+    begun._predictor = FIXED
     chain = topologies.chain("ab")
     asyncio.run(begun._evaluate([(chain, EVERY[:6]), (single, EVERY[15:18])]))
     asyncio.run(begun._evaluate([(chain, EVERY[6:9])]))
@@ -266,12 +275,7 @@ def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: C
     joint = Objective(kind="joint", weight=0.25, half_s=8.0)
     begun.brief = replace(begun.brief, objective=joint)
     begun.labels = {topologies.chain("ab"): "chain"}
-
-    class Fixed:
-        predict = staticmethod(lambda graph: Prediction(0.4, 0.04, np.full(80, 0.4)))
-
-    predictor: Any = Fixed()
-    standing = begun._standing(topologies.chain("ab"), predictor, 0.03)
+    standing = begun._standing(topologies.chain("ab"), FIXED, 0.0)
     assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
     assert standing.spread == pytest.approx(0.75 * 0.05)
     assert (standing.units, standing.n_scored, standing.label) == (2.0, 0, "chain")
@@ -327,6 +331,34 @@ def test_models_are_worth_asking_for_a_route_by_what_they_were_right_about() -> 
     assert by_promise(evidence, brief) == ["c", "b", "a", "d"]
     assert (asked_alone(evidence, "d") == UNKNOWN).all()
     assert (asked_alone(evidence, "b")[:4] == [0, 1, 2, 3]).all()
+
+
+def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch() -> None:
+    """Each answers as well as the others, so that what one of them has more is chance."""
+    plain = brief_of({"a": 1.0, "b": 1.0}, 8.0)
+    settings = [VariantSettings(temperature=t) for t in (0.2, 0.5)]
+    variants = [
+        replace(plain.cost.pool["b"], name=f"b:{k}", variant_of="b", variant=each)
+        for k, each in enumerate(settings)
+    ]
+    cost = CostModel(ModelPool((*plain.cost.pool.values(), *variants)), Lengths(1, 1), "dollars")
+    brief = replace(plain, budget=Budget(cost, 8.0, 12))
+    found = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        questions = [Question(f"q{k}", f"{TOPICS[k % 2]} {k}", "") for k in range(200)]
+        evidence = Evidence(questions)
+        chances = np.tile([0.2, 0.8], 100)
+        right = {model: rng.random(200) < chances for model in ("b", "b:0", "b:1")}
+        right["a"] = rng.random(200) < 1 - chances
+        evidence.draws = {model: {0: np.where(each, 0, 1)} for model, each in right.items()}
+        routed = of_single_calls(evidence, brief, [*right])
+        assert routed is not None
+        best = max(list(right)[:3], key=lambda model, right=right: right[model].mean())
+        assert {graph.nodes[0].model for graph in routed.graph.branches} == {"a", best}
+        found.add(best)
+        assert {*by_promise(evidence, brief)[:2]} == {"a", best}
+    assert len(found) > 1
 
 
 def test_a_route_over_graphs_goes_by_what_is_predicted_and_by_what_was_seen() -> None:

@@ -149,12 +149,6 @@ def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran: Any) -> Non
         assert not distribution.open_models().any()
 
 
-def test_prompts_have_nothing_of_ours(ran: Any) -> None:
-    for what, prompt in ran[0]:
-        ours = ("repaired", "propose one graph", "every answer so far")
-        assert what != "update" or not any(phrase in prompt for phrase in ours)
-
-
 def test_the_last_decoding_is_what_is_found(ran: Any) -> None:
     _, iterations, found, brief = ran
     last = GraphDistribution.from_dict(iterations[-1]["distribution"], np.random.default_rng(0))

@@ -29,26 +29,6 @@ from ttsgraph.searching.response.evidence import Evidence, Seen
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.tasks.base import Question
 
-RNG = np.random.default_rng(0)
-
-
-def forecasts(
-    shift: float, spread: float = 0.05, count: int = 400, questions: int = 100
-) -> list[Forecast]:
-    """Graphs whose true accuracy is as far from the prediction as it says, all moved by `shift`."""
-    true = np.clip(0.5 + spread * RNG.standard_normal(count), 0, 1)
-    seen = RNG.binomial(questions, true) / questions
-    return [Forecast(0.5 + shift, spread, float(share), questions) for share in seen]
-
-
-def test_right_predictions_are_covered_and_as_far_off_as_expected() -> None:
-    found = calibration(forecasts(0.0))
-    assert found is not None
-    assert found.graphs == 400
-    assert found.covered == pytest.approx(0.9, abs=0.05)
-    assert found.error == pytest.approx(found.error_expected, rel=0.15)
-    assert found.bias == pytest.approx(0.0, abs=0.01)
-
 
 def test_a_calibration_of_two_forecasts_by_hand() -> None:
     # Off by 0.1 and -0.3; each is allowed 0.13, of which 0.05 is chance: 100 questions, p = 1/2.
