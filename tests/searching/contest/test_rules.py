@@ -29,6 +29,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.settle import leading
+from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import (
@@ -42,7 +43,7 @@ from ttsgraph.searching.contest.adaptive import (
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import THRIFT, Contest
+from ttsgraph.searching.contest.contest import THRIFT, Contest, Standing
 from ttsgraph.searching.contest.routes import (
     SINGLE_CALLS,
     asked_alone,
@@ -199,6 +200,14 @@ class Fixed:
 FIXED: Any = Fixed()
 
 
+def test_under_a_mean_budget_votes_that_stop_early_are_among_the_contenders() -> None:
+    contest = contest_of(brief_of({"a": 3.0, "b": 1.0}, 5.0, of="mean"))
+    world: Any = Table({"a": THIRDS["a"], "b": THIRDS["b"]}, contest.brief.cost)
+    world.greedy = frozenset()
+    asyncio.run(contest.begin(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))
+    assert any(graph.adaptive for graph in contest.labels)
+
+
 @pytest.fixture
 def begun() -> Contest:
     """A contest that knows nothing yet, of models that are not greedy."""
@@ -227,6 +236,47 @@ def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Cont
     assert chosen(9, 1.0, 1e9) == hashes(graphs)
     nothing = contest_of(begun.brief, response_model=False)
     assert nothing._tried(graphs[1]) == graphs[1]
+
+
+class Noted(Contest):
+    """Notes what it would run."""
+
+    jobs: Any = ()
+
+    async def _evaluate(self, jobs: Any) -> None:
+        Noted.jobs = [(graph.content_hash, places.tolist()) for graph, places in jobs]
+
+
+def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_questions() -> None:
+    settings = ContestSettings(calls=10_000, block=20, picks=3)
+    rng = np.random.default_rng(0)
+    brief = brief_of(dict.fromkeys("abc", 1.0), 9.0)
+    contest = Noted(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
+    order = contest._order.tolist()
+    assert sorted(order[:TRAIN]) == list(range(TRAIN))
+    assert order[TRAIN:] == list(range(TRAIN, TRAIN + VAL))
+    single, chain, short = topologies.single("a"), topologies.chain("ab"), topologies.chain("bc")
+    known = (
+        (vote("abc"), 0.6, 0.0),
+        (vote("ab"), 0.61, 0.0),
+        (chain, 0.55, 0.1),
+        (short, 0.45, 0.0),
+    )
+    known += ((single, 0.49, 0.0), (fan("aa", "b"), 0.4, 0.0))
+    contest.standings = [
+        Standing(graph, "", value, spread, units=0, predicted=0, observed=0, n_scored=0)
+        for graph, value, spread in known
+    ]
+    # By value, half of the spread, and 0.002 for each new call.
+    asyncio.run(contest._round(0))
+    assert Noted.jobs == [(g.content_hash, order[20:40]) for g in (vote("ab"), chain, single)]
+    asyncio.run(contest._round(1))
+    assert Noted.jobs == [(g.content_hash, order[40:60]) for g in (vote("ab"), chain, vote("abc"))]
+    asyncio.run(contest._round(3))
+    assert Noted.jobs[0][1] == order[:20]
+    contest.calls = 10_000 * 3 // 4 - 39  # for what is left it has to be shared out
+    asyncio.run(contest._round(2))
+    assert Noted.jobs == []
 
 
 def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
@@ -305,10 +355,26 @@ def test_graphs_that_stop_early_are_these_of_two_models_within_six_calls() -> No
     plain = adaptive_contenders(Contenders(replace(brief, roles=ROLES[:2])))
     assert plain == {}
     # A greedy model is not asked again: not in a vote, and once behind a gate.
-    wide = brief_of(PAIR, 8.0, greedy="a", of="mean")
+    wide = brief_of(PAIR, 7.0, greedy="a", of="mean")
     dear = {*hashes(adaptive_contenders(Contenders(wide)))}
     assert gated(["b"] * 5, 0.0, ["a"]).content_hash in dear
     assert not {*hashes([gated(["b"] * 2, 0.0, ["a"] * 3), in_waves(["a"] * 3, STOPS[0])])} & dear
+
+
+def test_waves_begin_with_a_majority_or_where_one_can_be_sure_and_gates_watch_the_first() -> None:
+    sure = STOPS[1]
+    for size, stop, waves in ((4, LOSSLESS, (3, 1)), (5, LOSSLESS, (3, 1)), (5, sure, (3, 2))):
+        sink = in_waves(["a"] * size, stop).nodes[-1]
+        assert (sink.role, sink.waves, sink.stop) == ("voter", waves, stop)
+    for more, waves, stop in ((1, (), LOSSLESS), (2, (), LOSSLESS), (3, (3, 2), sure)):
+        graph = gated(["b"] * 2, 0.34, ["a"] * more)
+        sink = graph.node(graph.sink)
+        assert (sink.gate, sink.waves, sink.stop) == (Gate(0.34, (0, 1)), waves, stop)
+        assert graph.model_counts() == {"b": 2, "a": more + 1}
+    sink = passing("ab").nodes[-1]
+    assert (sink.waves, sink.stop, sink.model) == ((1,), PASSED, "b")
+    few = brief_of({"a": 1.0}, 9.0, most=4, of="mean")
+    assert {len(graph.nodes) for graph in adaptive_contenders(Contenders(few))} == {4}
 
 
 def test_a_vote_in_waves_costs_on_average_what_its_waves_take() -> None:
