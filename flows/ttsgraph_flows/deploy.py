@@ -25,7 +25,7 @@ from prefect.exceptions import PrefectException
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.provenance import pool_fingerprint, sha256
-from ttsgraph.runtime.newcomers import with_newcomers
+from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph_flows.alerts import on_drift
 from ttsgraph_flows.ending import guarded

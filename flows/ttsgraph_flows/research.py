@@ -29,7 +29,7 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.models.client import Chat
-from ttsgraph.runtime.newcomers import with_newcomers
+from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.searching.methods.base import Problem, Searcher
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of

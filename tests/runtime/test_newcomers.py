@@ -10,7 +10,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import pool_fingerprint
-from ttsgraph.runtime.newcomers import with_newcomers
+from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.settings.profile import Profile
 
 LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml").read_text())

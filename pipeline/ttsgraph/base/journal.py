@@ -137,7 +137,14 @@ class Journal:
             lines = _whole_lines(file, str(self.path))
             first = next(lines, None)
             if first is not None and _entry(first[1]) != _without_nan(header):
-                self._set_aside()
+                numbers = itertools.count(1)
+                names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in numbers)
+                aside = next(path for path in names if not path.exists())
+                self.path.rename(aside)
+                self._tell(
+                    f"{self.path}: is of a search with other settings; moved to {aside.name},"
+                    " starting anew"
+                )
                 return
             self._pending.extend(lines)
         at, line = self._pending[-1] if self._pending else first or (0, b"")
@@ -146,14 +153,6 @@ class Journal:
             self._tell(f"{self.path}: cut {size - end} bytes that a crash left unfinished")
             os.truncate(self.path, end)
         self._lines = len(self._pending) + (first is not None)
-
-    def _set_aside(self) -> None:
-        names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in itertools.count(1))
-        aside = next(path for path in names if not path.exists())
-        self.path.rename(aside)
-        self._tell(
-            f"{self.path}: is of a search with other settings; moved to {aside.name}, starting anew"
-        )
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
         """The next entry from the disk if it is the expected one. Where it is another, the run has

@@ -13,12 +13,8 @@ def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
     sqlite3.OperationalError when that is not enough.
     """
     tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_locked),
+        retry=tenacity.retry_if_exception_message(match=".*locked"),
         stop=tenacity.stop_after_delay(wait_s),
         wait=tenacity.wait_random(0.01, 0.05),
         reraise=True,
     )(connection.execute, "pragma journal_mode = wal")
-
-
-def _locked(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)

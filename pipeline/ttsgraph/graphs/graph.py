@@ -296,7 +296,11 @@ class CollaborationGraph:
         and top_k included), and isomorphic graphs have the same one as long as colour refinement
         and at most HASH_BRANCHES tie-breaks settle the order: of almost all graphs.
         """
-        return hashlib.sha256(_canonical_text(self).encode()).hexdigest()[:16]
+        labels = sorted({node.label for node in self.nodes})
+        depth_of = {i: d for d, level in enumerate(self.levels) for i in level}
+        start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in self.nodes}
+        least = min(_descriptions(self, _refine(self, start), [HASH_BRANCHES]))
+        return hashlib.sha256(least.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate",
@@ -418,14 +422,6 @@ def _neighbours(
     for here, there in pairs:
         found[here].append(there)
     return {i: tuple(sorted(others)) for i, others in found.items()}
-
-
-def _canonical_text(graph: CollaborationGraph) -> str:
-    """The least description over the orders that colour refinement leaves open."""
-    labels = sorted({node.label for node in graph.nodes})
-    depth_of = {i: d for d, level in enumerate(graph.levels) for i in level}
-    start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in graph.nodes}
-    return min(_descriptions(graph, _refine(graph, start), [HASH_BRANCHES]))
 
 
 def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # the openai package is slow to import: where nothing is aske
     from ttsgraph.endpoints.openai_client import Endpoint, Retries
 
 RECORD = "servers.json"
+NEWCOMERS_S = 10.0
+"""In which an endpoint has to list its models."""
 
 
 class LazyClient(Client):
@@ -399,3 +401,27 @@ async def ask_graph(
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")
     return answer
+
+
+def with_newcomers(profile: Profile) -> Profile:
+    """The profile with those newcomers in its pool that all their endpoints list now."""
+    there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
+    waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
+    return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
+
+
+def _is_served(name: str, model: ModelSettings) -> bool:
+    """Whether every endpoint of the model lists it. One that can't be reached does not."""
+    from ttsgraph.endpoints.transport import ask_once, listed_by
+
+    endpoint = endpoint_of(name, model)
+    for url in model.base_urls:
+        try:
+            key = endpoint.api_key()
+            if endpoint.served_as not in ask_once(url, key, NEWCOMERS_S, listed_by):
+                return False
+        except EndpointError:  # its key is not set, which is the user's to mend
+            raise
+        except Exception:  # whatever a server that is none of models makes of it
+            return False
+    return True

@@ -43,7 +43,11 @@ def shared_servers(
     """
     ended = threading.Event()
     with _starting(record, ended):
-        _wait_for_keeper(record)
+        while (pool := recorded_pool(record)) is not None and pool.kept_up and not pool.servers:
+            if pool.failed:  # its keeper's servers can't be started
+                raise EndpointError(pool.failed)
+            record.with_suffix(".wanted").touch()
+            time.sleep(LOOK_S)
         up = read_pool(record, wait_s) or {}
         here = None if set(models) <= set(up) else launch({}).start()
     if here is not None:
@@ -112,15 +116,6 @@ class Keeper(_Starter):
             self._launcher.start()
         except InputError as error:
             write_pool(self._record, failed=str(error))
-
-
-def _wait_for_keeper(record: Path) -> None:
-    """Have a keeper start its servers, if there is one. Raises EndpointError when it can't."""
-    while (pool := recorded_pool(record)) is not None and pool.kept_up and not pool.servers:
-        if pool.failed:
-            raise EndpointError(pool.failed)
-        record.with_suffix(".wanted").touch()
-        time.sleep(LOOK_S)
 
 
 class _Successor(_Starter):
