@@ -63,10 +63,9 @@ def _tried(what: str, promises: Mapping[str, Callable[[], None]]) -> list[Check]
         problem = ""
         try:
             attempt()
-        except _Broken as broken:
-            problem = str(broken)
         except Exception as error:  # whatever somebody else's code raises is the finding
-            problem = f"{type(error).__name__}: {error}"
+            problem = "" if isinstance(error, _Broken) else f"{type(error).__name__}: "
+            problem += str(error)
         checks.append(Check(what, promise, problem))
     return checks
 

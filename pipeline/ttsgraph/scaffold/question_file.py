@@ -271,16 +271,13 @@ def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, A
     for row in rows:
         shown = json.dumps([row["question"], row.get("choices")])
         by_text.setdefault(shown, []).append(row)
-    kept = []
-    lines = []
-    conflicts = []
+    agreed: list[list[dict[str, Any]]] = []
+    conflicts: list[list[dict[str, Any]]] = []
     for alike in by_text.values():
-        if len({normalised(str(row["answer"])) for row in alike}) == 1:
-            kept.append(alike[0])
-        else:
-            conflicts.append(alike)
-    repeated = len(rows) - len(kept) - sum(map(len, conflicts))
-    if repeated:
+        different = {normalised(str(row["answer"])) for row in alike}
+        (agreed if len(different) == 1 else conflicts).append(alike)
+    lines = []
+    if repeated := sum(map(len, agreed)) - len(agreed):
         lines.append(f"{repeated} rows repeat a question with the same answer; one of each is kept")
     if conflicts:
         first = conflicts[0]
@@ -289,7 +286,7 @@ def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, A
             f"{len(conflicts)} questions have different answers and are left out (first:"
             f" {first[0]['question'][:50]!r}: {answers})"
         )
-    return kept, lines
+    return [alike[0] for alike in agreed], lines
 
 
 def _kind(
@@ -333,14 +330,11 @@ def labels_of(where: str, answers: Sequence[str]) -> list[str]:
 
 def _from_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers that number choices from 1 as letters."""
-    answers = [str(row["answer"]) for row in rows]
-    choices = [row.get("choices") or () for row in rows]
-    pairs = list(zip(answers, choices, strict=True))
-    if "0" in answers or not all(answer.isdecimal() for answer in answers):
-        return rows
-    if not all(answer not in known and 1 <= int(answer) <= len(known) for answer, known in pairs):
-        return rows
-    letters = [LETTERS[int(answer) - 1] for answer in answers]
+    pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
+    for answer, known in pairs:
+        if answer in known or not answer.isdecimal() or not 1 <= int(answer) <= len(known):
+            return rows
+    letters = [LETTERS[int(answer) - 1] for answer, _ in pairs]
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
