@@ -214,9 +214,8 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = (
-                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            )
+            parts = package.split(".")
+            base = parts[: len(parts) - node.level + 1] if node.level else []
             source = ".".join([*base, node.module] if node.module else base)
             yield source
             yield from (f"{source}.{alias.name}" for alias in node.names)

@@ -54,16 +54,13 @@ CHECKSUM = "checksum"
 
 def read_json(path: Path, made_by: str) -> Any:
     """Read a JSON file. Raises DataError that names the stage it is `made_by`, if it can't be."""
+    advice = makes(made_by, path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: expected a file, but there is none; {makes(made_by, path)}"
-        ) from None
+        raise DataError(f"{path}: expected a file, but there is none; {advice}") from None
     except UNREADABLE as error:
-        raise DataError(
-            f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by, path)}"
-        ) from None
+        raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {advice}") from None
 
 
 def checksum_of(data: Any) -> str:
@@ -82,15 +79,12 @@ def checked_json(path: Path, made_by: str) -> dict[str, Any]:
     or not what was written.
     """
     data = read_json(path, made_by)
+    advice = makes(made_by, path)
     if not isinstance(data, dict):
-        raise DataError(
-            f"{path}: expected an object, found {type(data).__name__}; {makes(made_by, path)}"
-        )
+        raise DataError(f"{path}: expected an object, found {type(data).__name__}; {advice}")
     checksum = data.pop(CHECKSUM, None)
     if checksum not in (None, checksum_of(data)):
-        raise DataError(
-            f"{path}: its content is not what was written there; {makes(made_by, path)}"
-        )
+        raise DataError(f"{path}: its content is not what was written there; {advice}")
     return data
 
 
@@ -143,13 +137,9 @@ def makes(stage: str, path: Path) -> str:
 
 def command_of(stage: str, path: Path) -> str:
     """The command that runs the stage which makes a file, with options by the file's place."""
-    tops = [
-        place for place, part in enumerate(path.parts) if part in ("data", "results", "research")
-    ]
+    tops = [k for k, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
-    names = (
-        ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
-    )
+    names = ("profile", "task", *(["method"] if stage in ("search", "evaluate") else []))
     if stage == "report" or len(below) < len(names):
         return f"python -m ttsgraph_flows.{stage}"
     return f"python -m ttsgraph_flows.{stage}" + "".join(

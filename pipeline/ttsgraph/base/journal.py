@@ -178,9 +178,8 @@ class Journal:
         """Remove what is pending, but for the first `keep` entries."""
         if len(self._pending) <= keep:
             return
-        self._tell(
-            f"{self.path}: cut {len(self._pending) - keep} entries that this run does not repeat"
-        )
+        count = len(self._pending) - keep
+        self._tell(f"{self.path}: cut {count} entries that this run does not repeat")
         os.ftruncate(self._file, self._pending[keep][0])
         os.fsync(self._file)
         while len(self._pending) > keep:

@@ -63,9 +63,7 @@ def parse(kind: type[Settings], data: Any, where: str) -> Settings:
 def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     # A misspelt key is unknown and missing at once; its name helps more.
-    first = next(
-        (problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0]
-    )
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     key = ".".join(str(part) for part in first["loc"]) or "top level"
     if first["type"] == "extra_forbidden":
         text = f"unknown key {key!r}{_suggestion(kind, first['loc'])}"

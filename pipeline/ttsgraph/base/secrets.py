@@ -47,9 +47,7 @@ _LOOKS_SECRET = re.compile(
 def environment_secrets() -> tuple[str, ...]:
     """The values to hide, longest first, so that none leaves a part of one that it begins."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
-    return tuple(
-        sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
-    )
+    return tuple(sorted((each for each in values if len(each) >= SHORTEST), key=len, reverse=True))
 
 
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:

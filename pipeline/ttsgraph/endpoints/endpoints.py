@@ -60,9 +60,8 @@ class Fault(CallFailed):
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
     """A status's fault; all but redirects and the client's own doing may pass."""
-    return Fault(
-        kind, not 300 <= status < 500 or status in TRANSIENT, status in _OVERLOADED, retry_after_s
-    )
+    may_pass = not 300 <= status < 500 or status in TRANSIENT
+    return Fault(kind, may_pass, status in _OVERLOADED, retry_after_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
@@ -117,9 +116,7 @@ class CostModel:
         name = self.pool[model].name
         return self._row.get((name, role), self._row[name, ""])
 
-    def call_costs(
-        self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]
-    ) -> FloatArray:
+    def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
         """Budget units of calls by pool index and in-degree, in one shape of any kind."""
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit

@@ -193,9 +193,8 @@ class GraphDistribution:
         """
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
-        pi = tilt * (
-            _one_hot(draws.roles, len(self.roles)) - self.role_probabilities(draws.in_degrees)
-        )
+        likely = self.role_probabilities(draws.in_degrees)
+        pi = tilt * (_one_hot(draws.roles, len(self.roles)) - likely)
         psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
         return Gradients(theta, pi, psi)
 
@@ -239,9 +238,8 @@ class GraphDistribution:
                 except BudgetError:
                     continue
                 whole = self.graph(edges, roles, models, unlimited)
-                found.append(
-                    (graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes})
-                )
+                trimmed = {node.id for node in whole.nodes} - {node.id for node in graph.nodes}
+                found.append((graph, frozenset(trimmed)))
             if len(found) == count:
                 return found
         raise BudgetError(

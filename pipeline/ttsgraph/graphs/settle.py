@@ -108,10 +108,9 @@ class Votes:
 
     def _leading_form(self, heard: int) -> IntArray:
         # Most votes first, then the earliest; a form that was not heard has no votes.
-        rank = self._votes[:, heard - 1] * (self.total + 1) - self._first
-        return np.asarray(
-            np.where(self._votes[:, heard - 1] > 0, rank, -self.total - 1).argmax(axis=0)
-        )
+        votes = self._votes[:, heard - 1]
+        rank = votes * (self.total + 1) - self._first
+        return np.asarray(np.where(votes > 0, rank, -self.total - 1).argmax(axis=0))
 
     def leader(self, heard: int) -> IntArray:
         """(C,) first place of the leading form in `heard` votes; 0 without a form."""

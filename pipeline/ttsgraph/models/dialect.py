@@ -88,9 +88,8 @@ class Dialect:
     @property
     def bound(self) -> TokensKey | None:
         """The name under which the bound on tokens is sent, if any is taken."""
-        return next(
-            (key for key in (self.tokens_key, *TOKENS_KEYS) if key not in self.left_out), None
-        )
+        keys = (self.tokens_key, *TOKENS_KEYS)
+        return next((key for key in keys if key not in self.left_out), None)
 
     def body(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]

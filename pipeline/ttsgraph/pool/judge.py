@@ -121,9 +121,8 @@ class JudgeTask(PlainTask):
     ) -> tuple[float, list[Completion]]:
         completions = []
         for replica in range(2):  # what gives no score is asked once more
-            completions.append(
-                await client.complete(self.request(name, question, text, swapped, replica))
-            )
+            request = self.request(name, question, text, swapped, replica)
+            completions.append(await client.complete(request))
             if (score := read_score(completions[-1].text)) is not None:
                 return score, completions
         raise CallFailed(

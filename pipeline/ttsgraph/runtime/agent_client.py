@@ -126,9 +126,8 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
                 "expected the agent in a worker thread (asyncio.to_thread), found it on the event"
                 " loop"
             )
-        request = Request(
-            settings.model or "", revision, tuple(messages), sampling, schema=(name, schema)
-        )
+        model = settings.model or ""
+        request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
         try:
             completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
         except CallFailed as failure:

@@ -167,9 +167,8 @@ class SpreadEnvironment(Environment):
                     found[k, question.id] = outcome
                     publish(Answered(outcome[1]))
 
-        await asyncio.gather(
-            *(one(piece) for piece in shared_out(jobs, PIECES_PER_WORKER * self._workers))
-        )
+        pieces = shared_out(jobs, PIECES_PER_WORKER * self._workers)
+        await asyncio.gather(*map(one, pieces))
         wall_s = time.perf_counter() - started
         return [
             feedback_of([found[k, q.id] for q in questions], wall_s)
@@ -218,9 +217,8 @@ class Worker:
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
         recorder = Recorder()
-        client = MeteredClient(
-            RecordingClient(self._client, recorder), meter, self._environment.paid
-        )
+        recording = RecordingClient(self._client, recorder)
+        client = MeteredClient(recording, meter, self._environment.paid)
         environment = self._environment.with_client(client)
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:

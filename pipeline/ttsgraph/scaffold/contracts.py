@@ -255,6 +255,5 @@ def check_method(method: str) -> list[Check]:
 
 def _feedback(accuracy: float, count: int = 20) -> Feedback:
     right = round(accuracy * count)
-    return Feedback(
-        tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(count)), Usage(), 1.0
-    )
+    results = (QuestionResult(str(k), k < right, "7", 1.0) for k in range(count))
+    return Feedback(tuple(results), Usage(), 1.0)

@@ -246,9 +246,7 @@ def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         answers = [TASKS["math"].parse(each, place).answer for place, each in rows]
         if all(fraction_of(answer) is not None for answer in answers):
             return "math"
-    listed = "; ".join(
-        f"{name}: {words}" for name, words in TEXTS["kinds"].items() if name in TASKS
-    )
+    listed = "; ".join(f"{each}: {how}" for each, how in TEXTS["kinds"].items() if each in TASKS)
     raise InputError(
         f"{where}: answers like {_answer(row)[:40]!r} can be graded in several ways; choose one"
         f" with --kind ({listed})"
@@ -256,9 +254,8 @@ def _kind_left(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    return next(
-        (str(row[name]).strip() for name in ANSWER_FIELDS if row.get(name) not in (None, "")), ""
-    )
+    given = (row.get(name) for name in ANSWER_FIELDS)
+    return next((str(each).strip() for each in given if each not in (None, "")), "")
 
 
 def has_key(variable: str | None) -> bool:
@@ -341,9 +338,8 @@ def _served(name: str, known: Mapping[str, Any]) -> tuple[str, bool, ListPrice |
     names = [known["served_as"], name] if "served_as" in known else [name]
     if there is None:
         return names[0], False, None
-    found = next(
-        (each for name in names for each in (name, f"{name}:latest") if each in there), None
-    )
+    known_as = (each for name in names for each in (name, f"{name}:latest"))
+    found = next((each for each in known_as if each in there), None)
     if found is None and "served_as" not in known and len(there) == 1:
         found = next(iter(there))
     if found is None:

@@ -182,13 +182,11 @@ def _given_prices(
     """
     given: dict[str, Mapping[str, float]] = {}
     for provider in providers:
-        for priced, price in provider.prices.items():
-            named = [
-                name for name, one in pool.items() if priced in (name, one.served_as, one.short)
-            ]
+        for what, price in provider.prices.items():
+            named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
             if not named:
                 raise InputError(
-                    f"--price {priced}: expected one of {', '.join(pool)}, found none of that name"
+                    f"--price {what}: expected one of {', '.join(pool)}, found none of that name"
                 )
             here = [name for name in named if pool[name].provider is provider]
             given |= {name: price for name in here or named if here or name not in given}
@@ -259,11 +257,10 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
         return None
     from genai_prices import Usage, calc_price
 
+    usage = Usage(input_tokens=1000, output_tokens=1000)
     for name, at in ((model, url), (model.rsplit("/", 1)[-1], None)):
         try:
-            thousand = calc_price(
-                Usage(input_tokens=1000, output_tokens=1000), name, provider_api_url=at
-            )
+            thousand = calc_price(usage, name, provider_api_url=at)
         except (LookupError, ValueError):
             continue
         return {
@@ -386,12 +383,10 @@ async def ask_each(
     return found, lines
 
 
-async def _described(
-    client: OpenAIClient, candidate: Candidate, request: Request
-) -> AskedModel | str:
+async def _described(client: OpenAIClient, one: Candidate, request: Request) -> AskedModel | str:
     """What its answers say of a model, or why it is left out."""
     name = request.model
-    entry = candidate.entry
+    entry = one.entry
     price = entry["price"]
     calls = []
     try:
@@ -405,7 +400,7 @@ async def _described(
             calls.append(await client.complete(request))
     except (CallFailed, ContextOverflow, RunStopped) as error:
         refused = getattr(error.__cause__, "status", None) in (401, 403)
-        no_key = refused and candidate.provider.key_env is None
+        no_key = refused and one.provider.key_env is None
         hint = "; --key-env names the variable with its key" if no_key else ""
         return f"{name} is left out, as it did not answer: {error}{hint}"
     dialect = client.manner(request)
@@ -415,9 +410,7 @@ async def _described(
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [
-        f"${price['prompt']:g} and ${price['completion']:g} a million tokens ({candidate.priced})"
-    ]
+    parts = [f"${price['prompt']:g} and ${price['completion']:g} a million tokens ({one.priced})"]
     lengths = {name: _lengths(completion)}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:

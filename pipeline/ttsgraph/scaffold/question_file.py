@@ -157,9 +157,7 @@ def _plain(name: str) -> str:
     return parent.rpartition(".")[2] if parent and last in _PART else last
 
 
-def _column(
-    columns: Sequence[str], names: Sequence[str], words: set[str], place: int
-) -> str | None:
+def _column(columns: Sequence[str], names: Sequence[str], words: set[str], at: int) -> str | None:
     """The column of one of these names, or the only one with such a word in its name; of two
     columns, the one in this place.
     """
@@ -171,7 +169,7 @@ def _column(
     if len(alike) == 1:
         return alike[0]
     others = [column for column in columns if _plain(column) not in IDS]
-    return others[place] if len(others) == 2 else None
+    return others[at] if len(others) == 2 else None
 
 
 def _asked(

@@ -143,9 +143,8 @@ class Book:
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
         """Whether a trial goes on; a new one begins, one that scores decide ends."""
         with self._open() as table:
-            table.execute(
-                "insert or ignore into trials (task, champion, challenger) values (?,?,?)", trial
-            )
+            new = "insert or ignore into trials (task, champion, challenger) values (?,?,?)"
+            table.execute(new, trial)
             found = table.execute(f"select promote from trials where {_IT}", trial).fetchone()
             if found["promote"] is not None:
                 return False

@@ -161,10 +161,8 @@ class Deployments:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live
-            deployed = live.deployed
-            _log.info(
-                "%s is version %s, graph %s", name, deployed.version, deployed.graph.content_hash
-            )
+            now = live.deployed
+            _log.info("%s is version %s, graph %s", name, now.version, now.graph.content_hash)
         versions = (each.deployed if each else None for each in (before, live))
         self._metrics.stands_for(name, *versions)
         if before is not None:

@@ -335,13 +335,11 @@ def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest
         "reasoning_effort": body.reasoning.get("effort"),
         "response_format": body.text.get("format"),
     }
-    if isinstance(body.tool_choice, dict):
-        if body.tool_choice.get("type") != "function" or not isinstance(
-            body.tool_choice.get("name"), str
-        ):
+    if isinstance(choice := body.tool_choice, dict):
+        if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
             said = "tool_choice: expected none, auto, required or a function by its name"
             raise ApiError(400, said, "tool_choice", "unsupported_parameter")
-        chat["tool_choice"] = _function(body.tool_choice)
+        chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
     if isinstance(output, dict) and output.get("type") == "json_schema":
         schema = _some(output, "name", "description", "schema", "strict")

@@ -39,6 +39,7 @@ CHARACTERS_PER_TOKEN = 4
 HANGING = 3
 """Calls in a row over their share of a request's time, after which a model is not waited for."""
 
+Answer = Completion | str | None
 LOOK_AGAIN_S = 30.0
 """Between two calls of such a model that are waited for."""
 
@@ -149,7 +150,7 @@ class ServedRun(Run):
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
         self.late = False
-        self._under_way: dict[int, asyncio.Task[Completion | str | None]] = {}
+        self._under_way: dict[int, asyncio.Task[Answer]] = {}
         self._end = math.inf
         self._share_ends: dict[int, float] = {}
         self.cut: set[int] = set()
@@ -253,9 +254,7 @@ class ServedRun(Run):
                 self._hanging.add(i)
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
-    async def _called(
-        self, i: int, call: Awaitable[Completion | str | None]
-    ) -> Completion | str | None:
+    async def _called(self, i: int, call: Awaitable[Answer]) -> Answer:
         """What a node's call answers."""
         headers = self._context
         if i in self.requests:
@@ -308,7 +307,7 @@ class ServedRun(Run):
         awaited = {p for j in readers for p in self.demand.awaited(j)} - self._hanging
         return bool(readers) and all(map(self._ended, awaited))
 
-    def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
+    def _arrived(self, i: int, completion: Answer) -> list[int]:
         if isinstance(completion, Completion) and i in self.requests:
             self._upstream.learn(self.model_of(i), self.requests[i], completion)
         return super()._arrived(i, completion)

@@ -131,9 +131,8 @@ def _processor(cpu_info: Path) -> tuple[str, set[str]]:
         text = cpu_info.read_text(encoding="utf-8")
     except OSError:
         return name, set()
-    fields = {
-        key.strip(): value.strip() for key, _, value in (x.partition(":") for x in text.split("\n"))
-    }
+    lines = (line.partition(":") for line in text.split("\n"))
+    fields = {key.strip(): value.strip() for key, _, value in lines}
     flags = fields.get("flags", fields.get("Features", ""))
     return fields.get("model name", name), set(flags.split())
 

@@ -92,9 +92,7 @@ def recorded_pool(path: Path) -> Pool | None:
     found = kept(path)
     if found is None:
         return None
-    return Pool(
-        **found | {"servers": tuple(RecordedServer(**server) for server in found["servers"])}
-    )
+    return Pool(**found | {"servers": tuple(RecordedServer(**each) for each in found["servers"])})
 
 
 def is_free(path: Path) -> bool:

@@ -134,9 +134,7 @@ def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Pl
     """The models' servers, in order, on GPUs of so many GiB; None where they don't fit."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
 
-    options = [
-        (name, group) for name, wanted in models.items() for group in _groups(wanted, gpu_gib)
-    ]
+    options = [(name, group) for name, each in models.items() for group in _groups(each, gpu_gib)]
     if {name for name, _ in options} != set(models):
         return None
     count = len(options)
