@@ -85,10 +85,8 @@ def _write_method(folder: Path, searched: Searched) -> None:
     write_table(nodes, schemas.Nodes, folder / "nodes.parquet")
     write_table(answers, schemas.Answers, folder / "answers.parquet")
     choice = searched.choice
-    gate = searched.cases[choice.place].columns | {
-        "verdict": choice.verdict,
-        "reason": choice.reason,
-    }
+    verdict = {"verdict": choice.verdict, "reason": choice.reason}
+    gate = searched.cases[choice.place].columns | verdict
     write_record(
         GateVerdict, folder / "verdict.json", {"gate": gate, "record": _record(folder, searched)}
     )

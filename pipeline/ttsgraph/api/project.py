@@ -66,10 +66,10 @@ _TEMPLATES = jinja2.Environment(
 )
 _TEMPLATES.filters["flow"] = flow
 WRITTEN = {
-    "params.yaml": "params.yaml",
-    "dvc.yaml": "dvc.yaml",
-    ".gitignore": "gitignore",
-    PROFILE_FILE: "profile.yaml",
+    "params.yaml": "params.yaml.j2",
+    "dvc.yaml": "dvc.yaml.j2",
+    ".gitignore": "gitignore.j2",
+    PROFILE_FILE: "profile.yaml.j2",
 }
 """Files of a project, and the templates that they are made from."""
 
@@ -117,10 +117,7 @@ def init(
         "entry": entry,
         "budget": limit,
     }
-    files = {
-        path: _TEMPLATES.get_template(f"{template}.j2").render(given)
-        for path, template in WRITTEN.items()
-    }
+    files = {path: _TEMPLATES.get_template(name).render(given) for path, name in WRITTEN.items()}
     # What is wrong with it is said before anything is written.
     parse(Profile, yaml.safe_load(files[PROFILE_FILE]), PROFILE_FILE)
     parse(Params, yaml.safe_load(files["params.yaml"]), "params.yaml")

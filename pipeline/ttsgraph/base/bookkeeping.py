@@ -23,11 +23,8 @@ def without_bookkeeping(value: Any, more: Collection[str] = ()) -> Any:
     """Plain data without the keys of BOOKKEEPING, and `more`, at any depth."""
     if isinstance(value, Mapping):
         dropped = (*BOOKKEEPING, *more)
-        return {
-            key: without_bookkeeping(inner, more)
-            for key, inner in value.items()
-            if key not in dropped
-        }
+        kept = {key: inner for key, inner in value.items() if key not in dropped}
+        return {key: without_bookkeeping(inner, more) for key, inner in kept.items()}
     if isinstance(value, list | tuple):
         return [without_bookkeeping(inner, more) for inner in value]
     return value

@@ -120,11 +120,8 @@ class Code:
             elif place.is_file():
                 files.append(place)
             elif place.is_dir() and not (place / "__init__.py").exists():
-                files += (
-                    file
-                    for file in place.rglob("*")
-                    if file.is_file() and "__pycache__" not in file.parts
-                )
+                below = (file for file in place.rglob("*") if "__pycache__" not in file.parts)
+                files += filter(Path.is_file, below)
         return modules, [self._within(file).as_posix() for file in files]
 
     def digests(self, *roots: str, without: Collection[str] = ()) -> dict[str, str]:
@@ -184,25 +181,17 @@ def parsed(source: bytes, package: str) -> Parsed:
             if isinstance(body := getattr(node, field, None), list):
                 setattr(node, field, [each for each in body if not _is_text(each)])
     imports = tuple(dict.fromkeys(_imports(tree.body, package)))
-    texts = (
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
-    names = tuple(
-        dict.fromkeys(text for text in texts if 0 < len(text) <= 100 and "\n" not in text)
-    )
+    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    texts = (each for each in values if isinstance(each, str) and 0 < len(each) <= 100)
+    names = tuple(dict.fromkeys(text for text in texts if "\n" not in text))
     digest = _short(_dumped(tree).encode("utf-8", "surrogatepass"))
     return Parsed(digest, imports, names, _content(source, package))
 
 
 def _is_text(statement: ast.stmt) -> bool:
     """Whether it is a string alone: the docstring of a module, class, function or constant."""
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
@@ -225,11 +214,8 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
 def _dumped(node: object) -> str:
     """A syntax tree as text, the same in every version of Python, which `ast.dump` is not."""
     if isinstance(node, ast.AST):
-        fields = (
-            (name, getattr(node, name, None))
-            for name in node._fields
-            if name not in _WITHOUT_MEANING
-        )
+        names = (name for name in node._fields if name not in _WITHOUT_MEANING)
+        fields = ((name, getattr(node, name, None)) for name in names)
         shown = ",".join(
             f"{name}={_dumped(value)}"
             for name, value in fields

@@ -30,11 +30,8 @@ def load(kind: type[Settings], path: Path) -> Settings:
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        hint = (
-            "run this in a project's folder, which has params.yaml and profiles/"
-            if not path.is_absolute()
-            else "correct the path"
-        )
+        hint = "run this in a project's folder, which has params.yaml and profiles/"
+        hint = "correct the path" if path.is_absolute() else hint
         raise SettingsError(
             f"{path}: expected a settings file, but there is none; {hint}"
         ) from None

@@ -148,11 +148,8 @@ class Learned:
         if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
             return
         self.dialect = joined
-        log.warning(
-            "%s refuses or ignores some of what it is asked with; it is asked %s",
-            self.where,
-            joined.words,
-        )
+        said = "%s refuses or ignores some of what it is asked with; it is asked %s"
+        log.warning(said, self.where, joined.words)
         self.keep(joined)
 
 

@@ -123,11 +123,8 @@ class Endpoint:
             "seed": int(request.key()[:8], 16) if self.seeds else None,
             **more,
         }
-        sent = {
-            name: value
-            for name, value in parameters.items()
-            if value is not None and name not in sampling.left_out
-        }
+        wanted = ((name, value) for name, value in parameters.items() if value is not None)
+        sent = {name: value for name, value in wanted if name not in sampling.left_out}
         spoken = dialect.body(request.messages, sampling.max_tokens, sent)
         body = {"model": self.served_as, **spoken}
         # The form is somebody's wish: what the endpoint does not take of it is refused, not left

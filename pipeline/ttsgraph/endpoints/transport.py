@@ -195,11 +195,9 @@ class Poster:
 
     async def _read(self, answer: aiohttp.ClientResponse) -> httpx2.Response:
         """Any answer, as the package has it."""
+        stream = AiohttpResponseStream(answer)
         response = httpx2.Response(
-            answer.status,
-            headers=answer.raw_headers,
-            stream=AiohttpResponseStream(answer),
-            request=self._made,
+            answer.status, headers=answer.raw_headers, stream=stream, request=self._made
         )
         try:
             for hook in self._hooks:
@@ -305,10 +303,7 @@ def reason_of(error: Exception) -> str:
     if not isinstance(error, openai.APIError):
         return str(fault_of(error, ""))
     # aiohttp's transport takes a refused connection for a connection that timed out.
-    what = (
-        "Connection error"
-        if isinstance(error.__cause__, httpx2.ConnectTimeout)
-        else error.message.rstrip(".")
-    )
+    refused = isinstance(error.__cause__, httpx2.ConnectTimeout)
+    what = "Connection error" if refused else error.message.rstrip(".")
     cause = f" ({error.__cause__})" if error.__cause__ else ""
     return redact(f"{what}{cause}")

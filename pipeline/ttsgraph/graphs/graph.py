@@ -343,11 +343,9 @@ class CollaborationGraph:
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
         """Read a JSON or GraphML file. Raises GraphError if it is no valid graph."""
-        made = (
-            f"; `make repro` makes it, or `{command_of('search', path)}`"
-            if "results" in path.parts
-            else ""
-        )
+        made = ""
+        if "results" in path.parts:
+            made = f"; `make repro` makes it, or `{command_of('search', path)}`"
         try:
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".graphml":

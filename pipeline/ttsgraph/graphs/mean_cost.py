@@ -59,11 +59,9 @@ class MeanCost(CostModel):
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         wanted = needs(graph, self._classes(graph), self._passing)
         weights = wanted.weights(costs)
-        each = (
-            run_times(graph, wanted.stages, weights)
-            if self.metric == "runtime"
-            else np.sum(list(weights.values()), axis=0)
-        )
+        each = np.sum(list(weights.values()), axis=0)
+        if self.metric == "runtime":
+            each = run_times(graph, wanted.stages, weights)
         by_sample = each.reshape(-1, self._questions)
         samples = len(by_sample)
         spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0

@@ -190,12 +190,8 @@ class Needs:
     def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
         """Node id -> (C,) what it costs each question, by what it costs where it makes a call."""
         nothing = np.zeros(len(next(iter(self.stages.values()))))
-        return {
-            i: np.multiply(self.calls[i], costs[i], dtype=np.float64)
-            if i in self.calls
-            else nothing
-            for i in self.stages
-        }
+        paid = {i: np.multiply(n, costs[i], dtype=np.float64) for i, n in self.calls.items()}
+        return dict.fromkeys(self.stages, nothing) | paid
 
 
 def needs(

@@ -80,11 +80,9 @@ def branches(
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
     """`width` chains of `depth` nodes with a sink; a width of 1 is a chain alone."""
-    return (
-        chain([model] * depth)
-        if width == 1
-        else branches([[model] * depth] * width, model, sink_role)
-    )
+    if width == 1:
+        return chain([model] * depth)
+    return branches([[model] * depth] * width, model, sink_role)
 
 
 def panel(

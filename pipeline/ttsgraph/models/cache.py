@@ -441,11 +441,8 @@ def _digest(key: str, value: bytes) -> Any:
 
 def _row_entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
     """An entry of the file; it is damaged where it is not what was put under this key."""
-    whole = (
-        isinstance(key, str)
-        and isinstance(value, bytes)
-        and checksum == _digest(key, value).digest()
-    )
+    plain = isinstance(key, str) and isinstance(value, bytes)
+    whole = plain and checksum == _digest(key, value).digest()
     completion = Completion.from_list(json.loads(value)) if whole else None
     return _Entry((row, checksum), str(model), completion, used)
 

@@ -148,12 +148,10 @@ class Dialect:
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
         bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
-        return replace(
-            self,
-            left_out=self.left_out | other.left_out,
-            system=self.system and other.system,
-            most_tokens=min(bounds, default=None),
-        )
+        left_out = self.left_out | other.left_out
+        system = self.system and other.system
+        most = min(bounds, default=None)
+        return replace(self, left_out=left_out, system=system, most_tokens=most)
 
     @property
     def words(self) -> str:

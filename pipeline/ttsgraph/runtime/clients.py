@@ -97,11 +97,8 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Cl
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
-    return SimulatedClient(
-        profile.simulation,
-        profile.model_pool(),
-        {t.kind: t.lengths.value() for t in profile.tasks.values()},
-    )
+    lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
+    return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
 
 
 @asynccontextmanager
@@ -292,12 +289,9 @@ def hosted(
 ) -> Hosted:
     """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
-    return Hosted(
-        prepare_weights(name, model, state, python),
-        model.serve,
-        model.revision if from_hub and model.revision != "unpinned" else None,
-        from_hub=from_hub,
-    )
+    weights = prepare_weights(name, model, state, python)
+    pinned = model.revision if from_hub and model.revision != "unpinned" else None
+    return Hosted(weights, model.serve, pinned, from_hub=from_hub)
 
 
 def endpoints(

@@ -260,16 +260,13 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """The profile's facts against the configurations of the weights that are here."""
-    here = [
-        (name, model, folder)
-        for name, model in profile.hosted.items()
-        if (folder := weights_folder(name, model, state)) is not None
-    ]
+    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
+    here = {name: folder for name, folder in folders.items() if folder is not None}
     if not here or not Path(python).exists():
         return
-    counted = count_parameters([folder for _, _, folder in here], python)
-    for (name, model, _), found in zip(here, counted, strict=True):
-        wrong = differences(model, found)
+    counted = count_parameters(list(here.values()), python)
+    for name, found in zip(here, counted, strict=True):
+        wrong = differences(profile.hosted[name], found)
         found_so = "; ".join(wrong) or "as configured"
         yield Finding(f"facts of {name}", not wrong, found_so, "correct the profile")
 

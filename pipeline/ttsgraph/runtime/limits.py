@@ -208,10 +208,8 @@ class Meter:
         """Note what may have been spent by now, a little more than that so as to write seldom."""
         limits = self.limits
         spent = self.spent + self._held
-        step = Spent(
-            NOTED_SHARE * (limits.dollars or spent.dollars),
-            math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens)),
-        )
+        tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
+        step = Spent(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
         too_much = self._noted - spent
         if (
             too_much.dollars < 0

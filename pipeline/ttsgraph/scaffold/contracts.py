@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttsgraph.base.errors import DataError, SettingsError
@@ -197,18 +197,10 @@ def check_role(role: Role) -> list[Check]:
     return _tried(f"role {role.name}", promise)
 
 
-_POOL = ModelPool(
-    tuple(
-        ModelSpec(name, "f", size, size, 2, 8, Price(0.1, 0.1))
-        for name, size in (("small", 1e8), ("large", 4e8))
-    )
-)
-_BRIEF = Brief(
-    "math",
-    Budget(CostModel(_POOL, Lengths(100, 50)), 20.0, 12),
-    {"small": 0.3, "large": 0.5},
-    (ASSISTANT, FUSER, VOTER),
-)
+_SMALL = ModelSpec("small", "f", 1e8, 1e8, 2, 8, Price(0.1, 0.1))
+_POOL = ModelPool((_SMALL, replace(_SMALL, name="large", total=4e8, non_embedding=4e8)))
+_BUDGET = Budget(CostModel(_POOL, Lengths(100, 50)), 20.0, 12)
+_BRIEF = Brief("math", _BUDGET, {"small": 0.3, "large": 0.5}, (ASSISTANT, FUSER, VOTER))
 
 
 def check_method(method: str) -> list[Check]:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
@@ -366,12 +367,8 @@ async def ask_each(
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # each model's line says what it refuses
     try:
-        told = await asyncio.gather(
-            *(
-                _described(client, one, Request(name, "probe", messages, sampling))
-                for name, one in pool.items()
-            )
-        )
+        requests = (Request(name, "probe", messages, sampling) for name in pool)
+        told = await asyncio.gather(*map(partial(_described, client), pool.values(), requests))
     finally:
         learning.log.disabled = False
         await client.aclose()

@@ -74,11 +74,8 @@ def meaning(model: type[BaseModel], name: str) -> str:
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
     """The texts below a model's fields, by name."""
     source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
-    (body,) = (
-        node.body
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == model.__name__
-    )
+    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    body = next(node.body for node in classes if node.name == model.__name__)
     found = {}
     for field, text in itertools.pairwise(body):
         match field, text:

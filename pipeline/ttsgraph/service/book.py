@@ -134,10 +134,8 @@ class Book:
                 " where trace = :trace and score is null",
                 values,
             ).rowcount
-            table.execute(
-                "update served set score = :score, right_answer = :right where trace = :trace",
-                values,
-            )
+            worth = "update served set score = :score, right_answer = :right where trace = :trace"
+            table.execute(worth, values)
         return bool(first)
 
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
@@ -150,10 +148,8 @@ class Book:
                 return False
             decision = _duel(table, trial).decision(confidence, most)
             if decision is not None:
-                table.execute(
-                    f"update trials set promote = ?, reason = ? where {_IT}",
-                    (decision.promote, decision.reason, *trial),
-                )
+                ended = f"update trials set promote = ?, reason = ? where {_IT}"
+                table.execute(ended, (decision.promote, decision.reason, *trial))
         return decision is None
 
     def settled(self) -> list[tuple[TrialKey, Decision]]:

@@ -140,11 +140,8 @@ class Outcomes:
     def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
         trial = self._settings.trial
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
-        self._trials = {
-            key
-            for key in trials
-            if key[1] != key[2] and book.is_open(key, trial.confidence, trial.most)
-        }
+        real = (key for key in trials if key[1] != key[2])
+        self._trials = {key for key in real if book.is_open(key, trial.confidence, trial.most)}
         for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)

@@ -354,11 +354,8 @@ class ServedRun(Run):
         past_gate = node.gate is None or self.demand.stage[i] > 0
         if not (self.runner.roles[i].by_majority and past_gate) or node.stop.rule == "none":
             return False
-        heard = {
-            k: extract(self.texts[p]) if p in self.texts else None
-            for k, p in enumerate(reads)
-            if self._ended(p)
-        }
+        ended = ((k, p) for k, p in enumerate(reads) if self._ended(p))
+        heard = {k: extract(self.texts[p]) if p in self.texts else None for k, p in ended}
         head = head_of(self.runner.task)
         return len(heard) < len(reads) and decided(heard, len(reads), head) and self._has_quorum(i)
 

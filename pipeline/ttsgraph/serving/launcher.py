@@ -312,11 +312,8 @@ class Launcher:
         server.up = False
         # No secret goes to a server on this machine but those that it needs, so no other can end
         # up in its log.
-        env = {
-            key: value
-            for key, value in os.environ.items()
-            if key in spec.secrets or not SECRET_NAME.search(key)
-        }
+        passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
+        env = {key: os.environ[key] for key in passed}
         server.guard = start(spec.command, spec.log, env | dict(spec.env), self._grace_s, mode)
 
     def _gpus_taken(self, server: _Running) -> bool:
