@@ -136,15 +136,15 @@ async def compare_methods(
             say(f"seed {seed} {method}: {scores['accuracy']:.3f}")
     accuracies = {method: [row["accuracy"] for row in rows[method]] for method in methods}
     first, *others = methods
+    tests = [
+        {"method": each, "p": paired_p(accuracies[first], accuracies[each])} for each in others
+    ]
     return {
         "budget": profile.budget.model_dump(mode="json"),
         "rows": [row for method in methods for row in rows[method]],
         "against": first,
         "test": TEST_OVER_SEEDS,
-        "tests": [
-            {"method": other, "p": paired_p(accuracies[first], accuracies[other])}
-            for other in others
-        ],
+        "tests": tests,
         "smallest_p": smallest_p(len(seeds), 1),
     }
 

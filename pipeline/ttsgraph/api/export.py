@@ -241,9 +241,7 @@ class Written:
     _homes: dict[str, str] = field(default_factory=dict)
 
     def take(self, functions: Iterable[Callable[..., Any]]) -> None:
-        """Add functions of modules. Raises InputError that names what can't be written: what has no
-        name in its module, or needs more than the standard library.
-        """
+        """Add functions and what they use. Raises InputError naming what can't be written."""
         for function in functions:
             if "<" in function.__qualname__:
                 raise InputError(

@@ -41,9 +41,7 @@ def profile_of(
     shared: Mapping[str, Any] | None = None,
     sections: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """A profile with one task. `shared` are keys of all models, `sections` are added to it or
-    replace what stands there. Raises InputError.
-    """
+    """A profile with one task; `shared` is of all models, `sections` replace. Raises InputError."""
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
         grade = grade.name
@@ -58,10 +56,7 @@ def profile_of(
         "tasks": {TASK: task},
         "roles": ["assistant", "fuser", "voter"],
         "budget": budget_of(budget),
-        "pilot": {},
-        "init": {},
-        "search": {},
-        "agent": {},
+        **{section: {} for section in ("pilot", "init", "search", "agent")},
     } | more
     return parse(Profile, data, "search")
 
@@ -89,9 +84,7 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
 
 
 def budget_of(budget: str | float) -> dict[str, Any]:
-    """ "$0.002" is dollars, "3 s" seconds, "12 units" or 12 calls of the cheapest model (in FLOPs),
-    per question. Raises SettingsError for anything else.
-    """
+    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question. Raises SettingsError."""
     found = _BUDGET.fullmatch(str(budget))
     if found is None or (found[1] and found[3]):
         raise SettingsError(

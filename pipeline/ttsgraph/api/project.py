@@ -205,13 +205,9 @@ async def run(
     table = result.compare()
     found = table.rows[0]
     used = next(row for row in table.rows if row["graph"] == table.used)
-    scores = {
-        "seed": params.seed,
-        "accuracy": used["accuracy"],
-        "cost": used["cost"],
-        "found_accuracy": found["accuracy"],
-        "found_cost": found["cost"],
-    }
+    shown = ("accuracy", "cost")
+    scores = {"seed": params.seed} | {name: used[name] for name in shown}
+    scores |= {f"found_{name}": found[name] for name in shown}
     folder = Path("results") / params.profile / task
     write_text(folder / SCORES, json.dumps(scores, indent=1))
     return result, result.save(folder / FOUND)

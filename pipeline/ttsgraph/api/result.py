@@ -146,9 +146,7 @@ class Result:
         return place
 
     def export(self, file: str | Path, form: str = "python") -> Path:
-        """Write it as one readable Python file, or with form "langgraph" as a LangGraph program;
-        returns its path. Raises InputError that names what can't be written so.
-        """
+        """Write a Python file, or a "langgraph" program; returns it. Raises InputError."""
         from ttsgraph.api.export import export
 
         path = Path(file)

@@ -103,9 +103,7 @@ class Code:
         return (*sorted(found), *sorted(files))
 
     def _named_by(self, path: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Modules that strings in a file name (a script next to it, a dotted name to run with -m),
-        and other files next to it, or in a folder there that is no package.
-        """
+        """Modules and other files that strings in a file name (next to it, or by dotted name)."""
         modules: list[str] = []
         files: list[Path] = []
         for name in names:

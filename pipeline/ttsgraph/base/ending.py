@@ -30,9 +30,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """TERM, INT and HUP raise Stopped here, once: what ends then is not to be disturbed. INT in a
-    background job too, for which a shell has it ignored.
-    """
+    """TERM, INT (in background jobs too) and HUP raise Stopped here, once."""
 
     def stop(number: int, _frame: object) -> None:
         for each in SIGNALS:

@@ -40,9 +40,7 @@ class CallFailed(TTSGraphError):
 
 
 class FormRefused(CallFailed):
-    """An endpoint refuses what the form of a request asks for (tools, a JSON schema, choices).
-    `said` are the endpoint's words, in one line without secrets.
-    """
+    """An endpoint refuses a request's form (tools, a schema); `said` is why, in one safe line."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)

@@ -75,9 +75,7 @@ def checked_text(data: Mapping[str, Any]) -> str:
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """What `checked_text` made; older files have no checksum. Raises DataError when it is missing,
-    or not what was written.
-    """
+    """What `checked_text` made, or older files hold. Raises DataError for anything else."""
     data = read_json(path, made_by)
     advice = makes(made_by, path)
     if not isinstance(data, dict):

@@ -29,9 +29,7 @@ _LINE = re.compile(
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """The entries of a journal after its header; a torn tail is left out. Raises DataError when a
-    line other than the last is damaged: a crash can't do that.
-    """
+    """A journal's entries, without header and torn tail. Raises DataError for other damage."""
     return list(entries_of(path))
 
 
@@ -155,9 +153,7 @@ class Journal:
         self._lines = len(self._pending) + (first is not None)
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
-        """The next entry from the disk if it is the expected one. Where it is another, the run has
-        taken a different way, and all that follows is cut.
-        """
+        """The next entry if it is the expected one; else all that follows is cut."""
         if not self._pending:
             return None
         entry = _entry(self._pending[0][1])

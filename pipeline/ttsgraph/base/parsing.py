@@ -24,9 +24,7 @@ class Closed(BaseModel):
 
 
 def load(kind: type[Settings], path: Path) -> Settings:
-    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key,
-    and what was expected. A file that holds a key is refused, too.
-    """
+    """Read a YAML file without secrets as settings. Raises SettingsError naming file and key."""
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:

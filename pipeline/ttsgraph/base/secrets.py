@@ -68,11 +68,8 @@ def refuse_secrets(data: Any, where: str) -> None:
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
-            if (
-                not _VARIABLE.fullmatch(value)
-                or not SECRET_NAME.search(value)
-                or _LOOKS_SECRET.search(value)
-            ):
+            names_one = _VARIABLE.fullmatch(value) and SECRET_NAME.search(value)
+            if not names_one or _LOOKS_SECRET.search(value):
                 raise SettingsError(
                     f"{where}: key {'.'.join(path)!r}: expected the name of an environment variable"
                     " with KEY, TOKEN, SECRET or PASSWORD in it, found something else; a key"
@@ -98,9 +95,7 @@ def _texts(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def hide_secrets_in_output() -> None:
-    """From now on, keep the environment's secrets out of all log records of this process, and out
-    of a traceback it ends with.
-    """
+    """Keep the environment's secrets out of all log records, and of a traceback at the end."""
     make = logging.getLogRecordFactory()
 
     def hiding(*args: Any, **kwargs: Any) -> logging.LogRecord:

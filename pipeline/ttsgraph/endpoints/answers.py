@@ -205,9 +205,7 @@ def _completed(
 
 
 def _counts(usage: Any) -> tuple[int, int] | None:
-    """Prompt and completion tokens; None where not both are told, or none of a prompt. Raises Fault
-    unless both are whole, and no more than a call can have.
-    """
+    """Prompt and completion tokens; None where they aren't told. Raises Fault for odd ones."""
     told = usage if isinstance(usage, Mapping) else {}
     pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
     told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
@@ -347,9 +345,7 @@ async def read_choice_stream(
     started: float,
     on_piece: OnPiece,
 ) -> Completion:
-    """The same of an answer that comes in pieces; `on_piece` gets {index, delta, logprobs} of each
-    as it comes. Raises Fault as `read_choices`.
-    """
+    """The same in pieces, each of which `on_piece` gets as it comes. Raises Fault as that."""
     parts: dict[int, _Growing] = {}
     usage = None
     async for chunk in chunks:

@@ -52,9 +52,7 @@ class Fault(CallFailed):
 
     @property
     def charged(self) -> bool:
-        """Whether whoever serves the model may charge for it: not where nobody heard of it, nor for
-        what ended with an error's status.
-        """
+        """Whether it may be charged for: not what nobody heard of, or ended in an error."""
         return not self.unreached and self.status is None
 
 

@@ -67,9 +67,7 @@ def _read(text: str) -> Refusal:
 
 @dataclass
 class Learned:
-    """How one model wants to be asked: at first what its profile says, then what its endpoint took,
-    which `keep` is told.
-    """
+    """How one model wants to be asked: by its profile, then by what its endpoint took (`keep`)."""
 
     where: str
     dialect: Dialect
@@ -84,9 +82,7 @@ class Learned:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """For one attempt; while the first one is new, the others wait for what comes of it, as
-        they would be refused like it.
-        """
+        """For one attempt; while the first is under way, others wait for what it teaches."""
         if self._first is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)

@@ -90,9 +90,7 @@ class Endpoint:
         return {"headers": headers, "params": dict(self.query)}
 
     def api_key(self) -> str:
-        """The key, or a placeholder for servers that want none. Raises EndpointError when the
-        variable is not set, or holds what can't be sent.
-        """
+        """The key, or a placeholder. Raises EndpointError for one not set or not sendable."""
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
@@ -229,9 +227,7 @@ class OpenAIClient(Client):
             pass  # which calls meet again, and know what to do
 
     async def listed(self, url: str, model: str) -> set[str] | None:
-        """The names that the endpoint lists to this model's key; None where it lists none. Raises
-        EndpointError as `check`.
-        """
+        """The names listed to this model's key; None without a list. Raises as `check`."""
         asking = self._clients[url].with_options(max_retries=min(self._retries.most, 3))
         try:
             async with asyncio.timeout(self._retries.timeout_s):
@@ -269,9 +265,7 @@ class OpenAIClient(Client):
         return await self._answer(request, self._ask)
 
     def draws(self, request: Request) -> bool:
-        """Whether the endpoint may be asked for several draws at once: not where each has a seed,
-        and not once it refused.
-        """
+        """Whether several draws may be asked at once: unseeded, and not once refused."""
         endpoint = self._endpoints[request.model]
         return not endpoint.seeds and "n" not in self._how(request).dialect.left_out
 
@@ -454,8 +448,6 @@ class _Attempts:
         return budget is not None and not budget.take()
 
     def wait_s(self, fault: Fault) -> float:
-        """Seconds before another attempt: what the server asks for, and a random time on top whose
-        bound doubles (full jitter).
-        """
+        """Seconds before another attempt: retry-after, and a random time that doubles."""
         most = min(LONGEST_WAIT_S, self._retries.first_wait_s * 2.0 ** min(self._made - 1, 60))
         return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)

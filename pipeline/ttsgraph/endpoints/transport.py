@@ -230,9 +230,7 @@ def ask_once(
 async def listed_by(
     client: openai.AsyncOpenAI, options: RequestOptions = _NO_OPTIONS
 ) -> dict[str, dict[str, Any]]:
-    """Name -> entry of each model that /models lists: under `data` as OpenAI has it, under
-    `models`, or bare. Raises Fault for what is no such list, and what the package raises.
-    """
+    """Name -> entry of each model in /models, in any shape. Raises Fault, and the package's."""
     data: Any = await client.get("/models", cast_to=object, options=options)
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
     entries = rows if isinstance(rows, list) else [None]

@@ -147,9 +147,7 @@ class CostModel:
         return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
-        """Budget units of one call of this model that reads so many answers, in this role; without
-        one in the role in which answers add most.
-        """
+        """Budget units of a call that reads so many answers, in the dearest role without one."""
         known = self._calls.get((model, in_degree, role))
         if known is None:
             row = np.array(self._row_of(model, role))
@@ -229,9 +227,7 @@ class Budget:
         return most <= self.max_nodes and self.fits(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes until the graph, or each branch of a route, fits, as `pruned`
-        does. Raises BudgetError when the sink alone does not fit.
-        """
+        """Remove the smallest nodes until all fits, as `pruned`. Raises BudgetError."""
         if graph.route is not None:
             from ttsgraph.graphs.topologies import routed  # which needs what stands here
 
@@ -245,9 +241,7 @@ class Budget:
         return self.pruned([graph.node(i) for i in graph.order], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """As `pruned`, but None where trimming is needed; most draws of a wide distribution need
-        it, which is seen before a graph is made.
-        """
+        """As `pruned`, but None, before a graph is made, where trimming is needed."""
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)
         live = adjacency.copy()
@@ -323,9 +317,7 @@ def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> No
 
 
 def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Take out, in place, all nodes but the sink that don't lead to it or lack the predecessors
-    that their role needs: of a DAG, those that lead nowhere once the others are out.
-    """
+    """Take out, in place, what but the sink leads nowhere or lacks predecessors for its role."""
     while True:
         stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
         stranded[-1] = False

@@ -38,9 +38,7 @@ KEPT_DECIMALS = 9
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A batch of B raw draws over n nodes, before dead nodes are pruned: edges (B, n, n) bool,
-    roles and models (B, n) indices.
-    """
+    """B raw draws over n nodes, unpruned: edges (B, n, n) bool, roles and models (B, n) indices."""
 
     edges: BoolArray
     roles: IntArray
@@ -217,17 +215,13 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """`count` graphs, pruned and trimmed to the budget; draws whose sink is over it are drawn
-        again. Raises BudgetError when that goes on.
-        """
+        """`count` graphs pruned and trimmed to the budget. Raises BudgetError if none fits."""
         return [graph for graph, _ in self.sample_trimmed(count, budget)]
 
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from
-        it. Raises BudgetError when no graph fits.
-        """
+        """As `sample_graphs`, with the ids of live nodes trimmed. Raises BudgetError."""
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
         for _ in range(100):
@@ -248,18 +242,14 @@ class GraphDistribution:
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
-        """The MAP graph (A.11): edges with p >= threshold, most probable roles and models, pruned
-        and trimmed to the budget.
-        """
+        """The MAP graph (A.11): edges with p >= threshold, likeliest rest, trimmed."""
         edges = self.forward & (self.edge_probabilities() >= threshold)
         # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
         roles = self._log_roles(edges.sum(axis=0)).argmax(axis=-1)
         return self.graph(edges, roles, self.psi.argmax(axis=-1), budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """The distribution over the remaining nodes, given the ids to drop; shares the generator.
-        Raises SettingsError when the sink is among them.
-        """
+        """The distribution without these ids. Raises SettingsError for the sink's."""
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")

@@ -126,9 +126,7 @@ class CollaborationGraph:
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> ids of the predecessors whose answers it reads when it runs, ascending: those
-        that its gate does not watch, or all.
-        """
+        """Node id -> predecessors it reads when it runs: those its gate does not watch, or all."""
         return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
 
     @cached_property
@@ -174,9 +172,7 @@ class CollaborationGraph:
 
     @cached_property
     def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
-        """Node id -> the predecessors it asks for, one group after another: those that its gate
-        watches, then its waves; of a router its branches, one of which is asked.
-        """
+        """Node id -> predecessors by stage: what its gate watches, its waves, a route's ends."""
         found: dict[int, tuple[tuple[int, ...], ...]] = {}
         for node in self.nodes:
             if node.route:
@@ -220,9 +216,7 @@ class CollaborationGraph:
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes grouped by level, the longest path that leads to them; the nodes of one level can
-        run together. Raises GraphError for a graph with a cycle.
-        """
+        """Nodes by the longest path to them, which can run together. Raises GraphError."""
         sorter = TopologicalSorter(self.predecessors)
         try:
             sorter.prepare()
@@ -329,9 +323,7 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse JSON text, of `to_json` or of networkx's nodes and links. Raises GraphError for
-        malformed JSON or a graph that breaks a rule.
-        """
+        """Parse `to_json`'s text, or networkx's node-link data. Raises GraphError."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits

@@ -45,9 +45,7 @@ class MeanCost(CostModel):
         self._known: dict[CollaborationGraph, Expected] = {}
 
     def expected(self, graph: CollaborationGraph) -> Expected:
-        """What a question costs. The error is that of the mean over other questions, and over
-        samples of what is not known.
-        """
+        """What a question costs, with the mean's error over questions and samples."""
         if graph not in self._known:
             self._known[graph] = self._expected(graph)
         return self._known[graph]

@@ -45,9 +45,7 @@ Read = Callable[[Task, str, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a node knows that picks one of the answers which it reads: the question, and with each
-    answer the accuracy of its model alone, None where that was not measured.
-    """
+    """The question, and the answers to pick from with their models' accuracies, if measured."""
 
     task: Task
     question: Question
@@ -134,9 +132,7 @@ class Role:
         return self.decide is majority
 
     def may_stop(self, stop: Stop) -> bool:
-        """Whether a node of this role may ask in waves under a stop rule: a vote under all but
-        `passed`, which is for nodes that check answers.
-        """
+        """Whether it may ask in waves under a rule: `passed` if it checks, others if it votes."""
         return self.checks if stop == PASSED else self.by_majority
 
 
@@ -279,9 +275,7 @@ def get_role(name: str) -> Role:
 
 
 def check_roles(graph: CollaborationGraph) -> None:
-    """Raises GraphError when a role is unknown or needs more predecessors than its node reads, or
-    when a setting of a vote stands at a node that takes none.
-    """
+    """Raises GraphError where a role is unknown, or does not fit its node's settings."""
     for node in graph.nodes:
         role = get_role(node.role)
         found = len(graph.reads[node.id])

@@ -50,9 +50,7 @@ def read(text: str) -> str:
 
 
 def tokens(text: str) -> Counter[str]:
-    """How often each sign of a text occurs: words ("w:add"), pairs of words, and 1 to 3 characters
-    that follow one another ("c:, 1").
-    """
+    """Counts of words ("w:add"), pairs of them, and 1 to 3 characters in a row ("c:, 1")."""
     lowered = read(text).lower()
     words = WORD.findall(lowered)
     found = Counter[str](f"w:{word}" for word in words)
@@ -111,8 +109,8 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """The router that `to_json` gave, or a rule written by hand, which needs no hash. Raises
-        GraphError, also where the parameters are not those of their hash.
+        """The router of `to_json`, or a rule without hash. Raises GraphError, also for another
+        hash.
         """
         if not isinstance(data, Mapping):
             raise GraphError(f"expected a router as an object, found {type(data).__name__}")

@@ -22,9 +22,7 @@ RUNS = -1
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Per question (C,): the place of the predecessor whose answer a node takes, or RUNS, and how
-    many stages it waits for.
-    """
+    """(C,) each: place of the predecessor whose answer is taken, or RUNS, and stages waited for."""
 
     taken: IntArray
     used: IntArray
@@ -160,9 +158,7 @@ def answered(
     run: Callable[[], IntArray],
     passing: BoolArray | None = None,
 ) -> IntArray:
-    """(C,) classes of a node's answers: what it takes from a predecessor, and elsewhere what `run`
-    says. `passing` as in `settle`.
-    """
+    """(C,) classes of a node's answers: taken ones, elsewhere `run`'s. `passing` as in `settle`."""
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
         return run()
@@ -176,9 +172,7 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Per node (C,): how many of its stages a question asked for, 0 where it needs the node not,
-    and whether it makes a call.
-    """
+    """Per node (C,): stages asked for, 0 where it isn't needed, and whether it makes a call."""
 
     stages: Mapping[int, IntArray]
     calls: Mapping[int, BoolArray]
@@ -197,9 +191,7 @@ class Needs:
 def needs(
     graph: CollaborationGraph, classes: Mapping[int, IntArray], passing: BoolArray | None = None
 ) -> Needs:
-    """What each question needs of a graph, by the classes (C,) that its nodes answer if they are
-    asked. `passing` as in `settle`.
-    """
+    """What questions need of a graph, by its nodes' classes (C,). `passing` as in `settle`."""
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
     asked[graph.sink][:] = True

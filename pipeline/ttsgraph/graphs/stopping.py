@@ -102,11 +102,8 @@ def parse_stop(value: Any) -> Stop:
     """A stop rule as it stands in JSON: a name, or {rule, level}. Raises GraphError."""
     if isinstance(value, str):
         return Stop(value)  # type: ignore[arg-type]  # checked there
-    if (
-        isinstance(value, Mapping)
-        and set(value) == {"rule", "level"}
-        and _is_number(value["level"])
-    ):
+    has_level = isinstance(value, Mapping) and set(value) == {"rule", "level"}
+    if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))
     raise GraphError(
         f'expected stop as none, lossless or {{"rule": "beta", "level": 0.95}}, found {value!r}'
@@ -274,11 +271,8 @@ class Demand:
             if place is None or after in self.answered:
                 continue
             stages = self.graph.stages[after]
-            if (
-                len(stages) == 1
-                or node in stages[place]
-                or (after in self.since and node in self.awaited(after))
-            ):
+            hurried = after in self.since and node in self.awaited(after)
+            if len(stages) == 1 or node in stages[place] or hurried:
                 self.waiting[after] -= 1
                 if not self.waiting[after]:
                     ready.append(after)
@@ -295,9 +289,7 @@ class Demand:
         return tuple(p for stage in stages[self.since.get(node, place) : place + 1] for p in stage)
 
     def go_on(self, node: int, hurry: bool = False) -> list[int]:
-        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all
-        have answered already. With `hurry` it goes on waiting for the stage before, too.
-        """
+        """Ask for the node's next stage (`hurry`: and this one); returns what waits for nothing."""
         if hurry:
             self.since.setdefault(node, self.stage[node])
         else:

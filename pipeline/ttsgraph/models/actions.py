@@ -15,9 +15,7 @@ CALLS = "tool_calls"
 
 
 def normal_json(text: str) -> str | None:
-    """JSON in a normal form, the same for equal values: keys sorted, no blanks, whole numbers
-    without a point. None where the text is no JSON.
-    """
+    """JSON in a form that is the same for equal values; None where the text is no JSON."""
     try:
         return _written(json.loads(text, parse_constant=_no_number))
     except (ValueError, RecursionError):
@@ -33,9 +31,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def calls_in(text: str) -> tuple[str, str] | None:
-    """The names of the tools that such a text calls, and the whole of the calls, each in a normal
-    form; None for a text that calls none.
-    """
+    """The names of the tools that a text calls, and the calls, in normal form; None without."""
     if not text.startswith(f'{{"{CALLS}":['):
         return None
     try:

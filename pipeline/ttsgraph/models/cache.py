@@ -47,9 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A stored call: where it is, its model, its completion (None where it is damaged), and the
-    hour of its last use.
-    """
+    """A stored call: its place, model, completion (None if damaged), and hour of its last use."""
 
     place: Any
     model: str
@@ -106,9 +104,7 @@ class CallStore(ABC):
     def prune(
         self, max_bytes: int | None = None, unused_days: float | None = None
     ) -> dict[str, int]:
-        """Delete damaged entries, those unused for so many days, and what is over the bound; give
-        the space back to the disk.
-        """
+        """Delete what is damaged, unused for so long, or over the bound; free the space."""
         damaged = unused = 0
         for entry in self._entries():
             is_damaged = entry.completion is None
@@ -127,9 +123,7 @@ class CallStore(ABC):
         }
 
     def stats(self) -> dict[str, Any]:
-        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how
-        many entries are damaged.
-        """
+        """Calls and tokens by model, bytes, bound, hours unused, damaged entries."""
         models: defaultdict[str, Counter[str]] = defaultdict(Counter)
         damaged = 0
         oldest = _hours()
@@ -153,9 +147,7 @@ class CallStore(ABC):
 
     @abstractmethod
     def shrink(self, max_bytes: int, key: str | None = None) -> int:
-        """Delete the calls not used for longest until the store, or the part of it that a key lies
-        in, is within the bound; returns how many went.
-        """
+        """Delete calls unused for longest beyond the bound, near a key if given; how many."""
 
     @abstractmethod
     def bytes_used(self) -> int:
@@ -297,13 +289,10 @@ class CallCache(CallStore):
             self.path.rename(aside)
             for suffix in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            _log.warning(
-                "call cache %s: expected an SQLite file, but %s; it is now %s and calls are made"
-                " again",
-                self.path,
-                error,
-                aside,
+            said = (
+                "call cache %s: expected an SQLite file, but %s; it is now %s, calls are made again"
             )
+            _log.warning(said, self.path, error, aside)
         self._open()
 
 

@@ -210,8 +210,8 @@ def roomier(request: Request) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dollars and calls of some work; adds up with `+`. Calls from the cache count too, but
-    for `spent_dollars`.
+    """Tokens, dollars and calls of some work, cached or not but for `spent_dollars`; adds up with
+    `+`.
     """
 
     prompt_tokens: int = 0
@@ -255,16 +255,12 @@ OUTGOING: ContextVar[Outgoing | None] = ContextVar("outgoing", default=None)
 
 
 class Charge:
-    """What a call may be charged for beyond its answer; who makes calls tells it. `sent` says that
-    an attempt is under way.
-    """
+    """What a call may be charged for beyond its answer; `sent`: an attempt is under way."""
 
     sent = False
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """An attempt without an answer may be charged for all the same, by so many tokens of prompt
-        and answer where that is told; here nobody counts.
-        """
+        """A failed attempt may be charged for, by so many tokens if told; here nobody counts."""
 
 
 CHARGE: ContextVar[Charge] = ContextVar("CHARGE")
@@ -272,9 +268,7 @@ CHARGE: ContextVar[Charge] = ContextVar("CHARGE")
 
 
 class Deferred(Awaitable[Completion]):
-    """A call that begins when it is awaited: one that nobody comes to await was never begun, and
-    leaves no coroutine behind.
-    """
+    """A call that begins when it is awaited, and leaves no coroutine behind if it never is."""
 
     def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
         self._make = make

@@ -49,9 +49,7 @@ _BOUND = re.compile(r"max_(completion_)?tokens|(completion|output|new) tokens", 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a server says when it refuses a request: in words, and the parameter that it is about
-    where it tells that apart.
-    """
+    """What a server refuses a request with: words, and the parameter if it tells that apart."""
 
     words: str
     param: str | None = None
@@ -155,9 +153,7 @@ class Dialect:
 
     @property
     def words(self) -> str:
-        """ "without temperature, top_p; max_completion_tokens for max_tokens; system messages in
-        the user's turn"; or nothing.
-        """
+        """ "without temperature; max_completion_tokens for max_tokens", or nothing."""
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["any bound on tokens"] if self.bound is None else []
         told = [f"without {', '.join(missing)}"] if missing else []

@@ -32,9 +32,7 @@ def beside(message: Mapping[str, Any]) -> str:
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """A text without <think> ... </think> at its head, and that. The beginning may be missing, as
-    part of the prompt; without an end all is reasoning.
-    """
+    """A text without <think> ... </think> at its head, and that; one end of it may be missing."""
     head = text.lstrip()
     if head.startswith(OPEN):
         thought, _, answer = head.removeprefix(OPEN).partition(CLOSE)

@@ -53,9 +53,7 @@ Calls = Mapping[str, Call]
 
 
 def read_engine(path: Path) -> dict[str, str]:
-    """The engine of recorded calls in its version, and its number format; empty where nothing says
-    so. Raises DataError for a file that isn't text by name.
-    """
+    """The engine of recorded calls, and number format, if told. Raises DataError for no text."""
     if not path.exists():
         return {}
     try:

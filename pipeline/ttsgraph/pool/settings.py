@@ -58,9 +58,7 @@ class GgufSettings(Closed):
 
 
 class WeightsSettings(Closed):
-    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub
-    id, a folder, or a GGUF by its name and SHA-256.
-    """
+    """Where a server finds a model: a package's GGUF, a hub id, a folder, a GGUF by SHA-256."""
 
     package: str | None = None
     """a Python package that ships a GGUF file"""
@@ -159,9 +157,7 @@ class ModelSettings(Closed):
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from another's in the call cache: revision, name at the
-        endpoint, weights and server flags, but not where it is served.
-        """
+        """What tells this model's answers from others in the cache; not where it is served."""
         parts = [
             self.revision,
             self.served_as,

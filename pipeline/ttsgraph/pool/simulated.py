@@ -117,9 +117,7 @@ class Simulation(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What one model does with one question: probabilities of being right alone, of repairing, and
-    of corrupting.
-    """
+    """One model's probabilities on one question: right alone, repairing, corrupting."""
 
     alone: float
     repair: float
@@ -127,9 +125,7 @@ class Chances:
 
 
 def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
-    """What a load does to a model of this capacity: the probability of losing the thread, and a
-    fuser's odds factor for the right answer.
-    """
+    """P(a load loses the thread), and a fuser's odds factor for the right answer."""
     share = load / capacity
     lost = -math.expm1(-(share**traits.steepness))
     return lost, traits.discernment * math.exp(-traits.blur * share)
@@ -156,9 +152,7 @@ class _Model:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question as the simulator knows it: its problem, latent traits, and what was read and
-    worked out so far.
-    """
+    """A question with its problem, latent traits, and what was read and worked out so far."""
 
     problem: SyntheticProblem
     kind: str
@@ -225,9 +219,7 @@ class SimulatedClient(Client):
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
 
     def _member(self, request: Request) -> str:
-        """The member of the pool that asks so: of the variants whose settings the request has, the
-        one with most; or the model.
-        """
+        """The member that asks so: the variant with most of these settings, or the model."""
         first = request.messages[0]
         asked = request.model, request.sampling, first.content if first.role == "system" else ""
         if asked not in self._members:
@@ -262,9 +254,7 @@ class SimulatedClient(Client):
         return asked
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """Which reply a predecessor gave and how many revisions it has been through, from the block
-        that quotes it.
-        """
+        """Which reply a predecessor gave, and after how many revisions, from its quotation."""
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
@@ -328,9 +318,7 @@ def _wrong(asked: _Asked, draw: float) -> int:
 
 
 def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
-    """The reply that a fuser takes: odds grow with its supporters, and are better for the right
-    one.
-    """
+    """The reply a fuser takes: odds grow with supporters, and are better for the right one."""
     different = sorted(set(replies))
     if len(different) == 1:
         return different[0]

@@ -219,9 +219,7 @@ class ModelSpec:
 
     @property
     def asked_as(self) -> tuple[str, str]:
-        """What members that differ in sampling alone have in common: their model, and what else of
-        a call a variant changes.
-        """
+        """What members that differ in sampling alone share: model, and a variant's rest."""
         kept = dict(self.variant.changes) if self.variant else {}
         kept.pop("temperature", None)
         kept.pop("top_p", None)
@@ -256,8 +254,8 @@ class ModelSpec:
 
 
 class ModelPool(dict[str, ModelSpec]):
-    """The models and variants that a search may use, by name, in the profile's order. Raises
-    SettingsError for a name it does not have, and without any.
+    """Models and variants by name, in the profile's order. Raises SettingsError for unknown or
+    none.
     """
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:

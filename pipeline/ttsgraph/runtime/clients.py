@@ -48,9 +48,7 @@ NEWCOMERS_S = 10.0
 
 
 class LazyClient(Client):
-    """A client over what `open_inner` gives, which is opened, its servers started, by the first
-    call, and closed with this one. A failure to open it is that of every call.
-    """
+    """A client that is opened, its servers started, by its first call, and fails as that does."""
 
     def __init__(
         self, open_inner: Callable[[], contextlib.AbstractAsyncContextManager[Client]]
@@ -124,9 +122,7 @@ async def connect(
     policy: FailurePolicy,
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
-    """A client for servers that are up, `local` ones among them, its endpoints checked; or a
-    simulated one. Raises as `open_client`.
-    """
+    """A checked client for servers that are up, or a simulated one. Raises as `open_client`."""
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
         return
@@ -187,9 +183,7 @@ async def open_agent(
 def running_servers(
     profile: Profile, state: Path = STATE
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, if any. Starts what is not up, and stops it. Raises
-    EndpointError when servers can't be had.
-    """
+    """Model -> base URLs of local servers, started if not up. Raises EndpointError."""
     engine = profile.engine
     if profile.hosted:
         launch = partial(_launcher, profile, state)
@@ -227,9 +221,7 @@ def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
 def local_specs(
     profile: Profile, state: Path = STATE, at: Urls | None = None
 ) -> tuple[ServerSpec, ...]:
-    """The servers that the profile's pool needs on this machine, at these addresses if any; the
-    weights are made ready. Raises as `prepare_weights`.
-    """
+    """The servers the pool needs here, with weights ready. Raises as `prepare_weights`."""
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
     kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"

@@ -272,18 +272,14 @@ def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
-    """Layers, hidden, total and non_embedding of each configuration, counted in the serve
-    environment. Raises EndpointError when that fails.
-    """
+    """Facts counted from each configuration in the serve environment. Raises EndpointError."""
     command = ["--count", *map(str, paths)]
     found = run_convert(python, command, "counting parameters failed: ")
     return [json.loads(line) for line in found]
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and
-    hidden at all. Facts that the profile does not give can't be wrong.
-    """
+    """Where given facts are off from the counted ones: sizes by over 0.1 %, others at all."""
     wrong = []
     for key, tolerance in TOLERANCES.items():
         said = getattr(model, key)

@@ -77,9 +77,7 @@ class Account:
     identity: str
 
     def read(self) -> Spent:
-        """What is known to have been spent. Raises DataError when the file does not say so: to
-        count from nothing would lift the limits, so a person has to.
-        """
+        """What was spent. Raises DataError for no such file, as a start at nothing lifts limits."""
         if not self.path.exists():
             return Spent()
         try:
@@ -194,9 +192,7 @@ class Meter:
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _take(self, most: Spent) -> bool:
-        """Begin a call that fits; together they hold back half of what is left, so that a killed
-        process loses no more.
-        """
+        """Begin a call if it fits; all together hold back half of what is left at most."""
         if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
             return False
         self._under_way += 1
@@ -211,12 +207,10 @@ class Meter:
         tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
         step = Spent(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
         too_much = self._noted - spent
-        if (
-            too_much.dollars < 0
-            or too_much.tokens < 0
-            or (limits.dollars is not None and too_much.dollars > 2 * step.dollars)
-            or (limits.tokens is not None and too_much.tokens > 2 * step.tokens)
-        ):
+        spent_more = too_much.dollars < 0 or too_much.tokens < 0
+        by_dollars = limits.dollars is not None and too_much.dollars > 2 * step.dollars
+        by_tokens = limits.tokens is not None and too_much.tokens > 2 * step.tokens
+        if spent_more or by_dollars or by_tokens:
             most = spent + step  # what is left may yet be spent
             dollars = max(spent.dollars, min(most.dollars, self._dollars))
             self._noted = replace(most, dollars=dollars)

@@ -43,9 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all pieces of a search have in common: settings and examples (as JSON), task, where a
-    worker keeps state, and the code that the searching process runs.
-    """
+    """What a search's pieces share: settings and examples (JSON), task, state folder, code."""
 
     profile: str
     task: str
@@ -98,9 +96,7 @@ def code_digest() -> str:
 def environment_for(
     profile: Profile, task: str, client: Client, shots: Sequence[Question]
 ) -> Environment:
-    """The environment that runs graphs on a task's questions; it runs no program of a model twice.
-    Raises IsolationError as `get_grader` does.
-    """
+    """A task's environment; no program runs twice. Raises IsolationError as `get_grader`."""
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     if isinstance(grader, RememberingTask):
@@ -193,9 +189,7 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
 
 
 class Worker:
-    """In a worker's process: one client for all pieces, on a loop of its own thread, so that its
-    limits hold for the process, and each call is made once.
-    """
+    """A worker's process: one client for all pieces, on a loop of its own thread."""
 
     def __init__(self, order: Order) -> None:
         profile = Profile.model_validate_json(order.profile)

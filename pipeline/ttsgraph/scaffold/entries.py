@@ -163,9 +163,7 @@ async def try_out(
     shots: Sequence[Question],
     questions: Sequence[Question],
 ) -> tuple[Feedback, list[str]]:
-    """One model alone on the first few questions: what came of it, also in lines for people. Raises
-    InputError when not all of them could be asked.
-    """
+    """One model on the first few questions, also in lines. Raises InputError if calls failed."""
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     prompt = settings.prompt.prompt(grader, shots)
@@ -304,9 +302,7 @@ async def new_model(
 
 
 def _entry(name: str, known: Mapping[str, Any], counted: bool) -> dict[str, Any]:
-    """The pool's entry: what was given, and what the endpoint lists; sizes have to be there where
-    FLOPs are `counted`. Raises InputError.
-    """
+    """The pool's entry, with sizes where FLOPs are `counted`. Raises InputError."""
     served_as, listed, price = _served(name, known)
     price = dict(price or {}) | known["price"]
     facts = {key: known[key] for key in ("family", *COUNTED) if key in known}

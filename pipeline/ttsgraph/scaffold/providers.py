@@ -64,9 +64,7 @@ _A_MILLION = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint as it was given: its key's variable, its models (all that it lists if none), the
-    price of all of them where one was given, and prices by model.
-    """
+    """An endpoint as given: its key's variable, its models (or all), its price, prices by model."""
 
     url: str
     key_env: str | None = None
@@ -95,9 +93,7 @@ class AskedModel:
 
     @property
     def speed(self) -> list[float]:
-        """Seconds for each token of a prompt and of an answer, by its quickest answer: as good as
-        all are of the latter.
-        """
+        """Seconds per token of a prompt and of an answer, by its quickest answer."""
         quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
         each_s = quickest.latency_s / max(1, quickest.completion_tokens)
         return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
@@ -105,9 +101,7 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A provider's model that may be asked: whether the endpoint lists it, its price if that is
-    known, and where the price is from.
-    """
+    """A provider's model, whether it is listed, its price if known, and where that is from."""
 
     provider: Provider
     served_as: str
@@ -214,9 +208,7 @@ def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
 
 
 def _priced(one: Candidate, given: Mapping[str, float] | None, ask: Ask | None) -> Candidate:
-    """A model with its price: of an option, of the endpoint, of a list of known models, or of a
-    person. Raises InputError where none has it.
-    """
+    """A model with its price: given, listed, known, or asked for. Raises InputError."""
     url = one.provider.url
     if given is not None:
         return replace(one, price=given, priced="as given")
@@ -251,9 +243,7 @@ def read_price(where: str, text: str) -> dict[str, float]:
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:
-    """$ per million tokens as a package keeps them of well-known models; None of others, and of
-    models that are served on this machine.
-    """
+    """$ per million tokens that genai-prices knows; None of others, and of local servers."""
     if (urlsplit(url).hostname or "") in ("127.0.0.1", "localhost", "::1"):
         return None
     from genai_prices import Usage, calc_price
@@ -356,9 +346,7 @@ async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
 async def ask_each(
     pool: Mapping[str, Candidate], messages: tuple[Message, ...], temperature: float
 ) -> tuple[list[AskedModel], list[str]]:
-    """Ask each model one question, as a search would; those that answered, and lines for people
-    about the others. Raises EndpointError where none answered.
-    """
+    """Ask each model once: who answered, and lines about others. Raises EndpointError for none."""
     endpoints = {
         name: Endpoint((one.provider.url,), one.served_as, one.provider.key_env, lists_models=False)
         for name, one in pool.items()
@@ -437,9 +425,7 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
 
 
 def _lengths(told: Completion) -> dict[str, float]:
-    """What a member reads and writes, by the one call that was made of it (`Lengths`): costs go by
-    it until a search has measured more.
-    """
+    """What a member reads and writes by its one call (`Lengths`), until more is measured."""
     return {
         "prompt_tokens": float(told.prompt_tokens),
         "generated_tokens": float(max(1, told.completion_tokens)),

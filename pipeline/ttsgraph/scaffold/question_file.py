@@ -158,9 +158,7 @@ def _plain(name: str) -> str:
 
 
 def _column(columns: Sequence[str], names: Sequence[str], words: set[str], at: int) -> str | None:
-    """The column of one of these names, or the only one with such a word in its name; of two
-    columns, the one in this place.
-    """
+    """The column of such a name, or alone with such a word; of two columns the one there."""
     plain = {_plain(column): column for column in reversed(columns)}
     for name in names:
         if name in plain:

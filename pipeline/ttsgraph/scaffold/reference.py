@@ -43,9 +43,7 @@ USUAL = Path(__file__).with_name("usual.txt").read_text(encoding="utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: where it stands, what it takes, what it is if it is left out, its unit if it has
-    one, and what it means.
-    """
+    """One key: its place, type, default (if it may be left out), unit (if any), and meaning."""
 
     key: str
     type: str
@@ -55,16 +53,12 @@ class Setting:
 
 
 def settings_of(file: str) -> list[Setting]:
-    """Every key of a file (`params` or `profile`), section by section; `<name>` stands for names
-    that are yours. The keys of a section that stands twice are told once.
-    """
+    """A file's (`params`, `profile`) keys by section, each told once; `<name>` is yours."""
     return list(_walk(FILES[file], "", {}))
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """What a field means, on one line; empty where that is not said. Pydantic can take it from
-    there itself, but then whenever a model is made, by parsing its file.
-    """
+    """What a field means, on one line, or "". Pydantic would parse files at each import."""
     said = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal
     return said or ("which of these it is" if is_kind and name == "kind" else "")

@@ -141,9 +141,7 @@ class Answering:
             raise ApiError(400, said, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: Served) -> list[dict[str, Any]]:
-        """One choice that is a text, or in a form those of the node whose answer it is. Raises
-        ApiError where its endpoint gave none, or no JSON as asked for.
-        """
+        """A text's one choice, or the choices of the node that answers. Raises ApiError."""
         form = self.asked.form
         run = self.run
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
@@ -210,13 +208,8 @@ class Answering:
             node = graph.node(i)
             shown.append({"node": i, "role": node.role, "text": answer.node_texts.get(i)})
             if call := answer.completions.get(i):
-                shown[-1] |= {
-                    "model": node.model,
-                    "prompt_tokens": call.prompt_tokens,
-                    "completion_tokens": call.completion_tokens,
-                    "latency_s": call.latency_s,
-                    "cached": call.cached,
-                }
+                told = ("prompt_tokens", "completion_tokens", "latency_s", "cached")
+                shown[-1] |= {"model": node.model} | {name: getattr(call, name) for name in told}
         return shown
 
 

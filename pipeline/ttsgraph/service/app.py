@@ -129,9 +129,7 @@ class App:
         return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request. It sets `state.model` once it is known to be served, and
-        `state.answering` once it is answered; the work behind it ends with it, however it ends.
-        """
+        """Run one request; `state` gets `model` and `answering`. Its work ends with it."""
         state = scope.setdefault("state", {})
         state["trace_id"] = uuid.uuid4().hex
         headers = Headers(scope=scope)

@@ -189,9 +189,7 @@ class Book:
         self._rows_of(over, (task, version, figure))
 
     def questions(self, task: str) -> list[dict[str, str]]:
-        """Served questions whose right answer is known, as rows of a source: given with the
-        feedback, or the graph's own where it was said to be right.
-        """
+        """Served questions with right answers, as rows: told, or the graph's own if right."""
         rows = self._rows_of(
             "select trace as id, question, coalesce(right_answer, answer) as answer from served"
             " where task = ? and question is not null"

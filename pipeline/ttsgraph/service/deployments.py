@@ -177,9 +177,7 @@ class Deployments:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Resolve all names, and follow them until the end, which closes everything. Raises
-        InputError when a name can't be resolved or its endpoints fail their check.
-        """
+        """Resolve and follow all names until the end. Raises InputError at the beginning."""
         try:
             for name in self._names:
                 await self._update(name)

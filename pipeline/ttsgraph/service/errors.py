@@ -26,9 +26,7 @@ _KINDS: dict[int, tuple[str, str | None]] = {
 
 
 class ApiError(TTSGraphError):
-    """A request that is answered with an error: status, what was expected and came, and the
-    parameter it is about. Without a message it is HTTP's own.
-    """
+    """A request answered with an error: status, message (or HTTP's own), and the parameter."""
 
     def __init__(
         self,

@@ -147,9 +147,7 @@ def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
 def with_turns(
     messages: Sequence[Message], text: str, turns: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """Messages whose last begins with the question's text, with what was said after it behind it;
-    what a node is asked beyond the question stands at the end.
-    """
+    """Messages with turns behind the question's text; what else a node is asked ends them."""
     *before, last = messages
     shown = text if last.content.startswith(text) else last.content
     more = last.content.removeprefix(shown).strip()

@@ -79,9 +79,7 @@ def _hashed(key: bytes) -> str:
 
 
 def check_framing(headers: Headers) -> None:
-    """Raises ApiError 400 for a request of two lengths. A proxy before this server may see another
-    end of its body, and take the rest for a request of somebody else.
-    """
+    """Raises ApiError 400 for two lengths: a proxy may see another end of the body."""
     if "content-length" in headers and "transfer-encoding" in headers:
         said = "expected Content-Length or Transfer-Encoding, found both"
         raise ApiError(400, said, headers={"connection": "close"})

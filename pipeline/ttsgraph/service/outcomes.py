@@ -69,9 +69,7 @@ class Outcomes:
             self._book.close()
 
     def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Side | None]:
-        """Who answers a request, and as which side of a trial that is open. Chance decides, by the
-        request's trace id, which is random.
-        """
+        """Who answers, as which side of an open trial, by the request's random trace id."""
         if challenger is None or _trial(champion, challenger) not in self._trials:
             return champion, None
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
@@ -106,9 +104,7 @@ class Outcomes:
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
     async def judge(self, raw: bytes, tasks: Mapping[str, Live], client: str) -> dict[str, object]:
-        """Feedback on an answer: {"id" or "trace_id", "score" or "answer"}. `tasks` are what is
-        served, by task; `client` is who says it. Raises ApiError.
-        """
+        """Feedback of `client` on an answer; `tasks` are what is served. Raises ApiError."""
         try:
             said = _Judgement.model_validate(read_object(raw))
         except ValidationError as error:
@@ -131,9 +127,7 @@ class Outcomes:
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[Live, Live | None]]) -> None:
-        """Look at what is kept of what is served, with its challenger where it has one: which
-        trials are open, which were decided, and what has drifted.
-        """
+        """Look at what is kept: trials that are open or decided, and what has drifted."""
         if self._book is not None:
             await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
 
@@ -183,9 +177,7 @@ def _failed(done: Future[None]) -> None:
 
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
-    """Whether the mean of the values is beyond what the settings allow, by more than chance.
-    Accuracy drifts down, cost up, and agreement either way.
-    """
+    """Whether a mean is off by more than settings and chance allow: down, up, or either way."""
     if len(values) < settings.least:
         return False
     error = ERRORS * statistics.stdev(values) / math.sqrt(len(values))

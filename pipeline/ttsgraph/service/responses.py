@@ -88,9 +88,7 @@ class Reply:
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
     def _origin(self, answer: Served) -> dict[str, Any]:
-        """What the answer comes from, and where it did without something: calls that were not
-        needed, that failed, or that came too late.
-        """
+        """What the answer comes from, and what it did without, if anything."""
         deployed = self.answering.live.deployed
         graph = deployed.graph
         origin = {

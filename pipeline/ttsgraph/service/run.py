@@ -58,9 +58,7 @@ class Upstream:
         self._hanging: dict[str, tuple[int, float]] = {}  # calls in a row, and when it was seen
 
     def hangs(self, model: str, now: float) -> bool:
-        """Whether a call of this model that begins now is not worth waiting for; once in a while
-        one is, to see whether the model is back.
-        """
+        """Whether a model's call is not worth waiting for; now and then one is tried."""
         count, seen = self._hanging.get(model, (0, now))
         if count >= HANGING and now >= seen + LOOK_AGAIN_S:
             self._hanging[model] = count, now
@@ -160,9 +158,7 @@ class ServedRun(Run):
         self._hurry_at: dict[tuple[int, int], float] = {}
 
     async def answer(self, deadline_s: float | None = None) -> Served:
-        """Run the graph, for at most `deadline_s` seconds: then it answers with what there is,
-        without a text where that is nothing. Cancelling it cancels every call.
-        """
+        """Run the graph for `deadline_s` seconds at most; a cancel is that of every call."""
         loop = asyncio.get_running_loop()
         self._end = math.inf if deadline_s is None else loop.time() + deadline_s
         try:
@@ -209,9 +205,7 @@ class ServedRun(Run):
         return now + (self._end - now) / layers if layers > 1 else math.inf
 
     def _cut(self, until: float) -> None:
-        """Go on without the calls whose share has passed, where what reads them has something to
-        go on with; the others have a share of what is left.
-        """
+        """Go on without calls past their share, or give them one of what is left."""
         graph = self.runner.graph
         for i in [i for i in self._under_way if self._share_ends[i] <= until]:
             if i not in self._under_way:
@@ -370,9 +364,7 @@ class ServedRun(Run):
         )
 
     def _can_go_on(self, i: int, complete: bool) -> bool:
-        """Whether a node goes on without what it lost: any that heard something, as the settings
-        say or for want of time, else a vote that has its quorum.
-        """
+        """Whether it goes on without a loss: as settings or time say, or by its quorum."""
         role = self.runner.roles[i]
         any_may = self.settings.fallback or bool(self.cut)
         if role.calls_model and not any_may:

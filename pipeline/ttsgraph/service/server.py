@@ -85,9 +85,7 @@ def _begin_process() -> None:
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> Keys:
-    """The keys of which clients have to send one, if any. Raises InputError where one is needed and
-    there is none, or their file can't be read.
-    """
+    """The keys that clients send, if any. Raises InputError where one is needed or unreadable."""
     if no_key:
         return Keys("", None)
     key = os.environ.get(settings.api_key_env, "").strip()

@@ -73,9 +73,7 @@ class Tracing:
         return RequestTrace(self, request_id, path, headers)
 
     def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
-        """(Whose, which) words a model or graph was asked, and what it said, as the conventions
-        write them; nothing where texts are not shown.
-        """
+        """What was asked, by role, and said, in the conventions' form, if texts are shown."""
         if not self._texts:
             return {}
         return {
@@ -109,9 +107,7 @@ class Tracing:
 
 
 class RequestTrace:
-    """The spans of one request that begins now, in the caller's trace, else in one of the request's
-    id; all end with it, with all that is known then.
-    """
+    """One request's spans, in the caller's trace or one of its id; all end with it."""
 
     def __init__(
         self, tracing: Tracing, request_id: str, path: str, headers: Mapping[str, str]

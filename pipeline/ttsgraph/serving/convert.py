@@ -80,9 +80,7 @@ class ConvertError(Exception):
 
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
-    """A package's GGUF and its parts on disk; nothing is imported, as that may fail. Raises
-    ConvertError for an unknown package, or one not installed whole.
-    """
+    """A package's GGUF and its files, without an import. Raises ConvertError if it isn't there."""
     if package not in SOURCES:
         raise ConvertError(
             f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
@@ -105,9 +103,7 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
 def released(
     file: str, sha256: str, hub: str | None, folder: Path
 ) -> tuple[WeightSource, list[Path]]:
-    """A GGUF by its name and SHA-256: in `folder` if it is there, else from the hub's repository.
-    Raises ConvertError when neither has it.
-    """
+    """A GGUF by name and SHA-256, in `folder` or from the hub. Raises ConvertError."""
     path = folder / file
     if not path.is_file():
         if hub is None:
@@ -234,9 +230,7 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
 
 
 def facts(path: Path) -> dict[str, int]:
-    """Layers, hidden size, parameters in all and without embeddings, of a configuration alone: the
-    model is built on torch's meta device.
-    """
+    """Layers, hidden size, parameters with and without embeddings; on torch's meta device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -39,9 +39,7 @@ class Build:
 
 
 def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """The lines that a program prints in the serve environment. Raises EndpointError when that is
-    not there, or with the program's last words after `failed`.
-    """
+    """Lines that a program prints in the serve environment. Raises EndpointError."""
     try:
         done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
     except OSError:

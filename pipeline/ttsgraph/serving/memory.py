@@ -51,9 +51,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """GiB that a server takes of each of its GPUs at least; `cache` holds one longest request,
-    `running` is the rest.
-    """
+    """GiB a server takes of each GPU at least; `cache` holds one request, `running` the rest."""
 
     weights: float
     running: float

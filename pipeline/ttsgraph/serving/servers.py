@@ -76,9 +76,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def threads_of_each(servers: int, cores: int) -> int:
-    """How many threads each of `servers` computes with: of more cores than servers one stays free
-    for the API processes and the client; of fewer, they share.
-    """
+    """Threads for each server; one core, of more than servers, stays free for the client."""
     return max(1, (cores - 1) // max(1, servers))
 
 
