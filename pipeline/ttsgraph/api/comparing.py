@@ -136,9 +136,7 @@ async def compare_methods(
             say(f"seed {seed} {method}: {scores['accuracy']:.3f}")
     accuracies = {method: [row["accuracy"] for row in rows[method]] for method in methods}
     first, *others = methods
-    tests = [
-        {"method": each, "p": paired_p(accuracies[first], accuracies[each])} for each in others
-    ]
+    tests = [{"method": one, "p": paired_p(accuracies[first], accuracies[one])} for one in others]
     return {
         "budget": profile.budget.model_dump(mode="json"),
         "rows": [row for method in methods for row in rows[method]],

@@ -87,9 +87,8 @@ def _write_method(folder: Path, searched: Searched) -> None:
     choice = searched.choice
     verdict = {"verdict": choice.verdict, "reason": choice.reason}
     gate = searched.cases[choice.place].columns | verdict
-    write_record(
-        GateVerdict, folder / "verdict.json", {"gate": gate, "record": _record(folder, searched)}
-    )
+    record = _record(folder, searched)
+    write_record(GateVerdict, folder / "verdict.json", {"gate": gate, "record": record})
 
 
 def _record(folder: Path, searched: Searched) -> dict[str, object]:

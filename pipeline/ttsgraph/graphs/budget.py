@@ -135,9 +135,8 @@ class CostModel:
         degrees = np.broadcast_to(np.arange(n), (n, n))
         limits = np.array([read_by(node, n) for node in nodes])
         rows = np.array([self._row_of(node.model, node.role) for node in nodes])
-        costs = self.call_costs(
-            np.broadcast_to(rows[:, None], (n, n)), np.minimum(degrees, limits[:, None])
-        )
+        reads = np.minimum(degrees, limits[:, None])
+        costs = self.call_costs(np.broadcast_to(rows[:, None], (n, n)), reads)
         return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
 
     def node_cost(self, node: Node, in_degree: int) -> float:

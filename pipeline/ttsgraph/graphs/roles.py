@@ -295,9 +295,7 @@ def check_roles(graph: CollaborationGraph) -> None:
                 f" {'without' if role.routes else 'with'} one"
             )
         elif role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
-            problem = (
-                "a vote over what its gate watches is the same either way; let it read others too"
-            )
+            problem = "a vote over what its gate watches is the same either way; let it read others"
         if problem:
             raise GraphError(f"node {node.id}: {problem}")
 

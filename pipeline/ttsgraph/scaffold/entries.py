@@ -85,9 +85,8 @@ async def new_task(
     keys = {each: settings.api_key_env for each, settings in profile.pool.items()}
     specs = profile.model_pool().by_size if profile.pool else ()
     if model := next((spec.name for spec in specs if has_key(keys[spec.model])), None):
-        feedback, lines = await try_out(
-            with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]]
-        )
+        asked = [*splits["train"], *splits["val"]]
+        feedback, lines = await try_out(with_task, name, model, splits["shots"], asked)
         usage = feedback.usage
         entry["lengths"] = {
             "prompt_tokens": math.ceil(usage.prompt_tokens / usage.calls),

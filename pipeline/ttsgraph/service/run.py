@@ -359,9 +359,8 @@ class ServedRun(Run):
     def _has_quorum(self, i: int) -> bool:
         """Whether enough of the voices have answered that a vote asked so far."""
         asked = [p for p in self.runner.graph.reads[i] if p in self.demand.stage]
-        return sum(p in self.texts for p in asked) >= max(
-            1.0, self.settings.quorum * sum(map(self._ended, asked))
-        )
+        least = self.settings.quorum * sum(map(self._ended, asked))
+        return sum(p in self.texts for p in asked) >= max(1.0, least)
 
     def _can_go_on(self, i: int, complete: bool) -> bool:
         """Whether it goes on without a loss: as settings or time say, or by its quorum."""
