@@ -85,14 +85,16 @@ class Server:
     sent for a while, then one call at a time until one succeeds; each break is twice the last.
     """
 
-    def __init__(self, url: str, policy: FailurePolicy, changed: asyncio.Event) -> None:
+    def __init__(
+        self, url: str, policy: FailurePolicy, changed: asyncio.Event | None = None
+    ) -> None:
         self.url = url
         self.policy = policy
         self.limit = float(policy.concurrency)
         self.under_way = 0
         self.finished = self.failed_for_good = 0
         self.faults: Counter[str] = Counter()
-        self.changed = changed
+        self.changed = changed or asyncio.Event()
         self._failures_in_a_row = 0
         self._is_open = False
         self._down_since: float | None = None

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ttsgraph.models.client import Client, Completion, Request, Wrapper
 
-Answers = list[Completion | BaseException]
+Drawn = list[Completion | BaseException]
 
 
 class DrawingClient(Wrapper):
@@ -22,8 +22,8 @@ class DrawingClient(Wrapper):
         super().__init__(inner)
         self._most = most
         # By prompt: draws that are yet to be asked for together, and what asks for them.
-        self._open: dict[Request, tuple[list[Request], asyncio.Task[Answers]]] = {}
-        self._tasks: set[asyncio.Task[Answers]] = set()
+        self._open: dict[Request, tuple[list[Request], asyncio.Task[Drawn]]] = {}
+        self._tasks: set[asyncio.Task[Drawn]] = set()
 
     async def complete(self, request: Request) -> Completion:
         """The inner client's answer, perhaps one of several that it gave at once."""
@@ -45,7 +45,7 @@ class DrawingClient(Wrapper):
             raise answer
         return answer
 
-    async def _ask(self, prompt: Request, draws: Sequence[Request]) -> Answers:
+    async def _ask(self, prompt: Request, draws: Sequence[Request]) -> Drawn:
         """One request for these draws, and further ones for those that it did not answer."""
         if prompt in self._open and self._open[prompt][0] is draws:
             del self._open[prompt]
