@@ -55,9 +55,7 @@ def deployments(params: Params) -> list[Any]:
 
 def state_key(task: str, pool: str, params: Params) -> str:
     """A hash of the pool that there is now, the champion, and the pool that was searched last: what
-    a re-search depends on.
-
-    Raises InputError when the registry can't be read.
+    a re-search depends on. Raises InputError when the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)
@@ -75,9 +73,7 @@ def trigger(task: str, key: str) -> Any:
 
 def watch(stop: threading.Event) -> None:
     """Ask for a re-search when a pool is not the one seen before, the first time included, until
-    told to stop.
-
-    What can't be read or reported now is looked at again soon.
+    told to stop. What can't be read or reported now is looked at again soon.
     """
     seen: dict[str, str] = {}
     wait = RETRY_S

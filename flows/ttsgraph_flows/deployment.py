@@ -109,9 +109,7 @@ def deploy(
 ) -> tuple[Version, Decision]:
     """Register what is selected after the search of `folder`, which began from `start`, with the
     graphs that serve other prices by the table of its test; promote it if the profile's rule says
-    so.
-
-    Doing it again finds the same version, and comes to the same decision.
+    so. Doing it again finds the same version, and comes to the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
     made_by = "search" if warm_from is None else "research"
@@ -147,7 +145,6 @@ def record_of(
     warm_from: str | None,
 ) -> Provenance:
     """Where what is deployed comes from, by the files of its search and of that search's start.
-
     Raises DataError when one of them is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)

@@ -56,10 +56,8 @@ class Posting:
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
     """Show a stage from this state on, and what it may spend; yields what events are published to,
-    from any thread.
-
-    Under a board of the whole run the stage is shown there; else on stderr, on a terminal as a live
-    display, elsewhere as a line at the end.
+    from any thread. Under a board of the whole run the stage is shown there; else on stderr, on a
+    terminal as a live display, elsewhere as a line at the end.
     """
     view = View(state, limits)
     if BOARD in os.environ:

@@ -250,10 +250,8 @@ class Registry:
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
         """Compare a version with the champion, promote it if the rule says so, and tag it with the
-        decision.
-
-        A version that was promoted already keeps that decision: it is not compared with itself, nor
-        with what replaced it since.
+        decision. A version that was promoted already keeps that decision: it is not compared with
+        itself, nor with what replaced it since.
         """
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
@@ -276,9 +274,7 @@ class Registry:
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
         """Make a version the champion; returns the one that it replaces, which `rollback` goes back
-        to.
-
-        Raises DeploymentError when its models have left the pool.
+        to. Raises DeploymentError when its models have left the pool.
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
@@ -323,10 +319,9 @@ class Registry:
 
     def serving(self, task: str) -> Version:
         """The champion; where a model of it has left the pool, the best version that can be served,
-        which takes its place.
-
-        The alias moves, and the version's tags say why. What was rolled back takes no place. Raises
-        DeploymentError when there is no champion, or nothing that can be served.
+        which takes its place. The alias moves, and the version's tags say why. What was rolled back
+        takes no place. Raises DeploymentError when there is no champion, or nothing that can be
+        served.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         why = self.unservable(champion)
@@ -359,9 +354,8 @@ class Registry:
 
     def rollback(self, task: str) -> tuple[Version, Version]:
         """Make the version before the champion the champion again; returns both. The rule does not
-        promote what was rolled back.
-
-        Raises DeploymentError when there is no champion, or none before it.
+        promote what was rolled back. Raises DeploymentError when there is no champion, or none
+        before it.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
@@ -421,9 +415,8 @@ def dependents(
 
 class RegistryLoader(Loader):
     """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
-    asked for each time.
-
-    A champion whose models have left the pool is skipped for what stands in for it.
+    asked for each time. A champion whose models have left the pool is skipped for what stands in
+    for it.
     """
 
     def __init__(self, tracking_uri: str) -> None:

@@ -64,10 +64,9 @@ FETCHED = ("weights of ", "questions of ")
 
 
 def forget_dead_holders() -> None:
-    """Remove DVC's list of read and write locks if no DVC that holds one runs any more.
-
-    After a kill DVC does so only once the number of the killed process is free: it isn't while the
-    process waits to be reaped, or once another has got it. A list that was cut off names no holder.
+    """Remove DVC's list of read and write locks if no DVC that holds one runs any more. After a
+    kill DVC does so only once the number of the killed process is free: it isn't while the process
+    waits to be reaped, or once another has got it. A list that was cut off names no holder.
     """
     try:
         text = LOCKS.read_text(encoding="utf-8")
@@ -203,10 +202,8 @@ def changed_stages() -> list[str]:
 @contextmanager
 def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
     """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s
-    each).
-
-    `services` are the scheduler and the like, which stages don't need. Raises EndpointError when it
-    doesn't start.
+    each). `services` are the scheduler and the like, which stages don't need. Raises EndpointError
+    when it doesn't start.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

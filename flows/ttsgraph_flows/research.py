@@ -149,10 +149,8 @@ def _research(stage: Stage) -> Researched:
 
 def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
     """What has changed since the champion's search and what that calls for, and the search that a
-    warm one starts from.
-
-    A champion that only stands in for one that can't be served calls for a search from the start,
-    even if nothing else changed.
+    warm one starts from. A champion that only stands in for one that can't be served calls for a
+    search from the start, even if nothing else changed.
     """
     if champion is None:
         return Plan("cold", "there is no champion to start from"), None

@@ -113,11 +113,9 @@ def tracked_search(
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[Found, dict[str, Any]]:
     """One search into a folder: its journal and tables there, its candidates in MLflow, within the
-    limits of the profile.
-
-    `calls` is the most there can be, `before` what the agent was asked before the search, and
-    `decisive` what makes it another search beside questions and settings; `acting` is the method's
-    class. Returns what was found, and the summary.
+    limits of the profile. `calls` is the most there can be, `before` what the agent was asked
+    before the search, and `decisive` what makes it another search beside questions and settings;
+    `acting` is the method's class. Returns what was found, and the summary.
     """
     # MLflow is slow to import, so a search does once it has read what it is given.
     from ttsgraph_flows.tracking import log_params, loop_params

@@ -180,10 +180,8 @@ class Stage:
         self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str | Meter | None
     ) -> T:
         """Run async work with an environment over live models; servers that were started for it are
-        stopped after it.
-
-        What the work spends is held to the profile's limits: under the name of an account, or by a
-        meter of its own.
+        stopped after it. What the work spends is held to the profile's limits: under the name of an
+        account, or by a meter of its own.
         """
         shots = self.questions["shots"]
         self.grader()  # refuses before anything is spent
@@ -281,9 +279,7 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
     """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use
-    another than params.yaml's.
-
-    Ends with one line and an exit code as EXIT_CODES says.
+    another than params.yaml's. Ends with one line and an exit code as EXIT_CODES says.
     """
     required = {name: {"required": True} for name in arguments}
     command(flow, **required, profile=PROFILE)

@@ -93,9 +93,7 @@ NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
     """Turns MLflow's errors into one line that names the tracking URI. Raises InputError, and
-    RunStopped when the disk is full.
-
-    A database in a file is made first where there is none yet.
+    RunStopped when the disk is full. A database in a file is made first where there is none yet.
     """
     file = database_file(tracking_uri)
     where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
@@ -210,7 +208,6 @@ def _new_run(
 
 class SearchTracker:
     """Records one search. Used as a context manager: the run ends FAILED when the block raises.
-
     Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is
     the run of an earlier start of the same search, to go on in; steps it has are not logged again.
     """
@@ -311,9 +308,8 @@ class SearchTracker:
 
 def metric_name(key: str) -> str:
     """The metric of one of a search's final figures: MLflow groups metrics by what stands before
-    the slash.
-
-    Those that are series of the search too keep their name, under which lineage looks them up.
+    the slash. Those that are series of the search too keep their name, under which lineage looks
+    them up.
     """
     group, _, rest = key.partition("_")
     if key in SERIES:

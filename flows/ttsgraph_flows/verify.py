@@ -158,10 +158,9 @@ def verify(
     profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
 ) -> dict[str, Comparison]:
     """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
-    dvc.lock; of a profile that was published with a lock of its own, what that has.
-
-    Returns what came of each task, and of the report where all tasks could be rebuilt. Raises
-    InputError when there is nothing to verify.
+    dvc.lock; of a profile that was published with a lock of its own, what that has. Returns what
+    came of each task, and of the report where all tasks could be rebuilt. Raises InputError when
+    there is nothing to verify.
     """
     params = _params(profile)
     own = PUBLISHED / params.profile / LOCK
@@ -347,10 +346,9 @@ def digest_of(path: Path) -> Path:
 
 def register(tasks: Sequence[str] = ()) -> list[str]:
     """Make the champions of tasks (all of params.yaml) usable here, where they came from elsewhere
-    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't.
-
-    MLflow keeps absolute places. Where its files came along, their places are corrected; where they
-    did not, searches and tests are done again from the recorded calls, which gives the same files.
+    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't. MLflow
+    keeps absolute places. Where its files came along, their places are corrected; where they did
+    not, searches and tests are done again from the recorded calls, which gives the same files.
     """
     from ttsgraph_flows.registry import Registry
 

@@ -45,10 +45,8 @@ them, and its hash is not of them.
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a version did on its test questions: accuracy, dollars of an answer, and how often two
-    of the nodes that its last one reads agree; None where that is not known.
-
-    `plain` is the best single call or vote of one model in the same test, `plain_cost` the dollars
-    of an answer of it.
+    of the nodes that its last one reads agree; None where that is not known. `plain` is the best
+    single call or vote of one model in the same test, `plain_cost` the dollars of an answer of it.
     """
 
     accuracy: float | None = None
@@ -345,11 +343,9 @@ class Loader(Protocol):
 
     def resolve(self, name: str) -> Deployed:
         """The version that this name (`math@champion`) stands for now; may block, and be called
-        from several threads.
-
-        A loader keeps what does not change, so that asking often is cheap. Raises DeploymentError
-        when there is no such name (any more), another InputError when it can't be found out or read
-        now.
+        from several threads. A loader keeps what does not change, so that asking often is cheap.
+        Raises DeploymentError when there is no such name (any more), another InputError when it
+        can't be found out or read now.
         """
         ...
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.graph import CollaborationGraph
 
 Effort = Literal["low", "medium", "high"]
@@ -55,12 +56,8 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     if not its.empty:
         points += _points(validated, float(its.iloc[0]), "val")
     # A graph that was tested counts as it was tested.
-    first = {rung.graph.content_hash: rung for rung in reversed(points)}
-    front: list[Rung] = []
-    for rung in sorted(first.values(), key=lambda rung: (rung.units, -rung.ahead)):
-        if not front or rung.ahead > front[-1].ahead:
-            front.append(rung)
-    return tuple(front)
+    first = list({rung.graph.content_hash: rung for rung in reversed(points)}.values())
+    return tuple(first[k] for k in pareto_front([(rung.ahead, rung.units) for rung in first]))
 
 
 def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:

@@ -91,10 +91,8 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which of the arms is put up, by its place (0 is the found graph), how it stands to the found
-    graph, and why.
-
-    `p_value` is of the paired test (`Pairs`) against the found graph, two-sided; None for the found
-    graph itself.
+    graph, and why. `p_value` is of the paired test (`Pairs`) against the found graph, two-sided;
+    None for the found graph itself.
     """
 
     place: int
@@ -192,10 +190,8 @@ def _cheapest(
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     """Which of the versions that can be served (oldest first) stands in for a champion that can't:
-    its place.
-
-    The one with the best score on the champion's test questions, the newer on a tie; the newest
-    where none was tested on them.
+    its place. The one with the best score on the champion's test questions, the newer on a tie; the
+    newest where none was tested on them.
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
@@ -203,10 +199,8 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
 
 class Duel:
     """What the test has seen: how many scores of each side, their sums, and of those since the last
-    pair; how many pairs.
-
-    `ahead` and `behind` are the logarithms of the capitals that bet on the challenger and against
-    it, one for each of BETS.
+    pair; how many pairs. `ahead` and `behind` are the logarithms of the capitals that bet on the
+    challenger and against it, one for each of BETS.
     """
 
     def __init__(self) -> None:

@@ -59,10 +59,8 @@ class ModelRevision(Closed):
 
 class TestResult(Closed):
     """The found graph on the test questions, and per question its grade; None where a call failed
-    for good.
-
-    `questions` is the hash of the test questions' texts and answers: only results on the same ones
-    are compared.
+    for good. `questions` is the hash of the test questions' texts and answers: only results on the
+    same ones are compared.
     """
 
     __test__ = False
@@ -175,9 +173,7 @@ def pool_fingerprint(profile: Profile) -> str:
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
     """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout
-    and worked examples.
-
-    What variants say in another way is in the hash of the settings.
+    and worked examples. What variants say in another way is in the hash of the settings.
     """
     settings = profile.task(task)
     examples = [[shot.text, shot.answer] for shot in shots]

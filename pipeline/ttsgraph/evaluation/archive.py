@@ -127,9 +127,7 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 class Archive:
     """Records in memory and, where there is a journal, on disk; `events` are journalled next to the
-    records.
-
-    A journal that an earlier run of the same search left is replayed: what it holds is not
+    records. A journal that an earlier run of the same search left is replayed: what it holds is not
     evaluated or written again. `answers` are those of the nodes, where they were graded.
     """
 

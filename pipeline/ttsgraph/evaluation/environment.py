@@ -78,10 +78,9 @@ def short_form(form: str) -> str:
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
     """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in
-    [0, 1]. It is None when a call failed for good: unscored, never wrong.
-
-    `error` says why, or for a scored question that a node had no answer because its prompt did not
-    fit its model. `nodes` are the answers of all nodes by id, where the environment grades them.
+    [0, 1]. It is None when a call failed for good: unscored, never wrong. `error` says why, or for
+    a scored question that a node had no answer because its prompt did not fit its model. `nodes`
+    are the answers of all nodes by id, where the environment grades them.
     """
 
     question_id: str
@@ -94,11 +93,10 @@ class QuestionResult:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the environment says of a graph on a batch: per question, and summed up.
-
-    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
-    the mean critical path of a question; `wall_s` is the time this evaluation took here, with
-    cached calls and waiting.
+    """What the environment says of a graph on a batch: per question, and summed up. `accuracy` is
+    over scored questions, NaN when there are none, with its interval; `latency_s` is the mean
+    critical path of a question; `wall_s` is the time this evaluation took here, with cached calls
+    and waiting.
     """
 
     results: tuple[QuestionResult, ...]
@@ -161,10 +159,8 @@ def total_of(accuracy: float, n_scored: int) -> float:
 
 def standard_error(successes: float, trials: int) -> float:
     """Of a proportion, with one success and one failure added so that few trials never look
-    certain; NaN without trials.
-
-    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and
-    wrong with the same mean.
+    certain; NaN without trials. Of a mean of scores in [0, 1] it is the most there can be: no score
+    varies more than right and wrong with the same mean.
     """
     share = (successes + 1) / (trials + 2)
     return math.sqrt(share * (1 - share) / trials) if trials else math.nan
@@ -188,9 +184,8 @@ def binary(grades: Iterable[float]) -> bool:
 
 
 def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none.
-
-    Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
+    """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none. Its
+    variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
     certain.
     """
     n = len(grades)
@@ -239,11 +234,9 @@ class Grader:
         """Of a kind that asks models: the calls that grading took."""
 
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
-        """Whether a text answers the question, or its score in [0, 1].
-
-        A kind that asks models does so through `client`. Raises CallFailed as the task's grader
-        does and where that fails in whatever way, which is not remembered, and SettingsError for a
-        grade that is none.
+        """Whether a text answers the question, or its score in [0, 1]. A kind that asks models does
+        so through `client`. Raises CallFailed as the task's grader does and where that fails in
+        whatever way, which is not remembered, and SettingsError for a grade that is none.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
         if verdict is not None:

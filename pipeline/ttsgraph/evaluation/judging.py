@@ -85,9 +85,8 @@ class Agreement:
 
 
 async def checked(task: Task, client: Client) -> list[str]:
-    """What a kind's judges are worth, in lines for people; none for a kind without judges.
-
-    Raises SettingsError when the lower bound of their agreement with the known scores is below the
+    """What a kind's judges are worth, in lines for people; none for a kind without judges. Raises
+    SettingsError when the lower bound of their agreement with the known scores is below the
     threshold, DataError when that can't be told.
     """
     if not isinstance(task, AskingTask):

@@ -47,9 +47,8 @@ class Objective(Closed):
 
     def shares(self, feedback: Feedback) -> FloatArray:
         """(n,) each question's share in the value: the value is their mean over scored questions;
-        the others are NaN.
-
-        Accuracy is a mean already; the score of the mean latency is taken along its tangent.
+        the others are NaN. Accuracy is a mean already; the score of the mean latency is taken along
+        its tangent.
         """
         right = np.array(
             [
@@ -77,9 +76,7 @@ ACCURACY: Objective = Objective()
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Places of the (accuracy, latency) points that no other matches in both and beats in one, from
-    fast to slow.
-
-    Of equal points the first stays; a point with a NaN is never on the front.
+    fast to slow. Of equal points the first stays; a point with a NaN is never on the front.
     """
     known = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
     front: list[int] = []

@@ -32,10 +32,8 @@ infrastructure failed.
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Two graphs on the questions that both were scored on: how many only the first has right, and
-    only the second.
-
-    Where answers have scores: on how many the first scores higher, and the second. `differences`
-    are then those of the scores.
+    only the second. Where answers have scores: on how many the first scores higher, and the second.
+    `differences` are then those of the scores.
     """
 
     questions: int
@@ -86,7 +84,6 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
     """p of a paired permutation test on the sum of differences by sign flips; 1 where all are 0.
-
     Exact where few differ, else from FLIPS random flips, the same ones each time.
     """
     moved = np.array([difference for difference in differences if difference], dtype=float)

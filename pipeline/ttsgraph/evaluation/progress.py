@@ -85,9 +85,8 @@ def ignore(event: Event) -> None:
 @dataclass(frozen=True, slots=True)
 class RunState:
     """Where a stage stands. `total` and `left` count questions (or other units of work), at most
-    where a search may end early.
-
-    `fresh` are those done by this start, which is what a rate can be measured by.
+    where a search may end early. `fresh` are those done by this start, which is what a rate can be
+    measured by.
     """
 
     label: str

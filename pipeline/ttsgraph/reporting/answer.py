@@ -49,9 +49,8 @@ CUT = 60
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to use for a task: the test's row of it, and the sentence that says so.
-
-    `graph` is that of `row`, `method` the one whose version it is.
+    """What to use for a task: the test's row of it, and the sentence that says so. `graph` is that
+    of `row`, `method` the one whose version it is.
     """
 
     task: str
@@ -72,10 +71,9 @@ class Recommendation:
 
 
 def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE) -> Recommendation:
-    """The answer for a task: that of the method whose version a registry keeps as champion.
-
-    It follows from the tables alone, as of a registry that was empty before: versions that one
-    holds from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
+    """The answer for a task: that of the method whose version a registry keeps as champion. It
+    follows from the tables alone, as of a registry that was empty before: versions that one holds
+    from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
     deploy.confidence.
     """
     return answer_by(task, kept(task.methods, confidence), pool)

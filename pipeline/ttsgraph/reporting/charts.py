@@ -228,9 +228,8 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     """The rows no other validated candidate matches in accuracy and cost and beats in one, from
-    cheap to dear.
-
-    A graph that was validated more than once counts as it was the last time, on the most questions.
+    cheap to dear. A graph that was validated more than once counts as it was the last time, on the
+    most questions.
     """
     last = {
         (row.file, row["graph"]): row
@@ -334,10 +333,8 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
 
 def edges(task: str, method: str, table: TableSource) -> Chart | None:
     """Edge probabilities as a heat map; the page's script puts in the iteration that the slider
-    says. None without any.
-
-    `edges` of the plot has them all: by iteration, the probability of each pair, null for one that
-    the iteration no longer has.
+    says. None without any. `edges` of the plot has them all: by iteration, the probability of each
+    pair, null for one that the iteration no longer has.
     """
     if not len(table):
         return None

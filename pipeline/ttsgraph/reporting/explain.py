@@ -286,10 +286,8 @@ def _spelled(count: int) -> str:
 
 def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
     """The graph in characters: levels from left to right, nodes that do the same as one; else its
-    steps in words.
-
-    In characters only where each level reads all of the level before it, and nothing else, whatever
-    is answered.
+    steps in words. In characters only where each level reads all of the level before it, and
+    nothing else, whatever is answered.
     """
     if graph.route is not None:
         return list(ways(graph, pool))

@@ -109,10 +109,9 @@ def shown(value: Any, form: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure as it is written, where it stands (`at`), and how it was worked out from there.
-
-    It is the value at `at`, less that at `less`, divided by that at `per` (or by the sum of
-    several, joined by a blank).
+    """A figure as it is written, where it stands (`at`), and how it was worked out from there. It
+    is the value at `at`, less that at `less`, divided by that at `per` (or by the sum of several,
+    joined by a blank).
     """
 
     text: str

@@ -243,10 +243,8 @@ def _questions_data(
     questions: TableSource, answers: TableSource, found: CollaborationGraph, pool: ModelPool
 ) -> dict[str, Any]:
     """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the
-    found graph first.
-
-    `right` is null where infrastructure failed. A node is [what the task reads of its answer,
-    whether it is right].
+    found graph first. `right` is null where infrastructure failed. A node is [what the task reads
+    of its answer, whether it is right].
     """
     arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
     place = {arm: k for k, arm in enumerate(arms)}

@@ -58,10 +58,8 @@ from; and the number of the level.
 @dataclass(frozen=True, slots=True)
 class Box:
     """A node: its place in pixels (left, top), outline by role, and colour by model; no colour
-    where it calls none.
-
-    `words` say of a variant what `model`, its name, stands for; `when` says of a gate or a vote in
-    waves when it opens or stops.
+    where it calls none. `words` say of a variant what `model`, its name, stands for; `when` says of
+    a gate or a vote in waves when it opens or stops.
     """
 
     id: int

@@ -30,9 +30,7 @@ UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime":
 @dataclass(frozen=True, slots=True)
 class MethodReport:
     """One search method's results on one task. `search` has P(best), `p_best`, where the search
-    worked it out.
-
-    `graph_file` is where the graph is from.
+    worked it out. `graph_file` is where the graph is from.
     """
 
     name: str
@@ -72,7 +70,6 @@ class TaskReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """A profile's results on all its tasks; `settings` is the profile as a source of figures.
-
     `folder` is given where one call made all of it, without stages and a registry.
     """
 
@@ -107,7 +104,6 @@ def read_task(
     task: str, questions: Path, folder: Path, methods: Sequence[str], again: Path | None = None
 ) -> TaskReport:
     """A task's results from the files that the stages, or one whole search, left in a folder.
-
     Raises InputError where a file is missing or wrong, or the methods had different terms.
     """
     found = tuple(_read_method(folder / name, name) for name in methods)

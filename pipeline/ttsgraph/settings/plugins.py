@@ -29,9 +29,8 @@ GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engi
 
 def load_for(profile: Any) -> None:
     """Import what a profile names, before its kinds and roles are looked up; installed packages
-    where one is not known yet.
-
-    Raises SettingsError. What else is wrong with the profile is for others to say.
+    where one is not known yet. Raises SettingsError. What else is wrong with the profile is for
+    others to say.
     """
     if not isinstance(profile, Mapping):
         return

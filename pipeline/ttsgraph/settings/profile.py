@@ -96,7 +96,6 @@ def loop_calls(contest: ContestSettings, loop_share: float, spent: int) -> int:
 
 class AgentSettings(Closed):
     """Who guides a search, and which of the paper's insights it may use (the ablations of table 2).
-
     `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model
     behind an OpenAI-compatible endpoint. Without a `base_url` its `model` is one of the pool, asked
     where the pool's calls go.
@@ -410,10 +409,8 @@ class Profile(Closed):
         ]
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
-        """Costs of graphs on this task, under the profile's metric unless another is given.
-
-        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is
-        missing.
+        """Costs of graphs on this task, under the profile's metric unless another is given. Raises
+        SettingsError when lengths are neither given nor measured, or a fact of a model is missing.
         """
         pool = self.model_pool()
         lengths = self.task(task).lengths
@@ -468,9 +465,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
     """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles
-    there are.
-
-    A simulated profile says so in its name, because results, reports and plots are named after it.
+    there are. A simulated profile says so in its name, because results, reports and plots are named
+    after it.
     """
     path = folder / f"{name}.yaml"
     if not path.is_file():

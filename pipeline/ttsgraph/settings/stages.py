@@ -58,10 +58,8 @@ class PilotSettings(Closed):
 
 class ContestSettings(Closed):
     """The contest of structured graphs (searching/contest/contest.py): how many calls it makes, and
-    how it shares them out.
-
-    Without it the init stages go the paper's way: multisets are judged by random topologies, and no
-    contender stands next to what a method finds.
+    how it shares them out. Without it the init stages go the paper's way: multisets are judged by
+    random topologies, and no contender stands next to what a method finds.
     """
 
     enabled: bool = True
@@ -115,9 +113,7 @@ class EvaluateSettings(Closed):
 
 class LimitSettings(Closed):
     """What one stage may really spend, such as a search, over all its starts, before it stops; no
-    limit by default.
-
-    Cached calls cost nothing.
+    limit by default. Cached calls cost nothing.
     """
 
     dollars: PositiveFloat | None = None

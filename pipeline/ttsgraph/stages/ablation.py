@@ -30,11 +30,9 @@ def without_node(
     graph: CollaborationGraph, node: int, cost: CostModel
 ) -> CollaborationGraph | None:
     """The graph without one node and what can't reach the sink without it; None where that is no
-    graph.
-
-    Nodes that lose the predecessors that their role needs go too, and a sink that does becomes an
-    assistant, as in trimming. The sink itself can be left out where one predecessor alone remains
-    to answer.
+    graph. Nodes that lose the predecessors that their role needs go too, and a sink that does
+    becomes an assistant, as in trimming. The sink itself can be left out where one predecessor
+    alone remains to answer.
     """
     order = [i for i in graph.order if i != node]
     edges = tuple(edge for edge in graph.edges if node not in edge)
@@ -77,10 +75,8 @@ async def tried_without(
     publish: Publish = ignore,
 ) -> pd.DataFrame:
     """The node table of a graph, tried on these questions without each of its nodes; on none,
-    nothing is tried.
-
-    `tested` is the whole graph's feedback on these questions, or on more. Raises RunStopped when
-    too many questions are lost.
+    nothing is tried. `tested` is the whole graph's feedback on these questions, or on more. Raises
+    RunStopped when too many questions are lost.
     """
     without = removals(graph, cost) if questions else {}
     cases = removal_cases(without)
@@ -111,11 +107,10 @@ def node_table(
     whole: Feedback,
     feedbacks: Mapping[str, Feedback],
 ) -> pd.DataFrame:
-    """One row per node of the found graph (columns of schemas.Nodes).
-
-    `feedbacks` are of the removals, by content hash, on the questions of `whole`, which is the
-    graph's own. Scores are of the graph without the node, empty where it was not tried; calls and
-    tokens stand with the first of the nodes that leave the same graph.
+    """One row per node of the found graph (columns of schemas.Nodes). `feedbacks` are of the
+    removals, by content hash, on the questions of `whole`, which is the graph's own. Scores are of
+    the graph without the node, empty where it was not tried; calls and tokens stand with the first
+    of the nodes that leave the same graph.
     """
     units = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))

@@ -97,11 +97,9 @@ def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]],
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Calls by stage and what they take, for one task and one method, and of `ttsgraph run` what is
-    `expected`, with ranges.
-
-    Seconds need the engine's `effective_tflops`, or a `speed` for every model and then assume full
-    concurrency; else null. Raises BudgetError when the budget holds no call, SettingsError where
-    lengths are not known.
+    `expected`, with ranges. Seconds need the engine's `effective_tflops`, or a `speed` for every
+    model and then assume full concurrency; else null. Raises BudgetError when the budget holds no
+    call, SettingsError where lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()

@@ -57,10 +57,8 @@ def settings_identity(
     profile: Profile, task: str | None = None, sections: Collection[str] = ()
 ) -> dict[str, Any]:
     """The settings that results depend on, as plain data; of these sections, or of all, and of this
-    task alone, or of all.
-
-    A section may be a part, as `search.way`, or of tasks, as `tasks.source`. What was measured
-    of lengths is a result itself, and left out.
+    task alone, or of all. A section may be a part, as `search.way`, or of tasks, as `tasks.source`.
+    What was measured of lengths is a result itself, and left out.
     """
     sections = sections or set(Profile.model_fields) - {*SERVING, "newcomers"}
     whole = {section.partition(".")[0] for section in sections}

@@ -37,10 +37,8 @@ async def profiled(
     publish: Publish = ignore,
 ) -> pd.DataFrame:
     """The profile stage's rows of these members: each alone on the training questions, and what
-    reading answers adds.
-
-    The latter comes from graphs of the member alone, in each role that reads: most of their calls
-    have been made by then. Raises RunStopped when too many questions were lost.
+    reading answers adds. The latter comes from graphs of the member alone, in each role that reads:
+    most of their calls have been made by then. Raises RunStopped when too many questions were lost.
     """
     alone = [
         case for case in single_cases(profile.model_pool()) if case.columns["model"] in members
@@ -119,10 +117,8 @@ async def _growth(
 
 
 def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
-    """By member: its lengths as the profile stage's table has them.
-
-    Whose answers a call reads is not known beforehand: the longest are taken, those of the member
-    that adds most.
+    """By member: its lengths as the profile stage's table has them. Whose answers a call reads is
+    not known beforehand: the longest are taken, those of the member that adds most.
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
@@ -178,9 +174,7 @@ def brief_of(
 ) -> Brief:
     """What agents and searchers may know of a task: `single_scores` are the accuracies of models
     alone, `piloted` graphs tried before; `train` are the questions that say whether a verifier has
-    something to check.
-
-    Raises BudgetError when the budget holds no call.
+    something to check. Raises BudgetError when the budget holds no call.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()

@@ -217,10 +217,8 @@ def write_record(
     keep_all: bool = False,
 ) -> None:
     """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of
-    that kind.
-
-    What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file beside,
-    unless it is to `keep_all`.
+    that kind. What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file
+    beside, unless it is to `keep_all`.
     """
     kept = data if keep_all else without_bookkeeping(data, bookkeeping)
     parse(kind, kept, str(path))

@@ -208,10 +208,8 @@ class Candidates(GraphScores):
 
 class Evidence(Table):
     """What each node of an evaluated graph read and answered: one row per graph, question and node
-    (ttsgraph/evaluation/node_answers.py says what the columns are).
-
-    `candidate_id` is the row of the table beside it: of archive.parquet, or of
-    init_instances.parquet.
+    (ttsgraph/evaluation/node_answers.py says what the columns are). `candidate_id` is the row of
+    the table beside it: of archive.parquet, or of init_instances.parquet.
     """
 
     candidate_id: Series[int] = pa.Field(ge=0)
@@ -333,7 +331,6 @@ somebody has already.
 
 class Evaluations(GraphScores):
     """Test scores of the found graph and of what it has to beat within the same budget.
-
     `found_only` and `rival_only` count the questions that only the found graph, or only this one,
     has right, or scores higher on; `p_differs` is of an exact McNemar test, two-sided, for scores
     of its like by sign flips.
@@ -359,7 +356,6 @@ class Evaluations(GraphScores):
 
 class Answers(Table):
     """What each graph of the test answered to each question: one row per graph and question.
-
     `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node
     id, what the task reads of that node's answer (`form`) and whether it is right (`correct`).
     Where answers have scores, these stand in place of right and wrong.

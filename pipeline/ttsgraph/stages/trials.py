@@ -188,10 +188,9 @@ def pilot_cases(
     rng: np.random.Generator,
 ) -> list[Case]:
     """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
-    (section 4, A.3, A.6).
-
-    Width and depth use the best single model. Sinks are fusers, and voters too where the settings
-    allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
+    (section 4, A.3, A.6). Width and depth use the best single model. Sinks are fusers, and voters
+    too where the settings allow that role. The budget bounds no sweep: insight 2 is about what lies
+    beyond it, too.
     """
     sinks = joining(roles) or [ASSISTANT]
 
@@ -285,9 +284,7 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
     """What the pilot found, as agents are told of it: each graph that could be scored, those over
-    the budget included.
-
-    `table` has the columns of schemas.Pilots.
+    the budget included. `table` has the columns of schemas.Pilots.
     """
     return tuple(
         Scored(
@@ -415,10 +412,8 @@ def test_cases(
 
 def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
     """The member of the pool with the best accuracy alone among those whose single call fits the
-    budget; the cheaper one on a tie.
-
-    `repeated` says that it is to be asked several times, which is of no use with a greedy variant:
-    it is out if another fits.
+    budget; the cheaper one on a tie. `repeated` says that it is to be asked several times, which is
+    of no use with a greedy variant: it is out if another fits.
     """
     cost = budget.cost
     fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.limit]

@@ -72,7 +72,6 @@ def known_evidence(
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
     """The node table of the first of these folders that found just this graph; None where none did.
-
     Raises DataError for a table that is damaged.
     """
     for folder in folders:

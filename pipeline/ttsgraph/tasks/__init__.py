@@ -34,9 +34,8 @@ __all__ = [
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
-    """The task of this kind, with these settings if any.
-
-    Raises SettingsError that lists the known kinds, or names the setting that is wrong.
+    """The task of this kind, with these settings if any. Raises SettingsError that lists the known
+    kinds, or names the setting that is wrong.
     """
     try:
         task = TASKS[kind]

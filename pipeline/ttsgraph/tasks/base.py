@@ -50,11 +50,9 @@ class Task(Protocol):
         """
 
     def grade(self, question: Question, text: str) -> float:
-        """Whether a model's text answers the question, or for graded kinds a score in [0, 1].
-
-        Texts with the same extracted answer get the same grade.
-
-        May be slow; callers run it off the event loop.
+        """Whether a model's text answers the question, or for graded kinds a score in [0, 1]. Texts
+        with the same extracted answer get the same grade. May be slow; callers run it off the event
+        loop.
         """
 
 
@@ -114,11 +112,9 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
     """Why no answer to these questions can be checked without knowing the right one; "" where some
-    can.
-
-    A kind that can has `passes(text)` or `passes_on(question, text)`, and says what these look at
-    by `checks` (words; "" for nothing); where that depends on the question, `carries_check` says of
-    which.
+    can. A kind that can has `passes(text)` or `passes_on(question, text)`, and says what these look
+    at by `checks` (words; "" for nothing); where that depends on the question, `carries_check` says
+    of which.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
@@ -146,9 +142,8 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 def can_vote(task: Task) -> bool:
     """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`,
-    words; "" where nothing is).
-
-    A kind that does not say has extracted answers, and equal ones are the same.
+    words; "" where nothing is). A kind that does not say has extracted answers, and equal ones are
+    the same.
     """
     return bool(getattr(task, "same_answer", "equal extracted answers"))
 

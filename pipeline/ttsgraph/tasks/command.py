@@ -21,11 +21,10 @@ from ttsgraph.tasks.programs import require_isolation, score
 
 
 class CommandOptions(Closed):
-    """`program`: a Python file, for the standard library alone.
-
-    It reads {"question", "answer", "reply", "row"} as JSON from stdin, where `row` is the whole
-    row, and prints a score from 0 to 1 (or true or false) on its last line. It is kept with each
-    question, so that a changed one is a changed question.
+    """`program`: a Python file, for the standard library alone. It reads {"question", "answer",
+    "reply", "row"} as JSON from stdin, where `row` is the whole row, and prints a score from 0 to 1
+    (or true or false) on its last line. It is kept with each question, so that a changed one is a
+    changed question.
     """
 
     program: Path | None = None

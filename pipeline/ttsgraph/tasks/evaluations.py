@@ -130,10 +130,8 @@ def _filled(template: Any, doc: Row) -> Any:
 
 def flan_rows(path: Path) -> Rows:
     """Rows {id, question, choices, answer, subject}, each with where it stands. Raises DataError,
-    also for an item it can't read.
-
-    The file maps a subject to a text of items "Q: question, (A) ... (B) ..., A: reasoning. The
-    answer is (X)."
+    also for an item it can't read. The file maps a subject to a text of items "Q: question, (A) ...
+    (B) ..., A: reasoning. The answer is (X)."
     """
     try:
         subjects = json.loads(path.read_text(encoding="utf-8"))

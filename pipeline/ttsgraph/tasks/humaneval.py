@@ -84,9 +84,8 @@ class HumanEvalTask:
         return program_of(text) or part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
-        """Whether the function passes all its tests within the limits.
-
-        Raises IsolationError, and CallFailed when no child process can be had, as `passes` does.
+        """Whether the function passes all its tests within the limits. Raises IsolationError, and
+        CallFailed when no child process can be had, as `passes` does.
         """
         return self._passes(question, text, question.meta["test"])
 
@@ -102,9 +101,7 @@ class HumanEvalTask:
 
     def passes_on(self, question: Question, text: str) -> bool:
         """Whether a reply passes the public tests of its question; where that has none, whether it
-        holds code.
-
-        Raises as `grade` does.
+        holds code. Raises as `grade` does.
         """
         tests = _public_tests(question)
         return self._passes(question, text, tests) if tests else self.extract(text) is not None

@@ -98,9 +98,8 @@ def compose(
 
 def mark_for(texts: Sequence[str]) -> str:
     """A mark to quote these texts by, which none of them holds: a text that could close its own
-    quotation could forge another.
-
-    It follows from the texts, so that the same call has the same prompt.
+    quotation could forge another. It follows from the texts, so that the same call has the same
+    prompt.
     """
     whole = "\0".join(texts)
     mark = whole
@@ -139,9 +138,7 @@ def _few_shot(
 
 def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
     """`count` answers for a worked example, two of three right, so that copying is mostly but not
-    always right.
-
-    Wrong ones are other examples' answers.
+    always right. Wrong ones are other examples' answers.
     """
     right = shots[number].answer
     wrong = [shot.answer for shot in shots if shot.answer != right] or [right]

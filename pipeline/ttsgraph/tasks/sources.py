@@ -143,11 +143,9 @@ def _length(row: Mapping[str, Any]) -> int:
 
 class GeneratorSource(Closed):
     """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is
-    kept.
-
-    `template` says how a question is written around that text. `size` counts what is generated,
-    equal questions too. With a `seed` they are the same whatever a run's own is, which then says
-    their splits alone.
+    kept. `template` says how a question is written around that text. `size` counts what is
+    generated, equal questions too. With a `seed` they are the same whatever a run's own is, which
+    then says their splits alone.
     """
 
     kind: Literal["generator"]
@@ -250,9 +248,8 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     """All questions of a source, ids and texts unique (the first of equal texts is kept), in the
-    source's order.
-
-    Raises DataError that names the file and line (or row) of what is missing or wrong.
+    source's order. Raises DataError that names the file and line (or row) of what is missing or
+    wrong.
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()

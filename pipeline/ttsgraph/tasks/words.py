@@ -59,10 +59,9 @@ class NumberTask(ReadTask):
 
 
 class CalculationTask(NumberTask):
-    """Rows {question, answer} whose answers are numbers.
-
-    What a program prints last is its answer, else the variable `answer`, else its last value. A
-    reply that is no such program is read as a number.
+    """Rows {question, answer} whose answers are numbers. What a program prints last is its answer,
+    else the variable `answer`, else its last value. A reply that is no such program is read as a
+    number.
     """
 
     name = "calculation"
