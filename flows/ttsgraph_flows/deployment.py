@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -125,10 +124,14 @@ def deploy(
         tested=with_plain(selected.figures, tested),
         front=front_of(candidates, tested),
     )
-    parent = parent_of(registry, stage.task)
-    record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:
-        log_baseline(registry, record.run_id, selected, record.baseline)
+    champion = registry.settled(stage.task)
+    record = record_of(stage, method, folder, start, selected, deployed, champion, warm_from)
+    if record.baseline is not None:  # it is kept with the search's run
+        kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
+        text = json.dumps(record.baseline.model_dump() | kept, indent=1)
+        with explained(registry.uri):
+            place = f"baselines/{selected.graph.content_hash}.json"
+            client_of(registry.uri).log_text(record.run_id, text, place)
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
@@ -141,11 +144,11 @@ def record_of(
     start: Path,
     selected: Challenger,
     deployed: Deployed,
-    parent: Parent | None,
+    champion: Version | None,
     warm_from: str | None,
 ) -> Provenance:
-    """Where what is deployed comes from, by the files of its search and of that search's start.
-    Raises DataError when one of them is missing or damaged.
+    """Where what is deployed comes from, by the files of its search and of that search's start;
+    it would follow this champion. Raises DataError when a file is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(Searched, folder / "search.json", made_by)
@@ -155,6 +158,11 @@ def record_of(
     baseline = selected.baseline(method)
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
+    budget = stage.profile.budget_on(stage.task)
+    parent = None
+    if champion is not None:
+        digest = champion.tags["lineage_sha256"]
+        parent = Parent(version=champion.number, record_sha256=digest)
     return Provenance(
         task=stage.task,
         profile=stage.params.profile,
@@ -166,14 +174,24 @@ def record_of(
         candidates=summary.candidates,
         agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
         files={path.as_posix(): md5(path) for path in files},
-        dataset=dataset_of(stage),
+        dataset=Dataset(
+            path=stage.questions_path.as_posix(),
+            md5=md5(stage.questions_path),
+            source=stage.settings.source.model_dump(mode="json"),
+            splits={split: len(rows) for split, rows in stage.questions.items()},
+        ),
         code=code_state(),
         bundle_sha256="",
         settings_sha256=settings_sha256(stage.profile, stage.task),
         prompt_sha256=prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=agent_prompts_sha256(),
         models=revisions(stage.profile),
-        budget=budget_of(stage, selected.graph),
+        budget={
+            "metric": budget.cost.metric,
+            "limit": budget.limit,
+            "of": budget.of,
+            "used": float(budget.cost.graph_cost(selected.graph)),
+        },
         test=selected.test,
         parent=parent,
         warm_from=warm_from,
@@ -181,44 +199,6 @@ def record_of(
         stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name))},
         serving=serving_facts(stage.profile),
     )
-
-
-def parent_of(registry: Registry, task: str) -> Parent | None:
-    """The champion that a new version follows, if there is one."""
-    champion = registry.settled(task)
-    if champion is None:
-        return None
-    return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
-
-
-def dataset_of(stage: Stage) -> Dataset:
-    """The questions that a search and its test were asked."""
-    return Dataset(
-        path=stage.questions_path.as_posix(),
-        md5=md5(stage.questions_path),
-        source=stage.settings.source.model_dump(mode="json"),
-        splits={split: len(rows) for split, rows in stage.questions.items()},
-    )
-
-
-def budget_of(stage: Stage, graph: CollaborationGraph) -> dict[str, Any]:
-    """The limit of a search, and what a graph uses of it."""
-    budget = stage.profile.budget_on(stage.task)
-    return {
-        "metric": budget.cost.metric,
-        "limit": budget.limit,
-        "of": budget.of,
-        "used": float(budget.cost.graph_cost(graph)),
-    }
-
-
-def log_baseline(registry: Registry, run_id: str, selected: Challenger, baseline: Baseline) -> None:
-    """Keep a baseline that is selected in place of the found graph with the search's run."""
-    shown = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
-    text = json.dumps(baseline.model_dump() | shown, indent=1)
-    with explained(registry.uri):
-        place = f"baselines/{selected.graph.content_hash}.json"
-        client_of(registry.uri).log_text(run_id, text, place)
 
 
 def seal(stage: Stage, version: Version, method: str | None = None) -> None:

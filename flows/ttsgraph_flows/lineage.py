@@ -253,9 +253,9 @@ class _Walk:
         run = self.client.get_run(record.run_id)
         same("the run's stage in MLflow", "active", run.info.lifecycle_stage)
         same("the run's status", "FINISHED", run.info.status)
-        same("the run's task", record.task, run.data.params.get("task"))
-        same("the run's profile", record.profile, run.data.params.get("profile"))
-        same("the run's method", record.search_method, run.data.params.get("method"))
+        wanted = {"task": record.task, "profile": record.profile, "method": record.search_method}
+        for name, value in wanted.items():
+            same(f"the run's {name}", value, run.data.params.get(name))
         same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
@@ -365,23 +365,16 @@ class _Walk:
         start = self._json("start.json")["counts"]
         if self.record.warm_from is not None:
             return f"{json.dumps(start)}: those of {self.record.warm_from}"
-        return why_models(
-            start, self._json("preference.json"), self._table("init_instances.parquet")
-        )
+        trials = self._table("init_instances.parquet")
+        return why_models(start, self._json("preference.json"), trials)
 
     def _exchanges(self) -> str:
         found = [*self._json("start.json").get("exchanges", []), *self._journal("agent")]
         same("the agent's exchanges", self.record.agent_exchanges, len(found))
-        self.exchanges += [
-            {
-                "stage": e["stage"],
-                "iteration": e.get("iteration"),
-                "attempt": e["attempt"],
-                "answer_sha256": sha256(e["answer"]),
-                "refused": len(e["refused"]),
-            }
-            for e in found
-        ]
+        for each in found:
+            shown = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
+            shown |= {"answer_sha256": sha256(each["answer"]), "refused": len(each["refused"])}
+            self.exchanges.append(shown)
         return "in the journal and in start.json" if found else "no language model was asked"
 
     def _dataset(self) -> str:

@@ -137,11 +137,8 @@ def picture(found: list[Posting]) -> Group:
             parts.append(Text.assemble(("✓ ", "green"), one.line))
             continue
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            ProgressBar(total=1.0, completed=one.share, width=BAR_WIDTH),
-            Text(f"{100 * one.share:3.0f} %"),
-            Text(one.time),
-        )
+        done = ProgressBar(total=1.0, completed=one.share, width=BAR_WIDTH)
+        bar.add_row(done, Text(f"{100 * one.share:3.0f} %"), Text(one.time))
         parts += [Text(one.headline, style="bold"), bar]
         parts += [Text(each) for each in (one.details, one.outcome) if each]
     return Group(*parts)
@@ -179,15 +176,9 @@ class View:
             left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
         known = _details(state, self.limits, elapsed)
         done = f"{headline}: done in {_span(elapsed)}"
-        return Posting(
-            state.label,
-            headline,
-            state.share,
-            f"{_span(elapsed)}, {left}",
-            known,
-            "; ".join(filter(None, (done, known, state.outcome))),
-            state.outcome,
-        )
+        line = "; ".join(filter(None, (done, known, state.outcome)))
+        taken = f"{_span(elapsed)}, {left}"
+        return Posting(state.label, headline, state.share, taken, known, line, state.outcome)
 
 
 def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:

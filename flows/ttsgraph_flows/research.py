@@ -131,14 +131,9 @@ def _research(stage: Stage) -> Researched:
         repro()
         now = registry.find(f"{stage.task}@champion")
         registry.untag(now, STANDS_IN)  # the search that its standing in calls for is made
-        outcome = Researched(
-            plan="cold",
-            reason=plan.reason,
-            pool=pool,
-            champion=now.label,
-            promoted=champion is None or now.number != champion.number,
-            version=now.label,
-        )
+        changed = champion is None or now.number != champion.number
+        named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
+        outcome = Researched(plan="cold", reason=plan.reason, pool=pool, **named)
     else:
         outcome = _warm(stage, registry, last, plan)
     path = outcome_path(stage.params.profile, stage.task)
@@ -243,10 +238,8 @@ def _test_cases(
     """What was found, and what it has to beat in the pool of now."""
     budget = Budget(cost, stage.profile.budget.limit, stage.profile.budget.max_nodes)
     profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
-    there = [
-        all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts())
-        for graph in pilot["graph"]
-    ]
+    graphs = map(CollaborationGraph.from_json, pilot["graph"])
+    there = [all(name in cost.pool for name in graph.model_counts()) for graph in graphs]
     kind = stage.settings.task
     check = checking(stage.profile.roles, kind)
     return test_cases(found, pilot[there], profile, budget, can_vote(kind), check=check)
@@ -310,9 +303,8 @@ def _keep(folder: Path) -> None:
     """Put the folder into DVC's cache, under a .dvc file next to it."""
     if not Path(".dvc").exists():
         return
-    done = subprocess.run(
-        ["dvc", "add", "-q", str(folder)], capture_output=True, text=True, check=False
-    )
+    command = ["dvc", "add", "-q", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"dvc add {folder} failed: {why}")

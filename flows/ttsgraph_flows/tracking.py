@@ -13,13 +13,12 @@ import os
 import re
 import subprocess
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,20 +57,14 @@ if TYPE_CHECKING:  # every stage runs this module, which none of these changes
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
 
-STEPS = (
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "latency_s",
-    "dollars",
-    "budget_units",
-    "calls",
-    "n_scored",
-)
-"""Columns of an archive that are metrics; what could not be measured (NaN) is left out."""
-
 ALWAYS = "n_scored"
-"""The one of these that every evaluation has."""
+STEPS = (
+    *("accuracy", "accuracy_low", "accuracy_high"),
+    *("latency_s", "dollars", "budget_units", "calls", ALWAYS),
+)
+"""Columns of an archive that are metrics; what could not be measured (NaN) is left out, the last
+every evaluation has.
+"""
 
 SPLITS = ("train", "val", "test")
 TABLE = "table.json"
@@ -110,10 +103,8 @@ def explained(tracking_uri: str) -> Iterator[None]:
         if isinstance(error, OSError) and not isinstance(error, CLOSED_TO_US):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        of_database = (
-            isinstance(error, SQLAlchemyError | CommandError)
-            or getattr(error, "error_code", "") in DATABASE_ERRORS
-        )
+        of_database = isinstance(error, SQLAlchemyError | CommandError)
+        of_database |= getattr(error, "error_code", "") in DATABASE_ERRORS
         if file is not None and of_database:
             reason += (
                 f"; if {file} is damaged, move it away and start again: searches make their runs"
@@ -196,12 +187,12 @@ def _new_run(
     """The id of a new run, with what made it, and at which commit, as MLflow shows it; `began` in
     seconds since 1970, now by default.
     """
-    stage = "search" if made_by == "search" else name
     tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
     if commit := git("rev-parse", "HEAD"):
         tags["mlflow.source.git.commit"] = commit
+    tags["stage"] = "search" if made_by == "search" else name
     start = None if began is None else int(began * 1000)
-    run = client.create_run(experiment_id, start, tags | {"stage": stage}, name)
+    run = client.create_run(experiment_id, start, tags, name)
     log_params(client, run.info.run_id, params)
     return str(run.info.run_id)
 
@@ -238,9 +229,8 @@ class SearchTracker:
     def _go_on_in(self, run_id: str) -> bool:
         """Take up a run; False when there is no such run here (another or a new database)."""
         run = run_of(self.client, run_id)
-        if run is None or run.info.lifecycle_stage != "active":
-            return False
-        if run.info.experiment_id != self.experiment.experiment_id:
+        place = "active", self.experiment.experiment_id
+        if run is None or (run.info.lifecycle_stage, run.info.experiment_id) != place:
             return False
         self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
         self._known = known_steps(self.client, run_id)
@@ -250,9 +240,8 @@ class SearchTracker:
         """The questions as the run's input, under the hash by which DVC knows the file."""
         digest = md5(path)
         dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
-        self.client.log_inputs(
-            self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])]
-        )
+        context = [InputTag("mlflow.data.context", "search")]
+        self.client.log_inputs(self.run_id, [DatasetInput(dataset, context)])
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
@@ -274,11 +263,7 @@ class SearchTracker:
         log_steps(self.client, self.run_id, rows)
 
     def found(
-        self,
-        found: Found,
-        archive: pd.DataFrame,
-        graph_file: Path,
-        figures: Mapping[str, Any],
+        self, found: Found, archive: pd.DataFrame, graph_file: Path, figures: Mapping[str, Any]
     ) -> None:
         """What a search came to: trajectory, table, final figures and graph."""
         rows = found.trajectory.to_dict("records")
@@ -292,12 +277,7 @@ class SearchTracker:
     def __enter__(self) -> SearchTracker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
         # Of two errors the search's own is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
@@ -385,12 +365,11 @@ def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
     """Metric -> step -> value, of rows of an archive."""
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
         for key in STEPS:
-            value = float(row[key])
-            if not math.isnan(value):
-                found.setdefault(f"{row['split']}/{key}", {})[int(row["candidate_id"])] = value
+            if not math.isnan(value := float(row[key])):
+                found[f"{row['split']}/{key}"][int(row["candidate_id"])] = value
     return found
 
 
@@ -456,12 +435,12 @@ def add_answer(
     `answer`, and as pictures under charts/. Nothing where this MLflow has no such run: results that
     were pulled were made with another one.
     """
-    graph = "\n".join(drawing)
+    note = "\n".join([sentence, "", "```", *drawing, "```", ""])
     with explained(tracking_uri):
         client = client_of(tracking_uri)
         if run_of(client, run_id) is None:
             return
-        client.set_tag(run_id, MLFLOW_RUN_NOTE, f"{sentence}\n\n```\n{graph}\n```\n")
+        client.set_tag(run_id, MLFLOW_RUN_NOTE, note)
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
             client.log_artifact(run_id, str(chart), "charts")

@@ -100,14 +100,10 @@ class Laboratory:
         """An environment that notes calls in the ledger."""
         pool = self.profile.model_pool()
         sampling = self.section.sampling.sampling()
-        return Environment(
-            self.kind,
-            self.prompt,
-            sampling,
-            pool,
-            LedgerClient(self.client, ledger),
-            grader=self.grader,
-        )
+        client = LedgerClient(self.client, ledger)
+        environment = Environment(self.kind, self.prompt, sampling, pool, client)
+        environment.grader = self.grader  # with its memory
+        return environment
 
     async def start(
         self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]

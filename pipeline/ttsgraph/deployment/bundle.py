@@ -182,14 +182,9 @@ class Deployed:
     @property
     def rungs(self) -> dict[Effort, Deployed]:
         """The graphs of other cost that the same search left, each with its effort."""
+        plain = replace(self, tested=Figures(), front=())
         return {
-            effort: replace(
-                self,
-                graph=rung.graph,
-                version=f"{self.version}-{effort}",
-                tested=Figures(),
-                front=(),
-            )
+            effort: replace(plain, graph=rung.graph, version=f"{self.version}-{effort}")
             for effort, rung in rungs_of(self.front).items()
         }
 
@@ -199,14 +194,8 @@ class Deployed:
         """The graph made ready to answer many questions, with its own task and prompt or others."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
-        return GraphRunner(
-            graph,
-            task or self.grader,
-            prompt or self.prompt,
-            sampling,
-            self.profile.model_pool(self.task),
-            client,
-        )
+        asked = task or self.grader, prompt or self.prompt, sampling
+        return GraphRunner(graph, *asked, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, every setting spelled out, so that a default that changes later changes
@@ -230,12 +219,13 @@ class Deployed:
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder; returns its path."""
         path = folder / BUNDLE
-        more = {
-            "tested": asdict(self.tested) if self.tested != Figures() else None,
-            "front": [rung.to_dict() for rung in self.front],
-            "found_by": self.found_by,
-        }
-        data = self.to_dict() | {name: value for name, value in more.items() if value}
+        data = self.to_dict()
+        if self.tested != Figures():
+            data["tested"] = asdict(self.tested)
+        if self.front:
+            data["front"] = [rung.to_dict() for rung in self.front]
+        if self.found_by:
+            data["found_by"] = self.found_by
         write_text(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
         return path
 
@@ -270,20 +260,14 @@ class Deployed:
         """What a search left in results/<profile>/<task>/<method>/, with the profile and questions
         of the working directory. Raises DataError for another folder.
         """
-        try:
-            profile_name, task = folder.resolve().parts[-3:-1]
-        except ValueError:
-            raise DataError(
-                f"{folder}: expected a folder results/<profile>/<task>/<method>"
-            ) from None
-        profile = as_measured(load_profile(profile_name), task, folder.parent / "profile.parquet")
-        read = cls(
-            task,
-            CollaborationGraph.read(folder / "graph.json"),
-            profile,
-            read_shots(profile_name, profile, task),
-        )
-        return replace(read, version=read.bundle_hash[:12], **_known_of(folder, read.graph))
+        places = folder.resolve().parts[-3:-1]
+        if len(places) < 2:
+            raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>")
+        name, task = places
+        profile = as_measured(load_profile(name), task, folder.parent / "profile.parquet")
+        graph = CollaborationGraph.read(folder / "graph.json")
+        read = cls(task, graph, profile, read_shots(name, profile, task))
+        return replace(read, version=read.bundle_hash[:12], **_known_of(folder, graph))
 
 
 def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
@@ -305,18 +289,14 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
     mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
     if mine and (folder / "answers.parquet").exists():
         answers = read_table(Answers, folder / "answers.parquet", "evaluate")
-        its = answers[(answers["arm"] == mine[0]["arm"]) & (answers["label"] == mine[0]["label"])]
+        row = mine[0]
+        its = answers[(answers["arm"] == row["arm"]) & (answers["label"] == row["label"])]
         reads = {str(i) for i in graph.reads[graph.sink]}
-        forms = [
-            [said["form"] for i, said in json.loads(nodes).items() if i in reads]
-            for nodes in its["nodes"]
-        ]
-        figures = Figures(
-            float(mine[0]["accuracy"]) if mine[0]["n_scored"] else None,
-            float(mine[0]["dollars"]) / len(its) if len(its) else None,
-            agreement_of(forms),
-        )
-        known["tested"] = with_plain(figures, tested)
+        said = [json.loads(nodes).items() for nodes in its["nodes"]]
+        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in said)
+        accuracy = float(row["accuracy"]) if row["n_scored"] else None
+        cost = float(row["dollars"]) / len(its) if len(its) else None
+        known["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
     return known
 
 
@@ -333,9 +313,8 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
         return ()
     from ttsgraph.stages.schemas import Questions, read_table
 
-    return tuple(
-        questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"]
-    )
+    table = read_table(Questions, questions_path(profile_name, task), "sample")
+    return tuple(questions_of(table)["shots"])
 
 
 class Loader(Protocol):

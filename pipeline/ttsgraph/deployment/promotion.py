@@ -56,11 +56,8 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     if champion is None:
         return Decision(True, "there was no champion")
     if challenger.questions != champion.questions:
-        return Decision(
-            False,
-            "the champion was tested on other questions, so that the scores can't be compared;"
-            " promote by hand",
-        )
+        why = "the champion was tested on other questions, so that the scores can't be compared"
+        return Decision(False, f"{why}; promote by hand")
     pairs = paired(challenger.outcomes, champion.outcomes)
     p = pairs.p_value("greater")
     mine = pairs.first_only
@@ -69,12 +66,10 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
         told = f"the challenger scores higher on {mine} and the champion on {its}"
     else:
         told = f"{mine} only the challenger has right and {its} only the champion"
-    told = f"of {pairs.questions} test questions, {told} (p = {p:.4f}"
-    if p < 1 - confidence:
-        return Decision(True, f"better: {told}, below {1 - confidence:.3g})", p)
-    return Decision(
-        False, f"not shown to be better: {told}, expected below {1 - confidence:.3g})", p
-    )
+    better = p < 1 - confidence
+    verdict, than = ("better", "below") if better else ("not shown to be better", "expected below")
+    told = f"of {pairs.questions} test questions, {told} (p = {p:.4f}, {than}"
+    return Decision(better, f"{verdict}: {told} {1 - confidence:.3g})", p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
 import pandas as pd
@@ -138,7 +138,7 @@ class Archive:
         if journal is not None:
             # Up to the first evaluation that failed for want of answers. It is tried again, and
             # what followed it is worked out anew, from the call cache where that is the same.
-            journal.cut_from(_is_failed)
+            journal.cut_from(lambda e: e["type"] == "record" and e["status"] == "failed")
 
     def recall(
         self, iteration: int, split: Split, graph: CollaborationGraph
@@ -148,12 +148,10 @@ class Archive:
         """
         text = graph.to_json()
 
+        wanted = {"type": "record", "iteration": iteration, "split": split, "graph": text}
+
         def expected(entry: dict[str, Any]) -> bool:
-            return entry["type"] == "record" and (
-                entry["iteration"],
-                entry["split"],
-                entry["graph"],
-            ) == (iteration, split, text)
+            return all(entry.get(key) == value for key, value in wanted.items())
 
         entry = self._journal.replay(expected) if self._journal is not None else None
         if entry is None:
@@ -194,26 +192,17 @@ class Archive:
 
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
-        values: dict[str, list[Any]] = {column: [] for column in COLUMNS}
-        for record in self.records:
-            for column, cells in values.items():
-                cells.append(getattr(record, column))
-        return pd.DataFrame(values, columns=list(COLUMNS))
+        cells = attrgetter(*COLUMNS)
+        return pd.DataFrame([cells(record) for record in self.records], columns=list(COLUMNS))
 
 
 def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
-    return [
-        [
-            i,
-            node.correct,
-            short_form(node.form),
-            node.prompt_tokens,
-            node.completion_tokens,
-            node.latency_s,
-            *([] if node.passes is None else [node.passes]),
-        ]
-        for i, node in result.nodes.items()
-    ]
+    rows = []
+    for i, node in result.nodes.items():
+        took = node.prompt_tokens, node.completion_tokens, node.latency_s
+        checked = () if node.passes is None else (node.passes,)
+        rows.append([i, node.correct, short_form(node.form), *took, *checked])
+    return rows
 
 
 def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -240,7 +229,3 @@ def _feedback(entry: Entry) -> Feedback:
         results.append(QuestionResult(question, correct, "", seconds, error, answers))
     usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
     return Feedback(tuple(results), usage, entry["wall_s"])
-
-
-def _is_failed(entry: Entry) -> bool:
-    return bool(entry["type"] == "record" and entry["status"] == "failed")

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -248,7 +249,12 @@ class Grader:
             if verdict is None:
                 # Graders can be slow (a program is run, an expression simplified), so they leave
                 # the event loop free.
-                verdict = self._checked(await self._graded(question, text, form, client), question)
+                verdict = await self._graded(question, text, form, client)
+                if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:  # as NaN is not
+                    raise SettingsError(
+                        f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
+                        f" from 0 to 1, found {verdict!r} for question {question.id}"
+                    )
         except (CallFailed, InputError):
             raise
         except Exception as error:
@@ -271,14 +277,6 @@ class Grader:
         verdict, completions = await self._asking.judge(question, text, client)
         self.judged += completions
         return verdict
-
-    def _checked(self, verdict: float, question: Question) -> float:
-        if isinstance(verdict, int | float) and 0 <= verdict <= 1:  # which NaN is not
-            return verdict
-        raise SettingsError(
-            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score from 0 to"
-            f" 1, found {verdict!r} for question {question.id}"
-        )
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Take a verdict as known, for this text and for all with the same answer."""
@@ -324,56 +322,46 @@ class GraphEvaluator(Evaluator, Protocol):
         """As `evaluate_all`, for one graph."""
 
 
+@dataclass(eq=False)
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 
     `max_unscored` is the share of unscored questions above which an evaluation is failed: what is
-    left would not be a fair comparison. A `grader` given lets several environments share its
-    memory. With `grade_nodes` every node's answer is graded, not the sink's alone. At most
-    `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those
-    of votes that set none themselves.
+    left would not be a fair comparison. With `grade_nodes` every node's answer is graded, not the
+    sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are
+    of. `waves` are those of votes that set none themselves.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        prompt: Prompt,
-        sampling: Sampling,
-        pool: ModelPool,
-        client: Client,
-        max_unscored: float = 0.25,
-        grader: Grader | None = None,
-        grade_nodes: bool = False,
-        most_under_way: int = MOST_UNDER_WAY,
-        waves: tuple[int, ...] = (),
-    ) -> None:
-        self.task = task
-        self.prompt = prompt
-        self.sampling = sampling
-        self.pool = pool
-        self.client = client
-        self.max_unscored = max_unscored
-        self.grade_nodes = grade_nodes
-        self.grader = grader or Grader(task)
-        self.most_under_way = most_under_way
-        self.waves = waves
+    task: Task
+    prompt: Prompt
+    sampling: Sampling
+    pool: ModelPool
+    client: Client
+    max_unscored: float = 0.25
+    grade_nodes: bool = False
+    most_under_way: int = MOST_UNDER_WAY
+    waves: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.grader = Grader(self.task)
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
-    def with_client(self, client: Client) -> Environment:
+    def with_client(self, client: Client) -> Self:
         """The same environment, its grader's memory too, over another client."""
-        return self._like(client, self.grade_nodes)
+        return self._like(client=client)
 
-    def with_node_grades(self) -> Environment:
+    def with_node_grades(self) -> Self:
         """The same environment, one that grades every node's answer."""
-        return self._like(self.client, grade_nodes=True)
+        return self._like(grade_nodes=True)
 
-    def with_free_node_grades(self) -> Environment:
+    def with_free_node_grades(self) -> Self:
         """As `with_node_grades`, or where grading takes calls of models, the same environment."""
         return self if isinstance(self.task, AskingTask) else self.with_node_grades()
 
-    def _like(self, client: Client, grade_nodes: bool) -> Environment:
-        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
-        return Environment(self.task, self.prompt, self.sampling, self.pool, client, *terms)
+    def _like(self, **changes: Any) -> Self:
+        other = copy(self)
+        vars(other).update(changes, _room=None)
+        return other
 
     @property
     def paid(self) -> ModelPool:
@@ -393,9 +381,8 @@ class Environment:
         answers; each is published.
         """
         started = time.perf_counter()
-        return feedback_of(
-            await self.outcomes(graph, questions, publish), time.perf_counter() - started
-        )
+        outcomes = await self.outcomes(graph, questions, publish)
+        return feedback_of(outcomes, time.perf_counter() - started)
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `evaluate`, for each graph on its questions, all at once."""
@@ -438,16 +425,16 @@ class Environment:
 
     async def _answer(self, runner: GraphRunner, question: Question) -> Graded:
         answer = await runner.answer(question)
-        if answer.text is None:
+        text = answer.text
+        if text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
-            correct = await self.grader.grade(question, answer.text, self.client)
+            correct = await self.grader.grade(question, text, self.client)
             nodes = await self._grade_nodes(question, answer) if self.grade_nodes else {}
         except CallFailed as failure:
-            return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
-        return QuestionResult(
-            question.id, correct, answer.text, answer.latency_s, answer.note, nodes
-        ), answer.usage
+            return QuestionResult(question.id, None, text, error=str(failure)), answer.usage
+        took, note = answer.latency_s, answer.note
+        return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
@@ -458,29 +445,16 @@ class Environment:
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
         }
-        passed = await self._passed(question, set(texts.values()))
+
+        def check() -> dict[str, bool]:
+            return {text: passes(task, question, text) for text in {*texts.values()}}
+
+        # A check may run programs.
+        passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():
             correct = await self.grader.grade(question, text, self.client)
             call = answer.completions.get(i, NO_CALL)
-            found[i] = NodeResult(
-                correct,
-                forms[i],
-                call.prompt_tokens,
-                call.completion_tokens,
-                call.latency_s,
-                passed.get(text),
-            )
+            took = call.prompt_tokens, call.completion_tokens, call.latency_s
+            found[i] = NodeResult(correct, forms[i], *took, passed.get(text))
         return found
-
-    async def _passed(self, question: Question, texts: Collection[str]) -> dict[str, bool]:
-        """Which texts pass the check that a question carries; nothing where it carries none.
-        Raises CallFailed where a check could not be made.
-        """
-        if lacks_check(self.task, [question]):
-            return {}
-
-        def check() -> dict[str, bool]:
-            return {text: passes(self.task, question, text) for text in texts}
-
-        return await asyncio.to_thread(check)  # it may run programs

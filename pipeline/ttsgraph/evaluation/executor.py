@@ -307,16 +307,7 @@ class Run:
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
         closed = tuple(sorted(self.closed))
-        return NodeAnswer(
-            text,
-            latency,
-            usage,
-            texts,
-            note=note,
-            completions=self.completions,
-            stages=stages,
-            closed=closed,
-        )
+        return NodeAnswer(text, latency, usage, texts, "", note, made, stages, closed)
 
     def _taken(self, i: int) -> str | None:
         """What a node whose stage is complete answers without doing what it else does: where its
@@ -335,9 +326,8 @@ class Run:
             return majority(task, answers)
         if not self.demand.goes_on(i) or node.stop == PASSED:
             return None
-        answers = self._heard(
-            [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
-        )
+        voices = stages[1 if node.gate else 0 : stage + 1]
+        answers = self._heard([p for group in voices for p in group])
         known = {k: read_answer(task, answer) for k, answer in enumerate(answers)}
         stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
         return majority(task, answers) if stop else None

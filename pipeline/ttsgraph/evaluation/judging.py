@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError, SettingsError
@@ -122,27 +121,28 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: Client) ->
     scores = await asyncio.gather(*map(scored, known))
     plain = [score for score, _ in scores]
     people = [each.score for each in known]
-    alike = [
-        _alike(people[a] - people[b], plain[a] - plain[b])
+    gaps = [
+        (people[a] - people[b], plain[a] - plain[b])
         for a, b in combinations(range(len(known)), 2)
+        if people[a] != people[b]
     ]
-    ranked = [each for each in alike if each is not None]
+    ranked = [0.5 if judged == 0 else float((its > 0) == (judged > 0)) for its, judged in gaps]
     if len(ranked) < LEAST_PAIRS:
         raise DataError(
             f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
             f" scores, found {len(ranked)}; add some"
         )
     errors = [judged - person for judged, person in zip(plain, people, strict=True)]
-    kappa, kappa_low = _kappa(people, plain, task.options.known)
+    lengths = [len(each.reply) for each in known]
+    together = pd.DataFrame({"error": errors, "length": lengths}).rank().corr().fillna(0.0)
     return Agreement(
         len(known),
-        kappa,
-        kappa_low,
+        *_kappa(people, plain, task.options.known),
         len(ranked),
         sum(ranked) / len(ranked),
         sum(map(abs, errors)) / len(errors),
         sum(abs(a - b) for a, b in scores) / len(scores),
-        _correlation(errors, [len(each.reply) for each in known]),
+        float(together.to_numpy()[0, 1]),
     )
 
 
@@ -165,21 +165,6 @@ def _kappa(
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 
 
-def _alike(people: float, judged: float) -> float | None:
-    """1 where two answers are ranked alike, 0 where not, 1/2 where the judges see no difference;
-    None where people see none.
-    """
-    if people == 0:
-        return None
-    return 0.5 if judged == 0 else float((people > 0) == (judged > 0))
-
-
-def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return 0.0
-    return float(np.corrcoef(pd.Series(first).rank(), pd.Series(second).rank())[0, 1])
-
-
 def known_scores(task: Task, path: Path) -> list[Known]:
     """The answers of a file with the scores that people gave them. Raises DataError that names
     file, line and field.
@@ -191,11 +176,8 @@ def known_scores(task: Task, path: Path) -> list[Known]:
             raise DataError(
                 f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
             )
-        found.append(
-            Known(
-                task.parse(row, where), text_field(row, ("reply",), "a reply", where), float(score)
-            )
-        )
+        reply = text_field(row, ("reply",), "a reply", where)
+        found.append(Known(task.parse(row, where), reply, float(score)))
     return found
 
 

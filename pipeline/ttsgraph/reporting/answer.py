@@ -76,7 +76,7 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
     from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
     deploy.confidence.
     """
-    return answer_by(task, kept(task.methods, confidence), pool)
+    return answer_by(task, _kept(task.methods, confidence), pool)
 
 
 def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recommendation:
@@ -96,26 +96,23 @@ def selected(test: TableSource, lineage: Row) -> Row:
     return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
 
 
-def kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
+def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
     """The method whose version becomes champion and stays it, as the rule of `decide` has it: the
     first one's, until one is shown to be better on the same test questions.
     """
+
+    def outcomes(method: MethodReport) -> dict[str, bool | None]:
+        row = selected(method.test, method.lineage)
+        answers = method.answers.where(arm=row["arm"], label=row["label"])
+        graded = ((answer["question_id"], answer["correct"]) for answer in answers)
+        return {question: None if pd.isna(grade) else bool(grade) for question, grade in graded}
+
     champion = methods[0]
     for method in methods[1:]:
-        pairs = paired(_outcomes(method), _outcomes(champion))
+        pairs = paired(outcomes(method), outcomes(champion))
         if pairs.p_value("greater") < 1 - confidence:
             champion = method
     return champion
-
-
-def _outcomes(method: MethodReport) -> dict[str, bool | None]:
-    """Question -> whether what the gate put up has it right, None where it was not scored."""
-    row = selected(method.test, method.lineage)
-    answers = method.answers.where(arm=row["arm"], label=row["label"])
-    return {
-        answer["question_id"]: None if pd.isna(answer["correct"]) else bool(answer["correct"])
-        for answer in answers
-    }
 
 
 def ranks(rival: Row) -> str:
@@ -190,9 +187,9 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
         yield call.figure("accuracy", "percent")
     else:
         points = shown(found["accuracy"] - call["accuracy"], "points")
-        yield ", "
-        yield Figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
-        yield f" {'above' if how == 'ahead' else 'below'} the best single call"
+        less = Figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
+        side = "above" if how == "ahead" else "below"
+        yield from (", ", less, f" {side} the best single call")
     yield from _p(call)
 
 
@@ -248,7 +245,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
     yield "."
 
 
-def each_of(row: Row, column: str) -> float:
+def _each_of(row: Row, column: str) -> float:
     """What of a column a question took, over all questions that were asked."""
     asked = sum(row[key] for key in ASKED)
     return float(row[column] / asked) if asked else float("nan")
@@ -256,7 +253,7 @@ def each_of(row: Row, column: str) -> float:
 
 def _each(row: Row, column: str, form: str) -> Figure:
     per = " ".join(row.at(key) for key in ASKED)
-    return Figure(shown(each_of(row, column), form), row.at(column), form, per=per)
+    return Figure(shown(_each_of(row, column), form), row.at(column), form, per=per)
 
 
 def price_of(row: Row) -> Figure:
@@ -267,16 +264,10 @@ def price_of(row: Row) -> Figure:
 def figures_of(answer: Recommendation) -> dict[str, Any]:
     """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
     row = answer.row
-    figures = {
-        "accuracy": row["accuracy"],
-        "accuracy_low": row["accuracy_low"],
-        "accuracy_high": row["accuracy_high"],
-        "dollars_per_1000": 1000 * each_of(row, "dollars"),
-        "latency_s": row["latency_s"],
-        "budget_units": row["budget_units"],
-        "nodes": row["n_nodes"],
-        "questions": row["n_scored"],
-    }
+    figures = {name: row[name] for name in ("accuracy", "accuracy_low", "accuracy_high")}
+    figures["dollars_per_1000"] = 1000 * _each_of(row, "dollars")
+    figures |= {"latency_s": row["latency_s"], "budget_units": row["budget_units"]}
+    figures |= {"nodes": row["n_nodes"], "questions": row["n_scored"]}
     call = best_call(answer.method.test)
     if call is not None:
         figures["above_best_call"] = row["accuracy"] - call["accuracy"]
@@ -308,8 +299,7 @@ def brief(report: Report) -> dict[str, Any]:
 
 def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
     method = answer.method
-    frame = method.answers.frame
-    own = frame[(frame["arm"] == answer.row["arm"]) & (frame["label"] == answer.row["label"])]
+    own = method.answers.where(arm=answer.row["arm"], label=answer.row["label"])
     texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
     graph = drawn(answer.graph, report.profile.model_pool())
     return {
@@ -317,7 +307,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
         "sentence": answer.text,
         "serve": answer.serve,
         "graph_hash": answer.graph.content_hash,
-        "graph": [*graph, *branch_lines(answer.graph, own, texts)],
+        "graph": [*graph, *_branch_lines(answer.graph, own, texts)],
         "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
         "rows": [_cells(row, answer, report.metric) for row in method.test],
     }
@@ -339,17 +329,16 @@ def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
     return [cell.replace(SPACE, " ") for cell in cells]
 
 
-def branch_lines(
-    graph: CollaborationGraph, answers: pd.DataFrame, texts: Mapping[str, str]
+def _branch_lines(
+    graph: CollaborationGraph, answers: Sequence[Row], texts: Mapping[str, str]
 ) -> Iterator[str]:
     """A line for each branch: its share of the test questions, its score on them, and examples;
-    none for a graph without a route. `answers` are the graph's own, with the columns of
-    schemas.Answers, `texts` the questions' by id.
+    none for a graph without a route. `answers` are the graph's own, `texts` the questions' by id.
     """
     if graph.route is None:
         return
-    sent: list[list[Mapping[Any, Any]]] = [[] for _ in graph.branches]
-    for row in answers.to_dict("records"):
+    sent: list[list[Row]] = [[] for _ in graph.branches]
+    for row in answers:
         asked = {int(i) for i in json.loads(row["nodes"])}
         if asked:
             sent[graph.route.taken(asked)].append(row)
@@ -358,11 +347,7 @@ def branch_lines(
         grades = [float(row["correct"]) for row in rows if not pd.isna(row["correct"])]
         share = f" ({100 * len(rows) / total:.0f} %)" if total else ""
         scored = f", {100 * sum(grades) / len(grades):.1f} % right" if grades else ""
-        examples = [_cut(texts[row["question_id"]]) for row in rows[:EXAMPLES]]
-        shown = f"; for example {', '.join(map(repr, examples))}" if examples else ""
+        lines = [" ".join(texts[row["question_id"]].split()) for row in rows[:EXAMPLES]]
+        cut = [line if len(line) <= CUT else line[: CUT - 1] + "…" for line in lines]
+        shown = f"; for example {', '.join(map(repr, cut))}" if cut else ""
         yield f"branch {k + 1} in the test: {counted(len(rows), 'question')}{share}{scored}{shown}"
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= CUT else line[: CUT - 1] + "…"

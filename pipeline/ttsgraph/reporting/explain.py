@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,21 +31,16 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
     """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not
     in the profile's pool.
     """
-    calls = [node for node in graph.nodes if get_role(node.role).calls_model]
+    calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
     pool = profile.model_pool()
-    models = ", ".join(
-        f"{count} of {pool[model].words}"
-        for model, count in sorted(Counter([n.model for n in calls]).items())
-    )
+    counts = Counter(calls).items()
+    models = ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
     each = "in all branches" if graph.route else "a question"
-    return [
-        (
-            f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} {each}"
-            f" ({models}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
-        ),
-        *ways(graph, pool),
-        *_costs(graph, profile, task),
-    ]
+    first = (
+        f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} {each}"
+        f" ({models}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
+    )
+    return [first, *ways(graph, pool), *_costs(graph, profile, task)]
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
@@ -63,15 +58,13 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
         f"{known}"
     )
     for k, branch in enumerate(graph.branches):
-        signs = ", ".join(map(repr, router.signs(k)))
-        scored = ""
+        line = f"branch {k + 1} gets {100 * router.shares[k]:.0f} % of the questions: "
+        line += in_brief(branch, pool)
+        if signs := ", ".join(map(repr, router.signs(k))):
+            line += f"; signs of it: {signs}"
         if learnt:
-            alone = learnt["alone"][k]
-            scored = f"; alone it has {100 * alone:.1f} % of all questions right"
-        yield (
-            f"branch {k + 1} gets {100 * router.shares[k]:.0f} % of the questions: "
-            f"{in_brief(branch, pool)}{f'; signs of it: {signs}' if signs else ''}{scored}"
-        )
+            line += f"; alone it has {100 * learnt['alone'][k]:.1f} % of all questions right"
+        yield line
         if len(branch.nodes) > 1:
             yield from (f"step {step}: {what}" for step, what in steps(branch, pool))
     if learnt:
@@ -87,11 +80,10 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
     they do.
     """
     for step, level in enumerate(graph.levels, 1):
-        alike: dict[tuple[object, ...], list[int]] = {}
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in level:
             node = graph.node(i)
-            key = (node.role, node.model, repr(node.settings), graph.predecessors[i])
-            alike.setdefault(key, []).append(i)
+            alike[node.role, node.model, repr(node.settings), graph.predecessors[i]].append(i)
         for ids in alike.values():
             yield step, _doing(graph, ids, pool)
 
@@ -101,14 +93,11 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
     `nodes` has the columns of schemas.Nodes.
     """
     rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
-    sources: dict[str, list[int]] = {}
+    sources: dict[str, list[int]] = defaultdict(list)
     readers = []
-    for i in graph.order:
-        if i not in rows:
-            continue
-        row = rows[i]
+    for i, row in ((i, rows[i]) for i in graph.order if i in rows):
         if not graph.predecessors[i]:
-            sources.setdefault(row["model"], []).append(i)
+            sources[row["model"]].append(i)
             continue
         readers.append(
             f"node {i} makes {100 * row['own_accuracy']:.1f} % right of"
@@ -230,10 +219,10 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
     whole = math.fsum(costs.values())
     if whole == 0:
         return "nothing is paid"
-    models: dict[str, float] = {}
+    models: dict[str, float] = defaultdict(float)
     for node in graph.nodes:
         if costs[node.id]:
-            models[node.model] = models.get(node.model, 0.0) + costs[node.id]
+            models[node.model] += costs[node.id]
     ranked = sorted(models.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{100 * c / whole:.0f} % {cost.pool[model].words}" for model, c in ranked)
     dearest = max(costs, key=lambda i: costs[i])

@@ -5,8 +5,8 @@ it; and the list of such pages.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,7 @@ from ttsgraph.reporting.pictures import (
 )
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
-FRONT_COLUMNS = ["task", "method", "arm", "label", "accuracy", "accuracy_low", "accuracy_high"]
-FRONT_COLUMNS += ["n_scored", "n_unscored"]
+FRONT_COLUMNS = ["task", "method", "arm", "label", *charts.INTERVAL, "n_unscored"]
 EDGES_LISTED = 20
 MOST = 600
 """Characters of a question or an answer that the page shows; the table has all."""
@@ -200,9 +199,9 @@ def _write_files(folder: Path, part: Part, report: Report) -> None:
     for method in task.methods:
         pictures[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
     title = f"The graph to use for {task.name}"
-    pool = report.profile.model_pool()
-    used = graph_svg(part.answer.graph, pool, title, f"{task.name}-used", report.simulated)
-    for name, svg in (pictures | {"graph_to_use": used}).items():
+    asked = part.answer.graph, report.profile.model_pool(), title, f"{task.name}-used"
+    pictures["graph_to_use"] = graph_svg(*asked, report.simulated)
+    for name, svg in pictures.items():
         for ending in (".svg", ".png"):
             write_picture(svg, folder / f"{name}{ending}")
 
@@ -216,27 +215,20 @@ def _last_edges(table: TableSource) -> list[Row]:
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
     """The tables of everything on a task that called models; those without rows are left out."""
-    stages = [
-        ("profile", task.profile),
-        ("pilot", task.pilot),
-        ("init: family", task.family_trials),
-        ("init: instances", task.trials),
-    ]
+    stages = {"profile": task.profile, "pilot": task.pilot}
+    stages |= {"init: family": task.family_trials, "init: instances": task.trials}
     for method in task.methods:
-        stages.append((f"search, {method.name}", method.archive))
-        stages.append((f"test, {method.name}", method.test))
-        stages.append((f"without each node, {method.name}", method.nodes))
-    return [(stage, table) for stage, table in stages if len(table)]
+        stages |= {f"search, {method.name}": method.archive, f"test, {method.name}": method.test}
+        stages[f"without each node, {method.name}"] = method.nodes
+    return [(stage, table) for stage, table in stages.items() if len(table)]
 
 
 def _steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
     """What a graph does in each step, in words that follow from its file."""
-    found = [
-        (step, Figure(what, f"{file}#/nodes", "steps").markup())
-        for step, what in steps(graph, pool)
-    ]
-    by_step = groupby(found, key=lambda pair: pair[0])
-    return [Markup("; ").join(words for _, words in same) for _, same in by_step]
+    by_step: dict[int, list[Markup]] = defaultdict(list)
+    for step, what in steps(graph, pool):
+        by_step[step].append(Figure(what, f"{file}#/nodes", "steps").markup())
+    return [Markup("; ").join(words) for words in by_step.values()]
 
 
 def _questions_data(
@@ -248,17 +240,11 @@ def _questions_data(
     """
     arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
     place = {arm: k for k, arm in enumerate(arms)}
-    by_id: dict[str, dict[str, Any]] = {
-        question["id"]: {
-            "id": question["id"],
-            "text": _cut(question["text"]),
-            "expected": _cut(question["answer"]),
-            "right": [None] * len(place),
-            "forms": [""] * len(place),
-            "nodes": {},
-        }
-        for question in questions.where(split="test")
-    }
+    by_id: dict[str, dict[str, Any]] = {}
+    for question in questions.where(split="test"):
+        texts = {"text": _cut(question["text"]), "expected": _cut(question["answer"])}
+        answered = {"right": [None] * len(place), "forms": [""] * len(place), "nodes": {}}
+        by_id[question["id"]] = {"id": question["id"], **texts, **answered}
     for row in answers.frame.to_dict("records"):
         if row["question_id"] not in by_id:
             continue
@@ -271,10 +257,11 @@ def _questions_data(
         if row["arm"] == "found":
             nodes = json.loads(row["nodes"])
             shown["nodes"] = {i: [_cut(node["form"]), node["correct"]] for i, node in nodes.items()}
-    words = {}
-    for node in found.nodes:
-        model = f", {pool[node.model].words}" if get_role(node.role).calls_model else ""
-        words[str(node.id)] = node.role + model
+    words = {
+        str(node.id): node.role
+        + (f", {pool[node.model].words}" if get_role(node.role).calls_model else "")
+        for node in found.nodes
+    }
     return {
         "file": answers.file,
         "arms": [label for _, label in place],

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ttsgraph.base.code import own_code
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
@@ -132,9 +132,10 @@ class SpreadEnvironment(Environment):
         self._workers = workers
         self._recorder = recorder or Recorder()
 
-    def _like(self, client: Client, grade_nodes: bool) -> Environment:
-        local = super()._like(client, grade_nodes)
-        return SpreadEnvironment(local, self._order, self._carry, self._workers, self._recorder)
+    def _like(self, **changes: Any) -> Self:
+        other = super()._like(**changes)
+        other._order = replace(self._order, grade_nodes=other.grade_nodes)
+        return other
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore

@@ -26,7 +26,7 @@ from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import checking, get_role
+from ttsgraph.graphs.roles import FUSER, checking, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent import make_agent
@@ -108,9 +108,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
-    hours = {
-        stage: round(one["seconds"] / 3600, 2) for stage, one in used.items() if one["seconds"]
-    }
+    hours = {name: round(one["seconds"] / 3600, 2) for name, one in used.items() if one["seconds"]}
     total = _sum(used.values())
     run = _sum(one for stage, one in used.items() if stage in OF_RUN)
     expected = {"task": task, "calls": {"total": round(run["calls"])}}
@@ -227,7 +225,7 @@ class Rehearsal:
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
         self._cost = cost
         self._rng = rng
-        self._known: dict[int, set[str]] = {}
+        self._known: dict[int, set[str]] = defaultdict(set)
         self._calls: Counter[Kind] = Counter()
 
     def take(self) -> Counter[Kind]:
@@ -253,17 +251,13 @@ class Rehearsal:
         ids = {question.id for question in questions}
         asked = list(self._asked(graph))
         for key, kind in asked:
-            known = self._known.setdefault(key, set())
-            self._calls[kind] += len(ids - known)
-            known |= ids
+            self._calls[kind] += len(ids - self._known[key])
+            self._known[key] |= ids
         units = {name: self._cost.single(name) for name in self._cost.pool}
         best = max(units[name] for _, (name, _) in asked) / (max(units.values()) or 1.0)
         right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(asked))
-        results = tuple(
-            QuestionResult(question.id, bool(grade), "", 1.0)
-            for question, grade in zip(questions, right, strict=True)
-        )
-        return Feedback(results)
+        graded = zip(questions, right, strict=True)
+        return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
         """A key of each call of a graph, and its kind."""
@@ -297,8 +291,9 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     cost = brief.cost
     stage = Rehearsal(cost, rng)
     train, val, test = (
-        [Question(f"{split}{k}", "", "") for k in range(getattr(splits, split))]
-        for split in ("train", "val", "test")
+        [Question(f"{split}{k}", "", "") for k in range(size)]
+        for split, size in splits.sizes().items()
+        if split != "shots"
     )
     found: dict[str, Counter[Kind]] = {}
     singles = single_cases(cost.pool)
@@ -345,7 +340,5 @@ def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
     if profile.engine.kind == "simulated":
         return Counter()
     count = min(READ_QUESTIONS, profile.task(task).splits.train)
-    kinds: list[Kind] = []
-    for name in profile.model_pool():
-        kinds += [(name, 1), *([(name, 0), (name, 2)] if "fuser" in profile.roles else [])]
-    return Counter(dict.fromkeys(kinds, count))
+    reads = (1, 0, 2) if FUSER in profile.roles else (1,)
+    return Counter({(name, k): count for name in profile.model_pool() for k in reads})

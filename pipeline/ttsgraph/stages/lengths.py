@@ -40,14 +40,11 @@ async def profiled(
     reading answers adds. The latter comes from graphs of the member alone, in each role that reads:
     most of their calls have been made by then. Raises RunStopped when too many questions were lost.
     """
-    alone = [
-        case for case in single_cases(profile.model_pool()) if case.columns["model"] in members
-    ]
+    singles = single_cases(profile.model_pool())
+    alone = [case for case in singles if case.columns["model"] in members]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    usages = {
-        case.columns["model"]: feedback.usage
-        for case, feedback in zip(alone, feedbacks, strict=True)
-    }
+    names = [case.columns["model"] for case in alone]
+    usages = dict(zip(names, (feedback.usage for feedback in feedbacks), strict=True))
     growth: Growth = {name: {} for name in usages}
     if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
         some = train[:READ_QUESTIONS]
@@ -100,6 +97,7 @@ async def _growth(
         graphs += [(name, topologies.parallel([name] * 2, name, FUSER)) for name in members]
     cases = [Case(graph, {"model": name}) for name, graph in graphs]
     feedbacks = await cases_feedback(cases, environment, questions, publish)
+
     alone = dict(zip(members, feedbacks, strict=False))
     found: Growth = {name: {} for name in members}
     for (name, graph), feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:

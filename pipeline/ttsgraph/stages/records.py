@@ -69,15 +69,10 @@ class Stood(Closed):
             raise ValueError(str(error)) from None
         return graph
 
-    @property
-    def parsed(self) -> CollaborationGraph:
-        """The graph itself."""
-        return CollaborationGraph.from_dict(self.graph)
-
     def contender(self) -> Contender:
         """The graph as one that stands in a search."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
-        return Contender(self.parsed, self.label, value, spread)
+        return Contender(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
 class Started(Closed):
@@ -100,16 +95,13 @@ class Started(Closed):
     @property
     def routed(self) -> CollaborationGraph | None:
         """The graph of the router of single calls."""
-        return None if self.router is None else self.router.parsed
+        return None if self.router is None else self.router.contender().graph
 
     def leaders(self) -> tuple[Contender, ...]:
         """All standings that were kept, the best first, but for routes."""
         known = [row.contender() for row in (*self.contenders, *self.standings)]
-        return tuple(
-            each
-            for each in known
-            if each.graph.route is None and not math.isnan(each.value + each.spread)
-        )
+        plain = [each for each in known if each.graph.route is None]
+        return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Contender, ...]:
         """The contenders; none where there was no contest."""
@@ -155,9 +147,8 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
     """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not
     searched on the same terms.
     """
-    named = list(terms.items())
-    for name, other in named[1:]:
-        first, wanted = named[0]
+    (first, wanted), *others = terms.items()
+    for name, other in others:
         for key in wanted.keys() | other.keys():
             if wanted.get(key) != other.get(key):
                 raise DataError(
@@ -251,11 +242,10 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
     summary = read_record(Searched, folder / "search.json", "search")
     path = folder / "graph.json"
     graph = CollaborationGraph.read(path)
+    again = makes("search", path)
     if graph.content_hash != summary.found_hash:
-        raise DataError(
-            f"{path}: its graph is not the one that the search found; {makes('search', path)}"
-        )
+        raise DataError(f"{path}: its graph is not the one that the search found; {again}")
     path = folder / "trajectory.csv"
     if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
-        raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
+        raise DataError(f"{path}: is not the file that the search wrote; {again}")
     return graph, summary

@@ -56,11 +56,9 @@ def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference
 
 def standing_data(standing: Standing) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
-    numbers = {
-        name: getattr(standing, name)
-        for name in ("units", "value", "spread", "predicted", "observed", "n_scored")
-    }
-    plain = {name: None if math.isnan(number) else number for name, number in numbers.items()}
+    numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
+    known = {name: getattr(standing, name) for name in numbers}
+    plain = {name: None if math.isnan(number) else number for name, number in known.items()}
     return {"label": standing.label, **plain, "graph": standing.graph.to_dict()}
 
 
@@ -80,8 +78,6 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "misfit": misfit(contest.forecasts),
         "calibration": asdict(calibrated) if calibrated else None,
         "router": None if router is None else standing_data(router),
-        "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
-        "standings": [
-            standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]
-        ],
+        "contenders": [*map(standing_data, contest.standings[:kept])],
+        "standings": [*map(standing_data, contest.standings[kept : kept + SHOWN])],
     }

@@ -10,9 +10,9 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -45,9 +45,8 @@ class Case:
     graph: CollaborationGraph
     columns: dict[str, str]
 
-    def best(self, feedback: Feedback) -> Best:
-        """The event that it is the best so far."""
-        return Best(feedback.accuracy, *feedback.interval, ", ".join(self.columns.values()))
+    def __str__(self) -> str:
+        return ", ".join(self.columns.values())
 
 
 async def evaluate_cases(
@@ -79,17 +78,15 @@ async def cases_feedback(
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
-            publish(Best(best, *feedback.interval, ", ".join(case.columns.values())))
+            publish(Best(best, *feedback.interval, str(case)))
         return feedback
 
     feedbacks = await asyncio.gather(*map(one, cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
-            shown = ", ".join(case.columns.values())
-            asked = len(feedback.results)
             raise RunStopped(
-                f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error});"
-                " start again to continue"
+                f"{case}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
+                f" ({feedback.error}); start again to continue"
             )
     return feedbacks
 
@@ -137,18 +134,19 @@ def answers_table(
                 str(i): {"correct": node.correct, "form": node.form}
                 for i, node in result.nodes.items()
             }
-            told = {
-                **case.columns,
-                "question_id": result.question_id,
-                "correct": result.correct,
-                "form": extract(result.answer) or "",
-                "latency_s": result.latency_s,
-                "error": result.error,
-                "nodes": json.dumps(nodes),
-            }
-            rows.append(told)
-    grades = [row["correct"] for row in rows if row["correct"] is not None]
-    return pd.DataFrame(rows).astype({"correct": "boolean" if binary(grades) else "Float64"})
+            rows.append(
+                {
+                    **case.columns,
+                    "question_id": result.question_id,
+                    "correct": result.correct,
+                    "form": extract(result.answer) or "",
+                    "latency_s": result.latency_s,
+                    "error": result.error,
+                    "nodes": json.dumps(nodes),
+                }
+            )
+    whole = all(binary(feedback.grades) for feedback in feedbacks)
+    return pd.DataFrame(rows).astype({"correct": "boolean" if whole else "Float64"})
 
 
 def single_cases(pool: ModelPool) -> list[Case]:
@@ -161,20 +159,18 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
     schemas.Profiles).
     """
     specs = [cost.pool[model] for model in scores["model"]]
-    facts = [
-        {
-            "family": spec.family,
-            "total": math.nan if spec.total is None else float(spec.total),
-            "layers": spec.layers,
-            "hidden": spec.hidden,
-            "price_prompt": spec.price.prompt,
-            "price_completion": spec.price.completion,
-        }
-        for spec in specs
-    ]
     alone = scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"])
     calls = scores["calls"].where(scores["calls"] > 0)
-    return alone.join(pd.DataFrame(facts, scores.index)).assign(
+    facts: dict[str, list[Any]] = {
+        "family": [spec.family for spec in specs],
+        "total": [math.nan if spec.total is None else float(spec.total) for spec in specs],
+        "layers": [spec.layers for spec in specs],
+        "hidden": [spec.hidden for spec in specs],
+        "price_prompt": [spec.price.prompt for spec in specs],
+        "price_completion": [spec.price.completion for spec in specs],
+    }
+    return alone.assign(
+        **facts,
         mean_prompt_tokens=scores["prompt_tokens"] / calls,
         mean_completion_tokens=scores["completion_tokens"] / calls,
     )
@@ -194,74 +190,63 @@ def pilot_cases(
     """
     sinks = joining(roles) or [ASSISTANT]
 
-    def at_random(counts: Counts) -> list[CollaborationGraph]:
-        budget = Budget(cost)
-        return [
-            topologies.random_graph(counts, roles, budget, rng)
-            for _ in range(settings.random_graphs)
-        ]
+    def at_random(sweep: str, label: str, counts: Counts) -> Iterator[Swept]:
+        for _ in range(settings.random_graphs):
+            yield sweep, label, topologies.random_graph(counts, roles, Budget(cost), rng)
 
-    cases = _width_and_depth(settings, best_model, sinks)
+    swept = [*_width_and_depth(settings, best_model, sinks)]
     for pair in _family_pairs(cost.pool):
         counts = Counter(pair * 2)
-        cases += _sweep("family", in_words(counts), *at_random(counts))
-    cases += _sizes(settings, cost, sinks[-1])
+        swept += at_random("family", in_words(counts), counts)
+    swept += _sizes(settings, cost, sinks[-1])
     # The best model, and the smallest and the middle one of its family (table 4).
     family = cost.pool.families[cost.pool[best_model].family]
     for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
-        cases += _arrangements(model, sinks)
-        cases += _sweep("topology", f"random, {model}", *at_random({model: SHAPE_NODES}))
-    return cases
+        swept += _arrangements(model, sinks)
+        swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
+    return [Case(graph, {"sweep": sweep, "label": label}) for sweep, label, graph in swept]
 
 
-def _sweep(name: str, label: str, *graphs: CollaborationGraph) -> list[Case]:
-    return [Case(graph, {"sweep": name, "label": label}) for graph in graphs]
+Swept = tuple[str, str, CollaborationGraph]
+"""A graph of a sweep: its name, and the graph's label in it."""
 
 
-def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> list[Case]:
+def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> Iterator[Swept]:
     """More answers side by side, more in a row, and both."""
-    cases: list[Case] = []
     for sink in sinks:
         for width in settings.widths:
-            graph = topologies.parallel([model] * width, model, sink)
-            cases += _sweep("width", f"{counted(width, 'answer')}, {sink}", graph)
+            label = f"{counted(width, 'answer')}, {sink}"
+            yield "width", label, topologies.parallel([model] * width, model, sink)
     for depth in settings.depths:
-        cases += _sweep("depth", f"chain of {depth}", topologies.chain([model] * depth))
-    for width in settings.widths:
-        for depth in settings.depths:
-            if width * depth <= settings.max_nodes:
-                graph = topologies.grid(width, depth, model, sinks[-1])
-                cases += _sweep("width_x_depth", f"{width} x {depth}", graph)
-    return cases
+        yield "depth", f"chain of {depth}", topologies.chain([model] * depth)
+    for width, depth in product(settings.widths, settings.depths):
+        if width * depth <= settings.max_nodes:
+            grid = topologies.grid(width, depth, model, sinks[-1])
+            yield "width_x_depth", f"{width} x {depth}", grid
 
 
-def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
+def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
     """Each model once, twice, and as often as the dearest model's single call costs; a sink adds
     its own.
     """
-    cases: list[Case] = []
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
         price = cost.single(model)
         as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
-        for count in sorted({1, 2, max(1, as_dear)}):
-            graph = topologies.single(model)
-            if count > 1:
-                graph = topologies.parallel([model] * count, model, sink)
-            cases += _sweep("size", f"{count} x {model}", graph)
-    return cases
+        yield "size", f"1 x {model}", topologies.single(model)
+        for count in sorted({2, as_dear} - {0, 1}):
+            graph = topologies.parallel([model] * count, model, sink)
+            yield "size", f"{count} x {model}", graph
 
 
-def _arrangements(model: str, sinks: Sequence[str]) -> list[Case]:
+def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
     """As many nodes of one model in a row, side by side, and two by two."""
-    row = topologies.chain([model] * SHAPE_NODES)
-    cases = _sweep("topology", f"sequential, {model}", row)
+    yield "topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES)
     for sink in sinks:
         parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
         hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
-        cases += _sweep("topology", f"parallel, {sink}, {model}", parallel)
-        cases += _sweep("topology", f"hybrid, {sink}, {model}", hybrid)
-    return cases
+        yield "topology", f"parallel, {sink}, {model}", parallel
+        yield "topology", f"hybrid, {sink}, {model}", hybrid
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
@@ -276,10 +261,9 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
     of middle size (figure 3).
     """
     families = pool.families.values()
-    smallest = [models[0].name for models in families]
-    middle = [_middle(models) for models in families]
-    pairs = chain.from_iterable(combinations_with_replacement(m, 2) for m in (smallest, middle))
-    return list(dict.fromkeys(pairs))
+    smallest = combinations_with_replacement([models[0].name for models in families], 2)
+    middle = combinations_with_replacement([_middle(models) for models in families], 2)
+    return list(dict.fromkeys([*smallest, *middle]))
 
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
@@ -393,13 +377,13 @@ def test_cases(
     price = budget.cost.single(voting_model)
     summed = budget.cost.metric != "runtime" and price > 0
     votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
+    voices = [voting_model] * votes
     if votes >= 2 and votes_count:
-        voting = topologies.parallel([voting_model] * votes, voting_model, VOTER)
+        voting = topologies.parallel(voices, voting_model, VOTER)
         add("self_consistency", f"majority of {votes} x {voting_model}", voting)
     if votes >= 2 and check is not None:
-        checked = until_passed([voting_model] * votes, check)
         label = f"up to {votes} x {voting_model} until one passes"
-        add("best_of_n", label, checked)
+        add("best_of_n", label, until_passed(voices, check))
     fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
         ["accuracy", "budget_units"], ascending=[False, True]
     )

@@ -14,6 +14,8 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -133,12 +135,11 @@ class PackageSource(Closed):
         rows = flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
         if self.longest is None:
             return rows
-        return [(where, row) for where, row in rows if _length(row) <= self.longest]
 
+        def length(row: Mapping[str, Any]) -> int:
+            return sum(len(str(x)) for x in (row.get("question", ""), *row.get("choices", ())))
 
-def _length(row: Mapping[str, Any]) -> int:
-    """Characters of a question with its choices."""
-    return len(str(row.get("question", ""))) + sum(len(str(x)) for x in row.get("choices", ()))
+        return [(where, row) for where, row in rows if length(row) <= self.longest]
 
 
 class GeneratorSource(Closed):
@@ -255,14 +256,13 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     ids: set[str] = set()
     for where, row in load_rows(source, seed):
         question = task.parse(row, where)
-        if task.render(question) in questions:
+        shown = task.render(question)
+        if shown in questions:
             continue
         if question.id in ids:
-            question = Question(
-                f"{question.id}#{len(ids)}", question.text, question.answer, question.meta
-            )
+            question = replace(question, id=f"{question.id}#{len(ids)}")
         ids.add(question.id)
-        questions[task.render(question)] = question
+        questions[shown] = question
     return list(questions.values())
 
 
@@ -382,9 +382,7 @@ def _loaded(
     label = f"{path}{f'/{name}' if name else ''}[{split}]"
     try:
         table = load_dataset(path, name, split=split, revision=revision, **more)
-    except (
-        Exception
-    ) as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
+    except Exception as error:  # of many kinds: offline, gated, renamed, a wrong split
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
@@ -405,10 +403,5 @@ def split_questions(
         raise DataError(
             f"expected at least {needed} different questions ({wanted}), found {len(questions)}"
         )
-    order = np.random.default_rng(seed).permutation(len(questions)).tolist()
-    found = {}
-    start = 0
-    for split, size in sizes.items():
-        found[split] = [questions[k] for k in order[start : start + size]]
-        start += size
-    return found
+    order = iter(np.random.default_rng(seed).permutation(len(questions)).tolist())
+    return {split: [questions[k] for k in islice(order, size)] for split, size in sizes.items()}

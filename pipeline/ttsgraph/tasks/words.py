@@ -51,11 +51,9 @@ class NumberTask(ReadTask):
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
         found = self.extract(text)
-        right = [self.extract(answer) for answer in self.accepted(question)]
-        return found is not None and any(
-            each is not None and near(each, found, self.options.tolerance, self.options.relative)
-            for each in right
-        )
+        right = filter(None, map(self.extract, self.accepted(question)))
+        wide = self.options.tolerance, self.options.relative
+        return found is not None and any(near(each, found, *wide) for each in right)
 
 
 class CalculationTask(NumberTask):
@@ -109,18 +107,16 @@ class JsonTask(ReadTask):
         found = [row[name] for name in ANSWER_FIELDS if row.get(name) not in (None, "", [], {})]
         if not found:
             raise missing_field(row, ANSWER_FIELDS, "an answer", where)
-        given = found[0]
         try:
+            given = found[0]
             value = json.loads(given) if isinstance(given, str) else given
         except json.JSONDecodeError as error:
             raise DataError(
                 f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
             ) from None
         if not isinstance(value, dict | list):
-            raise DataError(
-                f"{where}: expected a JSON object or list as the answer, found"
-                f" {json.dumps(value)[:40]}"
-            )
+            said = json.dumps(value)[:40]
+            raise DataError(f"{where}: expected a JSON object or list as the answer, found {said}")
         if why := self._breaks(value):
             raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
         return [finalanswer.canonical(value)]
@@ -246,10 +242,8 @@ class RegexTask(PlainTask):
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
             if why := finalanswer.broken_pattern(answer):
-                raise DataError(
-                    f"{where}: expected a regular expression as the answer, but {why}:"
-                    f" {answer[:60]!r}"
-                )
+                expected = "expected a regular expression as the answer"
+                raise DataError(f"{where}: {expected}, but {why}: {answer[:60]!r}")
         return found
 
     def extract(self, text: str) -> str | None:
@@ -265,8 +259,7 @@ class RegexTask(PlainTask):
         return any(finalanswer.matches(answer, text) for answer in accepted)
 
 
-for _kind in (
-    *(NumberTask, CalculationTask, JsonTask),
-    *(ExactTask, ContainsTask, SimilarityTask, RegexTask),
-):
+for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, ContainsTask):
     register_task(_kind())
+register_task(SimilarityTask())
+register_task(RegexTask())
