@@ -24,17 +24,11 @@ def resource_of(task: str) -> str:
 
 def tell_of_drift(drift: Drift) -> None:
     """An event that says which figure is no longer what it was in the test. Raises NotTold."""
-    event = emit_event(
-        DRIFTED,
-        resource={"prefect.resource.id": resource_of(drift.task)},
-        payload={
-            "version": f"{drift.task}/{drift.version}",
-            "figure": drift.figure,
-            "served": drift.served,
-            "tested": drift.tested,
-            "answers": drift.answers,
-        },
-    )
+    names = ("figure", "served", "tested", "answers")
+    said = {"version": f"{drift.task}/{drift.version}"}
+    said |= {name: getattr(drift, name) for name in names}
+    about = {"prefect.resource.id": resource_of(drift.task)}
+    event = emit_event(DRIFTED, resource=about, payload=said)
     if event is None:
         raise NotTold("Prefect takes no events: expected PREFECT_API_URL to be its server's")
     say(f"drift: {drift}; Prefect was told")

@@ -14,22 +14,9 @@ import pandas as pd
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
-from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, with_plain
-from ttsgraph.deployment.ladder import front_of
+from ttsgraph.deployment import provenance
+from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
-from ttsgraph.deployment.provenance import (
-    Baseline,
-    Code,
-    Dataset,
-    Parent,
-    Provenance,
-    TestResult,
-    agent_prompts_sha256,
-    prompt_sha256,
-    revisions,
-    settings_sha256,
-    test_result,
-)
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -63,7 +50,7 @@ class Challenger:
     """What a test selects, a found graph or a baseline, and why; and the found graph."""
 
     case: Case
-    test: TestResult
+    test: provenance.TestResult
     choice: Choice
     found: CollaborationGraph
     figures: Figures
@@ -73,11 +60,11 @@ class Challenger:
         """The graph that is selected."""
         return self.case.graph
 
-    def baseline(self, method: str) -> Baseline | None:
+    def baseline(self, method: str) -> provenance.Baseline | None:
         """What the record says of it when it is none of the search's graphs."""
         if self.choice.place == 0:
             return None
-        return Baseline(
+        return provenance.Baseline(
             arm=self.case.columns["arm"],
             label=self.case.columns["label"],
             beside=method,
@@ -93,7 +80,7 @@ def challenger(stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
-    test = test_result(feedback, stage.questions["test"])
+    test = provenance.test_result(feedback, stage.questions["test"])
     return Challenger(case, test, choice, cases[0].graph, figures_of(feedback, case.graph))
 
 
@@ -146,7 +133,7 @@ def record_of(
     deployed: Deployed,
     champion: Version | None,
     warm_from: str | None,
-) -> Provenance:
+) -> provenance.Provenance:
     """Where what is deployed comes from, by the files of its search and of that search's start;
     it would follow this champion. Raises DataError when a file is missing or damaged.
     """
@@ -162,8 +149,8 @@ def record_of(
     parent = None
     if champion is not None:
         digest = champion.tags["lineage_sha256"]
-        parent = Parent(version=champion.number, record_sha256=digest)
-    return Provenance(
+        parent = provenance.Parent(version=champion.number, record_sha256=digest)
+    return provenance.Provenance(
         task=stage.task,
         profile=stage.params.profile,
         method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
@@ -174,7 +161,7 @@ def record_of(
         candidates=summary.candidates,
         agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
         files={path.as_posix(): md5(path) for path in files},
-        dataset=Dataset(
+        dataset=provenance.Dataset(
             path=stage.questions_path.as_posix(),
             md5=md5(stage.questions_path),
             source=stage.settings.source.model_dump(mode="json"),
@@ -182,10 +169,10 @@ def record_of(
         ),
         code=code_state(),
         bundle_sha256="",
-        settings_sha256=settings_sha256(stage.profile, stage.task),
-        prompt_sha256=prompt_sha256(stage.profile, stage.task, deployed.shots),
-        agent_prompts_sha256=agent_prompts_sha256(),
-        models=revisions(stage.profile),
+        settings_sha256=provenance.settings_sha256(stage.profile, stage.task),
+        prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
+        agent_prompts_sha256=provenance.agent_prompts_sha256(),
+        models=provenance.revisions(stage.profile),
         budget={
             "metric": budget.cost.metric,
             "limit": budget.limit,
@@ -243,9 +230,9 @@ def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
     return history
 
 
-def code_state() -> Code:
+def code_state() -> provenance.Code:
     """The commit here, if it is one of a repository that has the params.yaml."""
     if not git("ls-files", "params.yaml"):
-        return Code(commit=None, changed=False)
+        return provenance.Code(commit=None, changed=False)
     changed = bool(git("status", "--porcelain", "--", *CODE))
-    return Code(commit=git("rev-parse", "HEAD"), changed=changed)
+    return provenance.Code(commit=git("rev-parse", "HEAD"), changed=changed)

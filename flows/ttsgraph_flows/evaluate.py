@@ -16,16 +16,8 @@ from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
+from ttsgraph.stages import records
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
-from ttsgraph.stages.records import (
-    Gated,
-    GateVerdict,
-    Running,
-    Started,
-    read_found,
-    read_record,
-    write_record,
-)
 from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
 from ttsgraph.stages.trials import Case, answers_table, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import can_vote
@@ -48,10 +40,10 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     folder = stage.results / method
-    graph, _ = read_found(folder)
+    graph, _ = records.read_found(folder)
     votes_count = can_vote(stage.settings.task)
     budget = stage.profile.budget_on(task)
-    start = read_record(Started, stage.results / "start.json", "init_instances")
+    start = records.read_record(records.Started, stage.results / "start.json", "init_instances")
     check = checking(stage.profile.roles, stage.settings.task)
     cases = test_cases(
         graph, stage.pilot_table(), stage.profile_table(), budget, votes_count, start.routed, check
@@ -121,7 +113,9 @@ def _select(
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
-    add_test_scores(uri, read_record(Running, folder / "run.json", "search").run_id, table)
+    add_test_scores(
+        uri, records.read_record(records.Running, folder / "run.json", "search").run_id, table
+    )
     selected = challenger(stage, cases, feedbacks)
     version, decision = deploy(stage, method, folder, stage.results, selected, table)
     record = Registry(uri).provenance(version)
@@ -130,9 +124,9 @@ def _select(
         "gate": {**selected.case.columns, "verdict": choice.verdict, "reason": choice.reason},
         "record": record.model_dump(mode="json", exclude={"test": {"outcomes"}}),
     }
-    write_record(GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
+    records.write_record(records.GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
     why |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
-    write_record(Gated, folder / "lineage.json", why, keep_all=True)
+    records.write_record(records.Gated, folder / "lineage.json", why, keep_all=True)
     seal(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if choice.place == 0 else "a baseline instead of the found graph"

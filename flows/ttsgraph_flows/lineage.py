@@ -21,35 +21,15 @@ from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import counted
+from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import BUNDLE, Deployed
-from ttsgraph.deployment.provenance import (
-    Parent,
-    Provenance,
-    agent_prompts_sha256,
-    prompt_sha256,
-    questions_sha256,
-    revisions,
-    settings_sha256,
-    sha256,
-)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.questions import questions_of
+from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.registry import (
-    DECISION,
-    LADDER,
-    LADDER_SHA256,
-    LINEAGE,
-    MANIFEST,
-    TRIAL,
-    Registry,
-    Version,
-    run_digests,
-    tags_of,
-)
 from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import as_archive, client_of, git, logged_rows, steps
 
@@ -71,7 +51,7 @@ class Lineage:
     version: str
     aliases: tuple[str, ...]
     links: tuple[Link, ...]
-    record: Provenance | None = None
+    record: provenance.Provenance | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     exchanges: tuple[dict[str, Any], ...] = ()
 
@@ -103,8 +83,8 @@ class Lineage:
 
 def lineage(reference: str, tracking_uri: str, folder: Path = Path()) -> Lineage:
     """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
-    registry = Registry(tracking_uri)
-    return _Walk(registry, registry.find(reference), folder).run()
+    known = registry.Registry(tracking_uri)
+    return _Walk(known, known.find(reference), folder).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -128,31 +108,35 @@ class _Walk:
     returns what was seen; an error in it is what is wrong with the link.
     """
 
-    def __init__(self, registry: Registry, version: Version, folder: Path) -> None:
-        self.registry = registry
+    def __init__(self, known: registry.Registry, version: registry.Version, folder: Path) -> None:
+        self.registry = known
         self.version = version
         self.folder = folder
         self.store = Store(folder)
-        self.client = client_of(registry.uri)
+        self.client = client_of(known.uri)
         self.links: list[Link] = []
         self.candidates: list[dict[str, Any]] = []
         self.exchanges: list[dict[str, Any]] = []
         self.contents: dict[str, bytes] = {}
 
     @cached_property
-    def record(self) -> Provenance:
+    def record(self) -> provenance.Provenance:
         return self.registry.provenance(self.version)
 
     @cached_property
     def bundle(self) -> Deployed:
         text = self.registry.registered(self.version, BUNDLE, "bundle_sha256")
-        same("the bundle's hash in the lineage record", self.record.bundle_sha256, sha256(text))
+        same(
+            "the bundle's hash in the lineage record",
+            self.record.bundle_sha256,
+            provenance.sha256(text),
+        )
         return Deployed.from_dict(json.loads(text), BUNDLE, self.version.number)
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         try:
-            found = dict(json.loads(self.version.tags.get(MANIFEST, "{}")))
+            found = dict(json.loads(self.version.tags.get(registry.MANIFEST, "{}")))
         except (TypeError, ValueError):
             raise DataError("its manifest is not one that was registered") from None
         return {"files": {}, "held": {self.record.run_id: {}}, "tags": {}} | found
@@ -185,7 +169,7 @@ class _Walk:
         for run_id, digests in self.manifest["held"].items():
             link("run", run_id, partial(self._run, run_id, digests))
         link("decision", label, self._decision)
-        if LADDER_SHA256 in self.version.tags:
+        if registry.LADDER_SHA256 in self.version.tags:
             link("ladder", label, self._ladder)
         link("candidates", f"{record.candidates} evaluations", self._candidates)
         if (baseline := record.baseline) is not None:
@@ -205,7 +189,7 @@ class _Walk:
         link("prompts", record.prompt_sha256[:16], self._prompts)
         for name, model in record.models.items():
             link("model", f"{name}@{model.revision}", partial(self._model, name))
-        if (trial := self.version.tags.get(TRIAL)) is not None:
+        if (trial := self.version.tags.get(registry.TRIAL)) is not None:
             link("trial", label, lambda: trial)
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
@@ -230,9 +214,11 @@ class _Walk:
 
     def _tags(self) -> str:
         tags = self.version.tags
-        for key, value in tags_of(self.record).items():
+        for key, value in registry.tags_of(self.record).items():
             same(f"the version's tag {key}", value, tags.get(key))
-        _unchanged(self.manifest["tags"], {key: sha256(tags[key]) for key in tags}, "tag ")
+        _unchanged(
+            self.manifest["tags"], {key: provenance.sha256(tags[key]) for key in tags}, "tag "
+        )
         return "those of its record, by which it is found"
 
     def _model_files(self) -> str:
@@ -287,7 +273,7 @@ class _Walk:
     def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
         if not digests:
             raise _Unknown("the version has no manifest of what its runs hold")
-        found = run_digests(self.client, run_id)
+        found = registry.run_digests(self.client, run_id)
         _unchanged(digests, found)
         if added := sorted(found.keys() - digests.keys()):
             raise _Unknown(f"{', '.join(added[:3])}: added after the version was registered")
@@ -296,15 +282,15 @@ class _Walk:
         )
 
     def _decision(self) -> str:
-        if DECISION not in self.manifest:
+        if registry.DECISION not in self.manifest:
             raise _Unknown("the version has no manifest")
-        now = self.version.tags.get(DECISION)
-        if now != self.manifest[DECISION]:
+        now = self.version.tags.get(registry.DECISION)
+        if now != self.manifest[registry.DECISION]:
             raise _Unknown(f"decided again since its test: {now}")
         return "that of its test"
 
     def _ladder(self) -> str:
-        self.registry.registered(self.version, LADDER, LADDER_SHA256)
+        self.registry.registered(self.version, registry.LADDER, registry.LADDER_SHA256)
         return "the graphs that serve other prices are those that were registered"
 
     def _content(self, name: str) -> bytes:
@@ -373,7 +359,10 @@ class _Walk:
         same("the agent's exchanges", self.record.agent_exchanges, len(found))
         for each in found:
             shown = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
-            shown |= {"answer_sha256": sha256(each["answer"]), "refused": len(each["refused"])}
+            shown |= {
+                "answer_sha256": provenance.sha256(each["answer"]),
+                "refused": len(each["refused"]),
+            }
             self.exchanges.append(shown)
         return "in the journal and in start.json" if found else "no language model was asked"
 
@@ -392,7 +381,7 @@ class _Walk:
 
     def _test(self) -> str:
         test = self.record.test
-        asked = questions_sha256(self._questions["test"])
+        asked = provenance.questions_sha256(self._questions["test"])
         same("the hash of the test questions", test.questions, asked)
         scored = [correct for correct in test.outcomes.values() if correct is not None]
         same("the share of right answers", test.accuracy, sum(scored) / len(scored))
@@ -400,7 +389,7 @@ class _Walk:
         return f"on {counted(len(scored), 'question')}, {interval}"
 
     def _rivals(self) -> str:
-        if MANIFEST not in self.version.tags:
+        if registry.MANIFEST not in self.version.tags:
             raise _Unknown("the version has no manifest")
         table = check(self._table("test.parquet"), Evaluations, "test.parquet")
         own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
@@ -420,11 +409,11 @@ class _Walk:
     def _settings(self) -> str:
         record = self.record
         wanted = record.settings_sha256
-        kept = settings_sha256(self.bundle.profile, record.task)
+        kept = provenance.settings_sha256(self.bundle.profile, record.task)
         same("the hash of the bundle's settings", wanted, kept)
         name = f"profiles/{record.profile}.yaml"
         now = load_profile(record.profile, self.folder / "profiles")
-        if settings_sha256(now, record.task) != wanted:
+        if provenance.settings_sha256(now, record.task) != wanted:
             raise _Unknown(f"{name} has other settings now")
         if record.code.commit is None or record.code.changed:
             return f"those of the bundle, profile {record.profile}"
@@ -435,7 +424,7 @@ class _Walk:
         known = profile.newcomers | profile.pool
         # The record lists variants too, which are settings of their models.
         pool = {model: known[model] for model in record.models if model in known}
-        then = settings_sha256(profile.model_copy(update={"pool": pool}), record.task)
+        then = provenance.settings_sha256(profile.model_copy(update={"pool": pool}), record.task)
         same("the hash of the settings in the commit", wanted, then)
         return f"those of the bundle, and of {name} in the commit"
 
@@ -445,15 +434,18 @@ class _Walk:
             ("the hash of the prompts", self._questions["shots"]),
             ("the bundle's worked examples", self.bundle.shots),
         ):
-            found = prompt_sha256(self.bundle.profile, record.task, shots)
+            found = provenance.prompt_sha256(self.bundle.profile, record.task, shots)
             same(what, record.prompt_sha256, found)
-        if record.agent_exchanges and record.agent_prompts_sha256 != agent_prompts_sha256():
+        if (
+            record.agent_exchanges
+            and record.agent_prompts_sha256 != provenance.agent_prompts_sha256()
+        ):
             raise _Unknown("the agent is asked in other words now")
         return "from the settings and the dataset's worked examples"
 
     def _model(self, name: str) -> str:
         wanted = self.record.models[name]
-        found = revisions(self.bundle.profile)[name]
+        found = provenance.revisions(self.bundle.profile)[name]
         same("its revision", wanted.revision, found.revision)
         same("its identity in the call cache", wanted.identity, found.identity)
         if wanted.revision == "unpinned":
@@ -463,10 +455,10 @@ class _Walk:
         used = name in {node.model for node in self.bundle.graph.nodes}
         return "used by the graph" if used else "in the pool, not used by the graph"
 
-    def _parent(self, label: str, parent: Parent) -> str:
+    def _parent(self, label: str, parent: provenance.Parent) -> str:
         version = self.registry.find(label)
-        text = self.registry.registered(version, LINEAGE, "lineage_sha256")
-        same("the hash of its lineage record", parent.record_sha256, sha256(text))
+        text = self.registry.registered(version, registry.LINEAGE, "lineage_sha256")
+        same("the hash of its lineage record", parent.record_sha256, provenance.sha256(text))
         return "the champion that it was compared with; its record is unchanged"
 
 

@@ -28,8 +28,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader
-from ttsgraph.deployment.ladder import ladder_text
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader, ladder_text
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, canonical, sha256
 from ttsgraph.evaluation.found_by import phrase

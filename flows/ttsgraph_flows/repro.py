@@ -46,14 +46,8 @@ GRACE_S = 4.0
 
 BEGINS = "Running stage '"
 CHATTER = (
-    "> python -m ttsgraph_flows.",
-    "Stage '",
-    "Updating lock file",
-    "Generating lock file",
-    "Use `dvc push`",
-    "To track the changes",
-    "\tgit add",
-    "To enable auto staging",
+    *("> python -m ttsgraph_flows.", "Stage '", "Updating lock file", "Generating lock file"),
+    *("Use `dvc push`", "To track the changes", "\tgit add", "To enable auto staging"),
     "\tdvc config core.autostage",
 )
 """What DVC says that is of no use to who waits for a result."""
@@ -219,9 +213,7 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     try:
         while not _answers(f"{url}/health"):
             if time.monotonic() > deadline or server.poll() is not None:
-                raise EndpointError(
-                    f"the Prefect server did not start; see {state / 'prefect.log'}"
-                )
+                raise EndpointError(f"the Prefect server did not start; see {state}/prefect.log")
             time.sleep(0.2)
         yield url
     finally:
@@ -248,9 +240,8 @@ def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
     findings = examine(profile)
     for line in in_lines(findings, *estimate_all(dict.fromkeys(tasks, profile))):
         print(line)
-    missing = [
-        one.subject for one in findings if not one.ok and not one.subject.startswith(FETCHED)
-    ]
+    subjects = [one.subject for one in findings if not one.ok]
+    missing = [subject for subject in subjects if not subject.startswith(FETCHED)]
     if missing:
         raise EndpointError(
             f"profile {name}: expected all that doctor asks for, found {len(missing)} missing"
@@ -309,17 +300,14 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
         # MLflow.
         command = ["dvc", "--wait-for-lock", "repro", "--no-run-cache"]
         console = Console(stderr=True, highlight=False) if wants_display() else None
-        tasks = [
-            [*command, "--single-item", *chain] for chain in side_by_side(params, loaded, stages)
-        ]
+        chains = side_by_side(params, loaded, stages)
+        tasks = [[*command, "--single-item", *chain] for chain in chains]
         status = run_dvc(tasks, env, STATE / "board", console) if tasks else 0
         if status == 0:
             status = run_dvc([command], env, STATE / "board", console)
     if status != 0:
-        say(
-            "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"
-            " there"
-        )
+        kept = "what was computed is kept, `make repro` goes on from there"
+        say(f"error: a stage failed, see above; {kept}")
         sys.exit(EXIT_INPUT)
     tell(params.profile)
 

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import time
+import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,16 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from alembic.util import CommandError
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    Experiment,
-    InputTag,
-    Metric,
-    Param,
-    Run,
-    RunStatus,
-)
+from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
@@ -47,7 +39,6 @@ from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5, write_text
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.runs_view import set_view
 
 if TYPE_CHECKING:  # every stage runs this module, which none of these changes
     from ttsgraph.searching.methods.base import Searcher
@@ -130,7 +121,7 @@ def client_of(tracking_uri: str) -> MlflowClient:
     return MlflowClient(whole, whole)
 
 
-def experiment_of(client: MlflowClient, name: str) -> Experiment:
+def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
     """The experiment of this name, made where there is none yet."""
     if found := client.get_experiment_by_name(name):
         return found
@@ -232,16 +223,16 @@ class SearchTracker:
         place = "active", self.experiment.experiment_id
         if run is None or (run.info.lifecycle_stage, run.info.experiment_id) != place:
             return False
-        self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
+        self.client.update_run(run_id, entities.RunStatus.to_string(entities.RunStatus.RUNNING))
         self._known = known_steps(self.client, run_id)
         return True
 
     def dataset(self, path: Path, name: str) -> None:
         """The questions as the run's input, under the hash by which DVC knows the file."""
         digest = md5(path)
-        dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
-        context = [InputTag("mlflow.data.context", "search")]
-        self.client.log_inputs(self.run_id, [DatasetInput(dataset, context)])
+        dataset = entities.Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
+        context = [entities.InputTag("mlflow.data.context", "search")]
+        self.client.log_inputs(self.run_id, [entities.DatasetInput(dataset, context)])
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
@@ -278,12 +269,12 @@ class SearchTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
-        status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
+        status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
         # Of two errors the search's own is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.wait()
         self._thread.shutdown()
-        self.client.set_terminated(self.run_id, RunStatus.to_string(status))
+        self.client.set_terminated(self.run_id, entities.RunStatus.to_string(status))
 
 
 def metric_name(key: str) -> str:
@@ -332,7 +323,7 @@ def record_stage(
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
             log_metrics(client, run_id, best)
         log_metrics(client, run_id, metrics)
-        client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
+        client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
     write_text(_run_file(folder, name), json.dumps({"run_id": run_id}))
     return run_page(uri, place, run_id)
 
@@ -408,14 +399,15 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
     """Log params of a run, also some that are known later than its beginning."""
-    client.log_batch(run_id, params=[Param(key, str(value)) for key, value in values.items()])
+    params = [entities.Param(key, str(value)) for key, value in values.items()]
+    client.log_batch(run_id, params=params)
 
 
 def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:
     """Log metrics with their steps, but for NaN; what MLflow allows in no name becomes `_`."""
     now = int(time.time() * 1000)
     metrics = [
-        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, int(step))
+        entities.Metric(NOT_IN_NAMES.sub("_", key), float(value), now, int(step))
         for key, value, step in values
         if not math.isnan(value)
     ]
@@ -467,7 +459,7 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
         log_metrics(client, run_id, scores)
 
 
-def run_of(client: MlflowClient, run_id: str) -> Run | None:
+def run_of(client: MlflowClient, run_id: str) -> entities.Run | None:
     """A run, None where there is none of this id."""
     try:
         return client.get_run(run_id)
@@ -475,3 +467,72 @@ def run_of(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code not in NOT_THERE:
             raise
         return None
+
+
+VIEW = "ttsgraph"
+"""How MLflow's page of an experiment opens: the columns and charts that one compares searches by.
+MLflow has no default columns that a project could set. It can share a view, though: a tag of the
+experiment holds it, and a link in the experiment's description opens it.
+"""
+
+COLUMNS = ["params.`method`", "params.`budget.limit`", "metrics.`answer/accuracy`"]
+COLUMNS += ["metrics.`answer/above_best_call`", "metrics.`answer/p_best_call`"]
+COLUMNS += ["metrics.`answer/dollars_per_1000`", "metrics.`answer/latency_s`"]
+COLUMNS += ["metrics.`spent/dollars`"]
+CHARTS = (
+    ("answer/dollars_per_1000", "answer/accuracy"),
+    ("answer/budget_units", "answer/accuracy"),
+)
+"""Metrics across and up. The candidates of a search are in a picture of its run, under charts/."""
+
+SEARCHES = "params.`budget.limit` != ''"
+"""The runs of searches, without those of stages."""
+
+
+def link(experiment_id: str, mode: str = "") -> str:
+    """Where MLflow's pages have that view, from their root; `mode` is CHART for its charts."""
+    more = f"&compareRunsMode={mode}" if mode else ""
+    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}{more}"
+
+
+def set_view(client: MlflowClient, experiment_id: str) -> None:
+    """Give an experiment the view, and a description that leads there."""
+    note = (
+        f"[Searches compared]({link(experiment_id)}) by score, price and budget; the chart view has"
+        " score against cost."
+    )
+    tags = {
+        f"mlflow.sharedViewState.{VIEW}": json.dumps(_view()),
+        "mlflow.experiment.primaryMetric.name": "answer/accuracy",
+        "mlflow.note.content": note,
+    }
+    for key, value in tags.items():
+        try:
+            client.set_experiment_tag(experiment_id, key, value)
+        except MlflowException:  # where another stage has set it meanwhile
+            if client.get_experiment(experiment_id).tags.get(key) != value:
+                raise
+
+
+def _view() -> dict[str, Any]:
+    """The columns, the order and the charts, as MLflow writes a view that is shared."""
+    place = {"uuid": _id("score against cost"), "name": "Score against cost", "display": True}
+    charts = []
+    for x, y in CHARTS:
+        axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+        chart = {"uuid": _id(f"{x} {y}"), "type": "SCATTER", **axes, "runsCountToCompare": 100}
+        chart |= {"metricSectionId": place["uuid"], "deleted": False, "isGenerated": False}
+        charts.append(chart)
+    return {
+        "searchFilter": SEARCHES,
+        "selectedColumns": COLUMNS,
+        "orderByKey": "metrics.`answer/accuracy`",
+        "orderByAsc": False,
+        "isAccordionReordered": True,
+        "compareRunSections": [place | {"isReordered": False, "deleted": False}],
+        "compareRunCharts": charts,
+    }
+
+
+def _id(name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ttsgraph/{name}"))

@@ -20,7 +20,7 @@ from lab.worlds.arrays import ArrayWorld
 from lab.worlds.best import TRUTH_SEED
 from lab.worlds.settings import FrontSettings
 from ttsgraph.base.arrays import IntArray
-from ttsgraph.evaluation.stats import mean_of
+from ttsgraph.evaluation.paired import mean_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lab.worlds.run import WorldRun
-from ttsgraph.evaluation.stats import mean_of
+from ttsgraph.evaluation.paired import mean_of
 from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.response.calibration import LEVEL

@@ -16,7 +16,7 @@ from lab.worlds.learning import learning_table
 from lab.worlds.run import OURS
 from lab.worlds.settings import WorldSettings
 from ttsgraph.base.files import write_text
-from ttsgraph.evaluation.stats import mean_of, paired_p
+from ttsgraph.evaluation.paired import mean_of, paired_p
 
 FEWEST = 6
 """Seeds from which on a two-sided Wilcoxon signed-rank test can come below 0.05 at all; Holm's

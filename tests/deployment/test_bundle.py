@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader, with_plain
-from ttsgraph.deployment.ladder import Rung
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader, Rung, with_plain
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks.base import Question

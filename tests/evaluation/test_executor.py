@@ -6,10 +6,9 @@ import warnings
 import pytest
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
+from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.evaluation.environment import Environment, wilson
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single

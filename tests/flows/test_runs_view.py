@@ -22,8 +22,15 @@ from tests.support.processes import wait_until
 from tests.support.project import ROOT
 from ttsgraph.reporting.answer import figures_of
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows.runs_view import CHARTS, COLUMNS, link
-from ttsgraph_flows.tracking import SearchTracker, add_answer, metric_name, search_params
+from ttsgraph_flows.tracking import (
+    CHARTS,
+    COLUMNS,
+    SearchTracker,
+    add_answer,
+    link,
+    metric_name,
+    search_params,
+)
 
 
 def figures() -> dict[str, float]:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.support.fakes import ScriptedClient
+from tests.support.running import run_graph
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names

@@ -13,9 +13,9 @@ from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, QUESTION, TASK
+from tests.support.running import POOL, PROMPT, QUESTION, TASK, run_graph
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.executor import manner_of, replica_numbers, run_graph
+from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
+from tests.support.running import run_graph
 from tests.support.service import PoolStub, ask, deployed, pooled
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles

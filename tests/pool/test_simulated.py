@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
+from tests.support.running import run_graph
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role

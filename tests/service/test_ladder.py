@@ -19,8 +19,7 @@ from tests.support.service import (
     serving,
 )
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.deployment.ladder import Rung, front_of, ladder_text, read_ladder, rungs_of
+from ttsgraph.deployment.bundle import Deployed, Rung, front_of, ladder_text, read_ladder, rungs_of
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 

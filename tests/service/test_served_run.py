@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient
-from tests.support.running import POOL, PROMPT, QUESTION, TASK
+from tests.support.running import POOL, PROMPT, QUESTION, TASK, run_graph
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.evaluation.executor import GraphRunner, run_graph
+from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from ttsgraph.evaluation.executor import NodeAnswer, run_graph
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -17,6 +18,11 @@ POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for
 TASK = get_task("math")
 PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
+
+
+async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) -> NodeAnswer:
+    """A graph's answer to one question, asked as a GraphRunner takes it."""
+    return await GraphRunner(graph, *asked).answer(question)
 
 
 def run(graph: CollaborationGraph, client: Client, question: Question = QUESTION) -> NodeAnswer:

@@ -158,15 +158,6 @@ def total_of(accuracy: float, n_scored: int) -> float:
     return round(total) if abs(total - round(total)) < 1e-6 else total
 
 
-def standard_error(successes: float, trials: int) -> float:
-    """Of a proportion, with one success and one failure added so that few trials never look
-    certain; NaN without trials. Of a mean of scores in [0, 1] it is the most there can be: no score
-    varies more than right and wrong with the same mean.
-    """
-    share = (successes + 1) / (trials + 2)
-    return math.sqrt(share * (1 - share) / trials) if trials else math.nan
-
-
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Wilson score interval of a proportion; (0, 1) without trials."""
     if trials == 0:

@@ -93,19 +93,6 @@ class NodeAnswer:
     closed: tuple[int, ...] = ()
 
 
-async def run_graph(
-    graph: CollaborationGraph,
-    question: Question,
-    task: Task,
-    prompt: Prompt,
-    sampling: Sampling,
-    pool: ModelPool,
-    client: Client,
-) -> NodeAnswer:
-    """Answer one question. Once a call failed for good, no further node is started."""
-    return await GraphRunner(graph, task, prompt, sampling, pool, client).answer(question)
-
-
 class GraphRunner:
     """One graph made ready to answer many questions. Raises GraphError for an unknown role,
     SettingsError for an unknown model.

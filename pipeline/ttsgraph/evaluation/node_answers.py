@@ -95,36 +95,24 @@ class NodeAnswers:
                 if answer is None:
                     continue
                 heard = graph.heard(node.id, result.nodes)
-                row = (
-                    candidate_id,
-                    digest,
-                    result.question_id,
-                    node.id,
-                    model,
-                    node.role,
-                    is_sink,
-                    len(heard),
-                    float(sum(each.correct for each in heard)),
-                    agreeing(heard),
-                    float(answer.correct),
-                    numbers.setdefault(answer.form, len(numbers)) if answer.form else NO_FORM,
-                    answer.prompt_tokens,
-                    answer.completion_tokens,
-                    answer.latency_s,
-                )
+                of = candidate_id, digest, result.question_id, node.id, model, node.role, is_sink
+                read = len(heard), float(sum(each.correct for each in heard)), agreeing(heard)
+                form = NO_FORM
+                if answer.form:
+                    form = numbers.setdefault(answer.form, len(numbers))
+                took = answer.prompt_tokens, answer.completion_tokens, answer.latency_s
+                row = (*of, *read, float(answer.correct), form, *took)
                 for column, value in zip(self._columns.values(), row, strict=True):
                     column.append(value)
 
     def table(self) -> pd.DataFrame:
         """All rows, in the order in which they came."""
-        return pd.DataFrame(
-            {
-                name: pd.Series(np.array(self._columns[name], dtype=kind), dtype=kind)
-                if kind in CODES
-                else pd.Series(self._columns[name], dtype=kind)
-                for name, kind in COLUMNS.items()
-            }
-        )
+
+        def column(name: str, kind: type) -> pd.Series[Any]:
+            cells = self._columns[name]
+            return pd.Series(np.array(cells, kind) if kind in CODES else cells, dtype=kind)
+
+        return pd.DataFrame({name: column(name, kind) for name, kind in COLUMNS.items()})
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:

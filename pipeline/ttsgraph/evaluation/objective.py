@@ -50,16 +50,12 @@ class Objective(Closed):
         the others are NaN. Accuracy is a mean already; the score of the mean latency is taken along
         its tangent.
         """
-        right = np.array(
-            [
-                math.nan if result.correct is None else float(result.correct)
-                for result in feedback.results
-            ]
-        )
+        results = feedback.results
+        right = np.array([math.nan if r.correct is None else float(r.correct) for r in results])
         if not self.joint:
             return right
         mean = feedback.latency_s
-        latencies = np.array([result.latency_s for result in feedback.results])
+        latencies = np.array([result.latency_s for result in results])
         speed = self.half_s / (self.half_s + mean) * (1 - (latencies - mean) / (self.half_s + mean))
         return np.asarray((1 - self.weight) * right + self.weight * speed)
 

@@ -1,4 +1,5 @@
-"""Whether one graph is better than another, by a paired test on the same questions.
+"""Whether one graph is better than another, by a paired test on the same questions; and over seeds,
+means with intervals, and whether one method is better than another on the same ones.
 
 Both graphs answered the same questions, so only those that one answered right and the other wrong
 tell them apart. If neither is better, each of these goes either way with probability 1/2 (McNemar's
@@ -8,14 +9,15 @@ of any size (`paired_flips_p`): McNemar's p is what it gives where all differenc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.special import Alternative, fair_coin_p
-from ttsgraph.evaluation.environment import Feedback, binary
+from ttsgraph.base.special import Alternative, fair_coin_p, student_quantile
+from ttsgraph.evaluation.environment import CONFIDENCE, Feedback, binary
 
 FLIPS = 9999
 """Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
@@ -73,13 +75,8 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
     """
     outcomes = [outcomes_of(feedback) for feedback in feedbacks]
     pairs = [paired(outcomes[0], its) for its in outcomes]
-    return pd.DataFrame(
-        {
-            "found_only": [pair.first_only for pair in pairs],
-            "rival_only": [pair.second_only for pair in pairs],
-            "p_differs": [pair.p_value() for pair in pairs],
-        }
-    )
+    rows = [(pair.first_only, pair.second_only, pair.p_value()) for pair in pairs]
+    return pd.DataFrame(rows, columns=["found_only", "rival_only", "p_differs"])
 
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
@@ -99,9 +96,51 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
     sums = (2.0 * bits - 1) @ moved
     observed = float(moved.sum())
     close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not tell equal sums apart
-    beyond = (
-        sums >= observed - close
-        if alternative == "greater"
-        else np.abs(sums) >= abs(observed) - close
-    )
+    if alternative != "greater":
+        sums, observed = np.abs(sums), abs(observed)
+    beyond = sums >= observed - close
     return float((int(beyond.sum()) + extra) / (len(sums) + extra))
+
+
+TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
+    seed.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and interval; NaN without values."""
+    n = len(values)
+    if n == 0:
+        return Mean(math.nan, math.nan, math.nan, 0)
+    mean = float(np.mean(values))
+    half = (
+        student_quantile((1 + CONFIDENCE) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        if n > 1
+        else math.inf
+    )
+    return Mean(mean, mean - half, mean + half, n)
+
+
+def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
+    """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
+    from scipy.stats import wilcoxon  # of the extra `compare`
+
+    differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
+    if not differences.any():
+        return 1.0
+    return float(wilcoxon(differences, zero_method="zsplit").pvalue)
+
+
+def smallest_p(pairs: int, comparisons: int) -> float:
+    """The smallest p that so many pairs can give, Holm-corrected over comparisons."""
+    return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -19,8 +19,7 @@ from pydantic import Field, PositiveInt, ValidationError, field_validator
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
-from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask
+from ttsgraph.tasks.base import PlainTask, Question, register_task
 
 HIGHEST = 10
 JUDGE = "judge:"

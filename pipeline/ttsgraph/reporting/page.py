@@ -19,21 +19,11 @@ from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting import charts, figures
+from ttsgraph.reporting import charts, figures, pictures
 from ttsgraph.reporting.answer import Verdict, answer_of
 from ttsgraph.reporting.charts import in_script
 from ttsgraph.reporting.explain import steps
 from ttsgraph.reporting.figures import Figure, Row, TableSource
-from ttsgraph.reporting.pictures import (
-    SMALL,
-    TEMPLATES,
-    chart_svg,
-    draw,
-    graph_svg,
-    new_templates,
-    outline,
-    write_picture,
-)
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FRONT_COLUMNS = ["task", "method", "arm", "label", *charts.INTERVAL, "n_unscored"]
@@ -50,11 +40,13 @@ class Part:
         self.task = task
         self.answer = answer_of(task, pool, report.profile.deploy.confidence)
         graph = self.answer.graph
-        self.legend = draw(graph, pool, SMALL)
-        self.role_shapes = [(role, outline(role, 0, 0, SMALL)) for role in self.legend.roles]
+        self.legend = pictures.draw(graph, pool, pictures.SMALL)
+        self.role_shapes = [
+            (role, pictures.outline(role, 0, 0, pictures.SMALL)) for role in self.legend.roles
+        ]
         title = f"The graph to use for {task.name}, width {graph.width}, depth {graph.depth}"
         self.small = templates.get_template("small.svg.j2").render(
-            d=self.legend, key=task.name, title=title, end=SMALL.end
+            d=self.legend, key=task.name, title=title, end=pictures.SMALL.end
         )
         method = self.answer.method
         self.asked = _questions_data(task.questions, method.answers, method.graph, pool)
@@ -128,7 +120,7 @@ def write_index(folder: Path) -> Path:
 
 def page_templates(report: Report | None) -> Templates:
     """The templates, with what all of them use."""
-    templates = new_templates()
+    templates = pictures.new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "json": lambda value: in_script(json.dumps(value, separators=(",", ":"))),
@@ -138,19 +130,16 @@ def page_templates(report: Report | None) -> Templates:
     templates.globals |= {
         "report": report,
         "style": _style(),
-        "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
-        "theme_script": (TEMPLATES / "theme.js").read_text(encoding="utf-8"),
+        "script": (pictures.TEMPLATES / "page.js").read_text(encoding="utf-8"),
+        "theme_script": (pictures.TEMPLATES / "theme.js").read_text(encoding="utf-8"),
         "kinds": charts.KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
         "sentence": figures.markup,
-        "num": figures.num,
-        "key": figures.key,
-        "total": figures.total,
-        "interval": figures.interval,
-        "confidence": figures.confidence,
         "steps_of": _steps_of,
     }
+    for macro in (figures.num, figures.key, figures.total, figures.interval, figures.confidence):
+        templates.globals[macro.__name__] = macro
     if report is not None:
         form = figures.COST_FORMS[report.metric]
         templates.globals["cost"] = lambda row: figures.num(row, "budget_units", form)
@@ -169,7 +158,7 @@ def _style() -> str:
         f":root{light}\n@media (prefers-color-scheme: dark){{:root{dark}}}\n"
         f':root[data-theme="light"]{light}\n:root[data-theme="dark"]{dark}\n'
     )
-    return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return themes + (pictures.TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -188,22 +177,22 @@ def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool
     title = f"Graph {method.finder} on {task.name}"
     key = f"{task.name}-{method.name}"
     pool = report.profile.model_pool()
-    return graph_svg(method.graph, pool, title, key, report.simulated, alone)
+    return pictures.graph_svg(method.graph, pool, title, key, report.simulated, alone)
 
 
 def _write_files(folder: Path, part: Part, report: Report) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     task = part.task
-    pictures = {chart.name: chart_svg(chart, report.simulated) for chart in part.all_charts}
+    drawn = {chart.name: pictures.chart_svg(chart, report.simulated) for chart in part.all_charts}
     for method in task.methods:
-        pictures[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
+        drawn[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
     title = f"The graph to use for {task.name}"
     asked = part.answer.graph, report.profile.model_pool(), title, f"{task.name}-used"
-    pictures["graph_to_use"] = graph_svg(*asked, report.simulated)
-    for name, svg in pictures.items():
+    drawn["graph_to_use"] = pictures.graph_svg(*asked, report.simulated)
+    for name, svg in drawn.items():
         for ending in (".svg", ".png"):
-            write_picture(svg, folder / f"{name}{ending}")
+            pictures.write_picture(svg, folder / f"{name}{ending}")
 
 
 def _last_edges(table: TableSource) -> list[Row]:

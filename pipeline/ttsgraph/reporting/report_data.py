@@ -11,17 +11,7 @@ from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages import schemas
-from ttsgraph.stages.records import (
-    GateVerdict,
-    Preferred,
-    Researched,
-    Searched,
-    Started,
-    read_data,
-    read_found,
-    require_equal_terms,
-)
+from ttsgraph.stages import records, schemas
 from ttsgraph.stages.schemas import Table, read_table
 
 UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
@@ -107,34 +97,36 @@ def read_task(
     Raises InputError where a file is missing or wrong, or the methods had different terms.
     """
     found = tuple(_read_method(folder / name, name) for name in methods)
-    require_equal_terms({method.name: method.search["terms"] for method in found})
+    records.require_equal_terms({method.name: method.search["terms"] for method in found})
     return TaskReport(
         task,
         _table(schemas.Questions, questions, "sample"),
         _table(schemas.Profiles, folder / "profile.parquet", "profile"),
         _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
-        _json(Preferred, folder / "preference.json", "init_family"),
+        _json(records.Preferred, folder / "preference.json", "init_family"),
         _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
         _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
-        _json(Started, folder / "start.json", "init_instances"),
+        _json(records.Started, folder / "start.json", "init_instances"),
         found,
-        _json(Researched, again, "research") if again is not None and again.exists() else None,
+        _json(records.Researched, again, "research")
+        if again is not None and again.exists()
+        else None,
     )
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
     return MethodReport(
         name,
-        read_found(folder)[0],
+        records.read_found(folder)[0],
         (folder / "graph.json").as_posix(),
-        _json(Searched, folder / "search.json", "search"),
+        _json(records.Searched, folder / "search.json", "search"),
         _table(schemas.Candidates, folder / "archive.parquet", "search"),
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
         _table(schemas.Edges, folder / "edges.parquet", "search"),
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
         _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
-        _json(GateVerdict, folder / "verdict.json", "evaluate"),
+        _json(records.GateVerdict, folder / "verdict.json", "evaluate"),
     )
 
 
@@ -143,4 +135,4 @@ def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
 
 
 def _json(kind: type[Closed], path: Path, made_by: str) -> Row:
-    return Row(path.as_posix(), "", read_data(kind, path, made_by))
+    return Row(path.as_posix(), "", records.read_data(kind, path, made_by))

@@ -20,7 +20,7 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.evaluation.executor import NodeAnswer, run_graph
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
@@ -383,7 +383,8 @@ async def ask_graph(
     asked = Question("asked", question, "")
     pool = profile.model_pool(task)
     async with open_client(profile) as client:
-        answer = await run_graph(graph, asked, settings.task, prompt, sampling, pool, client)
+        runner = GraphRunner(graph, settings.task, prompt, sampling, pool, client)
+        answer = await runner.answer(asked)
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")
     return answer

@@ -25,8 +25,7 @@ from ttsgraph.scaffold.profile_text import ProfileText, require_name
 from ttsgraph.scaffold.question_file import labels_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import TASKS, get_grader, get_task
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.plain import ANSWER_FIELDS
+from ttsgraph.tasks.base import ANSWER_FIELDS, Question
 from ttsgraph.tasks.prompts import Style
 from ttsgraph.tasks.sources import TABLES, JsonlSource, load_questions, load_rows, split_questions
 

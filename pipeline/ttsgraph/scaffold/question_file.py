@@ -17,8 +17,7 @@ from zlib import crc32
 from finalanswer import LETTERS, fraction_of, normalise, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.tasks import TASKS, get_task
-from ttsgraph.tasks.base import Task
-from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS
+from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 Ask = Callable[[str], str]

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
-from ttsgraph.deployment.bundle import Deployed, Loader
-from ttsgraph.deployment.ladder import Effort
+from ttsgraph.deployment.bundle import Deployed, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient

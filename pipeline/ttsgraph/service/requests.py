@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from ttsgraph.deployment.ladder import Effort
+from ttsgraph.deployment.bundle import Effort
 from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError

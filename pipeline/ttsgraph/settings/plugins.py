@@ -1,14 +1,7 @@
 """Kinds of task, roles, methods and engines that live elsewhere: in an installed package's entry
-points, or in modules that a profile names.
-
-    [project.entry-points."ttsgraph.tasks"]      # also .roles, .methods, .engines
-    label = "my_package.tasks:LabelTask"
-
-    plugins: [my_module]                         # in a profile: a module of the project's folder,
-    or an installed one
-
-A task or an engine is an instance of its class or the class itself, a role a Role, a method a
-registered Searcher; a module registers what it has when it is imported.
+points, or in modules that a profile names (docs/plugins.md). A task or an engine is an instance of
+its class or the class itself, a role a Role, a method a registered Searcher; a module registers
+what it has when it is imported.
 """
 
 from __future__ import annotations
@@ -121,9 +114,8 @@ def _register(group: str, found: EntryPoint) -> None:
 
         made = value() if isinstance(value, type) else value
         if not (hasattr(made, "servers") and isinstance(getattr(made, "name", None), str)):
-            raise SettingsError(
-                f"{where}: expected an engine with a name and servers(), found {value!r}"
-            )
+            expected = "expected an engine with a name and servers()"
+            raise SettingsError(f"{where}: {expected}, found {value!r}")
         register_engine(made)
     # The decorator has registered a method, and given it its name.
     elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):

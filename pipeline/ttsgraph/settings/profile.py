@@ -26,19 +26,9 @@ from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
 from ttsgraph.pool.simulated import Simulation
 from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
+from ttsgraph.settings import stages
 from ttsgraph.settings.plugins import load_for
 from ttsgraph.settings.service import ServiceSettings
-from ttsgraph.settings.stages import (
-    BudgetSettings,
-    ContestSettings,
-    DeploySettings,
-    EvaluateSettings,
-    InitSettings,
-    LimitSettings,
-    PilotSettings,
-    ResearchSettings,
-    WorkerSettings,
-)
 from ttsgraph.settings.task import MeasuredLengths, TaskSettings
 from ttsgraph.tasks.base import AskingTask, Question
 
@@ -82,12 +72,12 @@ class SearchSettings(Closed):
         return given
 
 
-def contest_share(contest: ContestSettings, loop_share: float) -> ContestSettings:
+def contest_share(contest: stages.ContestSettings, loop_share: float) -> stages.ContestSettings:
     """A contest's settings without the calls that are kept for the loop."""
     return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - loop_share)))})
 
 
-def loop_calls(contest: ContestSettings, loop_share: float, spent: int) -> int:
+def loop_calls(contest: stages.ContestSettings, loop_share: float, spent: int) -> int:
     """The calls that the loop has: what the contest left of those that they share; none where none
     are kept for it.
     """
@@ -176,11 +166,11 @@ class Profile(Closed):
     """the tasks, by name"""
     roles: tuple[str, ...]
     """what nodes may do; assistant is always among them"""
-    budget: BudgetSettings
+    budget: stages.BudgetSettings
     """what a question may cost"""
-    pilot: PilotSettings
+    pilot: stages.PilotSettings
     """the sweeps of plain graphs before the search"""
-    init: InitSettings
+    init: stages.InitSettings
     """the trials that the search starts from"""
     search: SearchSettings
     """the search loop"""
@@ -188,17 +178,17 @@ class Profile(Closed):
     """who guides the search"""
     objective: Objective = ACCURACY
     """what the search maximises"""
-    limits: LimitSettings = LimitSettings()
+    limits: stages.LimitSettings = stages.LimitSettings()
     """what one search may spend"""
-    workers: WorkerSettings = WorkerSettings()
+    workers: stages.WorkerSettings = stages.WorkerSettings()
     """where candidates are evaluated"""
     sandbox: SandboxSettings = SandboxSettings()
     """programs that models write"""
-    evaluate: EvaluateSettings = EvaluateSettings()
+    evaluate: stages.EvaluateSettings = stages.EvaluateSettings()
     """the test of what was found"""
-    deploy: DeploySettings = DeploySettings()
+    deploy: stages.DeploySettings = stages.DeploySettings()
     """when a graph becomes the champion"""
-    research: ResearchSettings = ResearchSettings()
+    research: stages.ResearchSettings = stages.ResearchSettings()
     """searching again when the pool changes"""
     newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
     """models that join the pool of a re-search once their endpoint lists them"""
@@ -233,11 +223,8 @@ class Profile(Closed):
             found[section] = settings | dict(data.get(section) or {})
         contest = dict(found["init"].get("contest") or {})
         found["init"]["contest"] = {"enabled": False} | contest
-        ours = {
-            "init.contest.enabled": found["init"]["contest"]["enabled"],
-            "agent.evidence": found["agent"]["evidence"],
-            "agent.proposes": found["agent"]["proposes"],
-        }
+        ours = {"init.contest.enabled": found["init"]["contest"]["enabled"]}
+        ours |= {f"agent.{name}": found["agent"][name] for name in ("evidence", "proposes")}
         for name, on in ours.items():
             if on:
                 raise ValueError(f"search.way is paper: expected no {name}, which it has not")
@@ -328,7 +315,7 @@ class Profile(Closed):
         return self
 
     @property
-    def contest(self) -> ContestSettings:
+    def contest(self) -> stages.ContestSettings:
         """The contest's settings, with the calls that are not kept for the loop."""
         return contest_share(self.init.contest, self.search.loop_share)
 
@@ -367,23 +354,19 @@ class Profile(Closed):
         measured on a task.
         """
         known = {} if task is None else self.task(task).accuracies
+        plain = [
+            spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
+        ]
         return ModelPool(
-            tuple(
-                replace(spec, accuracy=known[spec.name]) if spec.name in known else spec
-                for name, model in self.pool.items()
-                for spec in model.specs(name, self.engine)
-            )
+            tuple(replace(each, accuracy=known.get(each.name, each.accuracy)) for each in plain)
         )
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""
-        none = "none yet, `ttsgraph new-task` adds one"
-        try:
-            return self.tasks[name]
-        except KeyError:
-            raise SettingsError(
-                f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}"
-            ) from None
+        if name not in self.tasks:
+            known = ", ".join(self.tasks) or "none yet, `ttsgraph new-task` adds one"
+            raise SettingsError(f"unknown task {name!r}; the profile has {known}")
+        return self.tasks[name]
 
     def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
         """The roles that graphs for a task may have: a vote needs a kind that says what the same
@@ -428,16 +411,16 @@ class Profile(Closed):
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
         """The same, with these lengths of members of the pool in place of what it says itself."""
-        settings = self.task(task)
         plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
-        lengths = settings.lengths.model_copy(update={"measured": plain})
-        return self.model_copy(
-            update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}}
-        )
+        lengths = self.task(task).lengths.model_copy(update={"measured": plain})
+        return self._with_task(task, lengths=lengths)
 
     def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
         """The same, with how often each member of the pool is right alone on a task."""
-        settings = self.task(task).model_copy(update={"accuracies": dict(measured)})
+        return self._with_task(task, accuracies=dict(measured))
+
+    def _with_task(self, task: str, **changes: Any) -> Profile:
+        settings = self.task(task).model_copy(update=changes)
         return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 
 

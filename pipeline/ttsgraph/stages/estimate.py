@@ -35,18 +35,9 @@ from ttsgraph.searching.contest.contest import PROBE_SHARE
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import trials
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.lengths import READ_QUESTIONS, brief_of, scores_of
-from ttsgraph.stages.trials import (
-    cases_feedback,
-    evaluate_cases,
-    pilot_cases,
-    single_cases,
-    start_trial,
-    test_cases,
-    trial_cases,
-    trials_of,
-)
 from ttsgraph.tasks.base import Question, Task, can_vote
 
 Kind = tuple[str, int]
@@ -296,28 +287,28 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
         if split != "shots"
     )
     found: dict[str, Counter[Kind]] = {}
-    singles = single_cases(cost.pool)
-    alone = await evaluate_cases(singles, stage, cost, train)
+    singles = trials.single_cases(cost.pool)
+    alone = await trials.evaluate_cases(singles, stage, cost, train)
     found["profile"] = stage.take() + reading_calls(profile, task)
     brief = replace(brief, single_scores=scores_of(alone))
     best = max(brief.single_scores, key=cost.single)
-    cases = pilot_cases(profile.pilot, cost, best, profile.roles, rng)
-    piloted = await evaluate_cases(cases, stage, cost, train[: profile.pilot.questions])
+    cases = trials.pilot_cases(profile.pilot, cost, best, profile.roles, rng)
+    piloted = await trials.evaluate_cases(cases, stage, cost, train[: profile.pilot.questions])
     found["pilot"] = stage.take()
     if profile.init.contest.enabled:
         return found
     init = profile.init
     chooser = make_agent(profile.agent, rng)
-    cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
+    cases = trials.trial_cases(family_size_trials(brief), brief, init.topologies, rng)
     some = train[: init.questions]
-    tried = await evaluate_cases(cases, stage, cost, some)
+    tried = await trials.evaluate_cases(cases, stage, cost, some)
     found["init_family"] = stage.take()
-    preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
+    preference = chooser.select_family_size(brief, trials.trials_of(tried, brief.objective))
     multisets = chooser.select_instances(brief, preference, init.candidates)
-    cases = trial_cases(multisets, brief, init.topologies, rng)
-    tried = await evaluate_cases(cases, stage, cost, some)
+    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
+    tried = await trials.evaluate_cases(cases, stage, cost, some)
     found["init_instances"] = stage.take()
-    counts = start_trial(tried, brief, profile.search.way).counts
+    counts = trials.start_trial(tried, brief, profile.search.way).counts
     problem = Problem(brief, profile.search, profile.agent, counts, 0)
     searcher = searcher_class("agent_reinforce").of(problem)
     driver = Driver(cost, profile.search, Archive(None))
@@ -325,10 +316,10 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     found["search"] = stage.take()
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
-    cases = test_cases(graph, piloted, alone, brief.budget, can_vote(kind), check=check)
-    await cases_feedback(cases, stage, test)
+    cases = trials.test_cases(graph, piloted, alone, brief.budget, can_vote(kind), check=check)
+    await trials.cases_feedback(cases, stage, test)
     removed = removal_cases(removals(graph, cost)) if profile.evaluate.ablation else []
-    await cases_feedback(removed, stage, test[: profile.evaluate.ablation])
+    await trials.cases_feedback(removed, stage, test[: profile.evaluate.ablation])
     found["evaluate"] = stage.take()
     return found
 

@@ -400,8 +400,7 @@ def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str)
     that the pool of the cost model lacks, or budget units or dollars other than those that it
     gives.
     """
-    names = ["method", "graph", "budget_units", "prompt_tokens", "completion_tokens", "dollars"]
-    for number, row in enumerate(table[names].to_dict("records")):
+    for number, row in enumerate(table.to_dict("records")):
         if problem := _problem(row, cost, method):
             raise DataError(f"{where}: row {number}: {problem}")
 

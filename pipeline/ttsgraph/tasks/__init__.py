@@ -9,40 +9,22 @@ from typing import Any
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.tasks import choice, command, humaneval, math, words  # noqa: F401
-from ttsgraph.tasks.base import (
-    TASKS,
-    AskingTask,
-    CodeTask,
-    Question,
-    Task,
-    can_vote,
-    register_task,
-)
+from ttsgraph.tasks.base import TASKS as TASKS
+from ttsgraph.tasks.base import AskingTask as AskingTask
+from ttsgraph.tasks.base import CodeTask, Task
+from ttsgraph.tasks.base import Question as Question
+from ttsgraph.tasks.base import can_vote as can_vote
+from ttsgraph.tasks.base import register_task as register_task
 from ttsgraph.tasks.programs import missing_layers
-
-__all__ = [
-    "TASKS",
-    "AskingTask",
-    "Question",
-    "Task",
-    "can_vote",
-    "get_grader",
-    "get_task",
-    "missing_isolation",
-    "register_task",
-]
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
     """The task of this kind, with these settings if any. Raises SettingsError that lists the known
     kinds, or names the setting that is wrong.
     """
-    try:
-        task = TASKS[kind]
-    except KeyError:
-        raise SettingsError(
-            f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}"
-        ) from None
+    if kind not in TASKS:
+        raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}")
+    task = TASKS[kind]
     if not grading:
         return task
     if (configured := getattr(task, "configured", None)) is None:

@@ -13,8 +13,16 @@ from pydantic import field_validator
 from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
-from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS, ReadTask
+from ttsgraph.tasks.base import (
+    ANSWER_FIELDS,
+    QUESTION_FIELDS,
+    Question,
+    ReadTask,
+    missing_field,
+    register_task,
+    row_id,
+    text_field,
+)
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 MOST_OF_MMLU = 5

@@ -15,8 +15,7 @@ from pydantic import Field
 from codecheck import SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.plain import PlainTask
+from ttsgraph.tasks.base import PlainTask, Question, register_task
 from ttsgraph.tasks.programs import require_isolation, score
 
 

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from codecheck import (
-    CheckedProgram,
-    SandboxLimits,
-    completed,
-    head_of,
-    parameters_of,
-    part_of,
-    program_of,
-    shown_tests,
-)
+import codecheck
 from ttsgraph.tasks.base import Question, register_task, row_id, text_field
 from ttsgraph.tasks.programs import Verdicts, given_tests, passes, require_isolation
 
 
+@dataclass(frozen=True)
 class HumanEvalTask:
     """Rows {task_id, prompt, entry_point, test, canonical_solution}, and `public_tests` where there
     are any. Programs may use the standard library, and numpy where it is installed.
@@ -38,26 +31,20 @@ class HumanEvalTask:
         " else."
     )
 
-    def __init__(
-        self,
-        limits: SandboxLimits | None = None,
-        accept_weaker: bool = False,
-        verdicts: Verdicts | None = None,
-    ) -> None:
-        self.limits = limits or SandboxLimits()
-        self.accept_weaker = accept_weaker
-        self.verdicts = verdicts
+    limits: codecheck.SandboxLimits = field(default_factory=codecheck.SandboxLimits)
+    accept_weaker: bool = False
+    verdicts: Verdicts | None = None
 
     def confined(self, accept_weaker: bool) -> HumanEvalTask:
         """This task, once it is known that programs can be isolated here or less is accepted.
         Raises IsolationError.
         """
         require_isolation(accept_weaker)
-        return HumanEvalTask(self.limits, accept_weaker)
+        return replace(self, accept_weaker=accept_weaker)
 
     def remembering(self, verdicts: Verdicts) -> HumanEvalTask:
         """This task, which runs no program that these verdicts know."""
-        return HumanEvalTask(self.limits, self.accept_weaker, verdicts)
+        return replace(self, verdicts=verdicts)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """A row as a Question whose text is the prompt and whose answer is the canonical solution.
@@ -81,7 +68,7 @@ class HumanEvalTask:
         """The code of a reply: a module with a function, or one function's body indented by four;
         None when there is none.
         """
-        return program_of(text) or part_of(text)
+        return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether the function passes all its tests within the limits. Raises IsolationError, and
@@ -107,27 +94,31 @@ class HumanEvalTask:
         return self._passes(question, text, tests) if tests else self.extract(text) is not None
 
 
-def _program(question: Question, text: str, tests: str) -> CheckedProgram | None:
+def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProgram | None:
     """A reply as a program with these tests; None where it has no code."""
     entry_point = _entry_point(question)
-    head = head_of(question.text, entry_point) or ""
-    solution = program_of(text, entry_point, head, parameters_of(question.text, entry_point))
+    head = codecheck.head_of(question.text, entry_point) or ""
+    solution = codecheck.program_of(
+        text, entry_point, head, codecheck.parameters_of(question.text, entry_point)
+    )
     if solution is None:
-        if (code := part_of(text)) is None:
+        if (code := codecheck.part_of(text)) is None:
             return None
-        solution = completed(question.text, code, entry_point)
-    return CheckedProgram(solution, entry_point, tests, head)
+        solution = codecheck.completed(question.text, code, entry_point)
+    return codecheck.CheckedProgram(solution, entry_point, tests, head)
 
 
 @lru_cache(maxsize=20_000)
-def _passed(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
+def _passed(
+    program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
+) -> bool:
     """Whether a program passes. Remembered, as the same answers are checked in many graphs."""
     return passes(program, limits, accept_weaker)
 
 
 def _public_tests(question: Question) -> str:
     own = str(question.meta.get("public_tests") or "")
-    return own or shown_tests(question.text, _entry_point(question))
+    return own or codecheck.shown_tests(question.text, _entry_point(question))
 
 
 def _entry_point(question: Question) -> str:

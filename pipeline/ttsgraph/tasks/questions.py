@@ -22,20 +22,12 @@ def questions_path(profile: str, task: str) -> Path:
 
 def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
     """One row per question, with its split."""
-    return pd.DataFrame(
-        [
-            {
-                "split": split,
-                "id": q.id,
-                "text": q.text,
-                "answer": q.answer,
-                "meta": json.dumps(dict(q.meta), sort_keys=True),
-            }
-            for split, questions in splits.items()
-            for q in questions
-        ],
-        columns=["split", "id", "text", "answer", "meta"],
-    )
+    rows = [
+        (split, q.id, q.text, q.answer, json.dumps(dict(q.meta), sort_keys=True))
+        for split, questions in splits.items()
+        for q in questions
+    ]
+    return pd.DataFrame(rows, columns=["split", "id", "text", "answer", "meta"])
 
 
 def questions_of(table: pd.DataFrame) -> dict[str, list[Question]]:

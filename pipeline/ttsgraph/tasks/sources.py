@@ -24,17 +24,10 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks import synthetic
+from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
-from ttsgraph.tasks.evaluations import (
-    Rows,
-    flan_rows,
-    lm_eval_rows,
-    lm_eval_task,
-    package_folder,
-    printed_rows,
-)
 
+Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet")
 
@@ -74,7 +67,7 @@ class LmEvalSource(Closed):
 
     def rows(self, seed: int) -> Rows:
         """What its templates make of its data set's documents. Raises DataError for a group."""
-        task = lm_eval_task(self.task)
+        task = evaluations.lm_eval_task(self.task)
         splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
         split = self.split or next((each for each in splits if each), None)
         if not task.get("dataset_path") or split is None:
@@ -83,7 +76,7 @@ class LmEvalSource(Closed):
             )
         more = task.get("dataset_kwargs") or {}
         docs = _loaded(task["dataset_path"], task.get("dataset_name"), split, None, more)
-        return lm_eval_rows(self.task, task, docs)
+        return evaluations.lm_eval_rows(self.task, task, docs)
 
 
 class InspectSource(Closed):
@@ -97,7 +90,9 @@ class InspectSource(Closed):
 
     def rows(self, seed: int) -> Rows:
         """Its samples."""
-        return printed_rows("inspect_ai", {"task": self.task, "args": self.args}, self.task)
+        return evaluations.printed_rows(
+            "inspect_ai", {"task": self.task, "args": self.args}, self.task
+        )
 
 
 class JsonlSource(Closed):
@@ -131,8 +126,8 @@ class PackageSource(Closed):
 
     def rows(self, seed: int) -> Rows:
         """Those of the file. The package is located, not imported, as that can take much more."""
-        path = package_folder(self.package) / self.file
-        rows = flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
+        path = evaluations.package_folder(self.package) / self.file
+        rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
         if self.longest is None:
             return rows
 
@@ -189,7 +184,7 @@ class GeneratorSource(Closed):
         """
         wanted = self.model_dump(include={"dataset", "size", "config"})
         wanted["seed"] = seed if self.seed is None else self.seed
-        found = printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
+        found = evaluations.printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
         for where, row in found:
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:

@@ -15,8 +15,14 @@ from codecheck.parsing import parse
 from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import Question, missing_field, register_task
-from ttsgraph.tasks.plain import ANSWER_FIELDS, PlainTask, ReadTask
+from ttsgraph.tasks.base import (
+    ANSWER_FIELDS,
+    PlainTask,
+    Question,
+    ReadTask,
+    missing_field,
+    register_task,
+)
 
 
 class NumberOptions(Closed):
