@@ -27,7 +27,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.questions import questions_of
+from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.stage import RESEARCH

@@ -5,8 +5,7 @@ source.
 from prefect import flow
 
 from ttsgraph.stages.schemas import Questions, write_table
-from ttsgraph.tasks.questions import questions_table
-from ttsgraph.tasks.sources import load_questions, split_questions
+from ttsgraph.tasks.sources import load_questions, questions_table, split_questions
 from ttsgraph_flows.stage import load_stage, main
 
 

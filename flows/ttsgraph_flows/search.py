@@ -30,9 +30,8 @@ from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
-from ttsgraph.stages.records import Running, Started, read_record, write_record
+from ttsgraph.stages.records import Running, Started, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
-from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show

@@ -33,7 +33,7 @@ from ttsgraph.stages.schemas import Pilots, Profiles, Questions, Table, read_tab
 from ttsgraph.stages.trials import pilot_scores
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
-from ttsgraph.tasks.questions import questions_of, questions_path
+from ttsgraph.tasks.sources import questions_of, questions_path
 from ttsgraph_flows.ending import PROFILE, command
 
 NO_METRICS: Mapping[str, float] = {}

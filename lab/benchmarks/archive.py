@@ -34,6 +34,7 @@ from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.random import RandomSearcher
 from ttsgraph.searching.methods.summary import Found, edge_table
 from ttsgraph.stages.ablation import tried_without
+from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import (
     Answers,
     Edges,
@@ -43,7 +44,6 @@ from ttsgraph.stages.schemas import (
     read_table,
     write_table,
 )
-from ttsgraph.stages.searched import write_search
 from ttsgraph.stages.trials import (
     answers_table,
     cases_feedback,

@@ -34,7 +34,7 @@ from ttsgraph.stages.schemas import (
     write_table,
 )
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.questions import questions_of, questions_table
+from ttsgraph.tasks.sources import questions_of, questions_table
 
 
 def questions(**changes) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import yaml
 
 from tests.support.project import ROOT, Copy, database_in
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.questions import questions_of
+from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows import (
     evaluate,
     identity,

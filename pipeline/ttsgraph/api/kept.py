@@ -19,13 +19,12 @@ from ttsgraph.reporting.page import write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.stages import schemas
 from ttsgraph.stages.lengths import brief_of, scores_of
-from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record
+from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record, write_search
 from ttsgraph.stages.schemas import write_table
-from ttsgraph.stages.searched import write_search
 from ttsgraph.stages.standings import contest_evidence, contest_table, preference_of, start_data
 from ttsgraph.stages.trials import answers_table
 from ttsgraph.stages.worth import predicted_losses, with_worth
-from ttsgraph.tasks.questions import questions_table
+from ttsgraph.tasks.sources import questions_table
 
 TABLES = "tables"
 

@@ -28,7 +28,7 @@ from ttsgraph.stages.lengths import as_measured
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph.tasks.questions import questions_of, questions_path
+from ttsgraph.tasks.sources import questions_of, questions_path
 
 if TYPE_CHECKING:
     import pandas as pd

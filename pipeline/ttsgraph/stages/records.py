@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
 from ttsgraph.base.files import checked_json, checked_text, makes, md5, write_text
+from ttsgraph.base.journal import entries_of, write_history
 from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.evaluation.archive import Archive, without_nodes
 from ttsgraph.evaluation.found_by import PATTERN
+from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
+from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
 
 
 class Exchanged(Closed):
@@ -249,3 +256,32 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
     if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
         raise DataError(f"{path}: is not the file that the search wrote; {again}")
     return graph, summary
+
+
+def write_search(
+    folder: Path,
+    found: Found,
+    archive: Archive,
+    spent: Spent,
+    exchanges: Sequence[Exchange] = (),
+    isolation_missing: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Write what was found beside the journal of the folder, journal.jsonl; returns the summary,
+    and the table of nodes' answers.
+    """
+    candidates = archive.table()
+    evidence = archive.answers.table()
+    write_table(candidates, Candidates, folder / "archive.parquet")
+    write_table(evidence, Evidence, folder / "evidence.parquet")
+    write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
+    journal = folder / "journal.jsonl"
+    write_history(without_nodes(entries_of(journal)), folder / "history.jsonl")
+    write_table(edge_table(entries_of(journal)), Edges, folder / "edges.parquet")
+    summary = search_summary(found, candidates, spent, exchanges) | {
+        "isolation_missing": dict(isolation_missing or {}),
+        "trajectory_md5": md5(folder / "trajectory.csv"),
+        "evidence_left_out": archive.answers.left_out,
+    }
+    write_record(Searched, folder / "search.json", summary, SPENT)
+    write_text(folder / "graph.json", found.graph.to_json())
+    return summary, evidence

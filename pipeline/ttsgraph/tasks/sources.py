@@ -1,5 +1,5 @@
 """Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators,
-made-up ones, and mixtures.
+made-up ones, and mixtures; and the table in which they cross stages (columns of schemas.Questions).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
@@ -26,6 +26,9 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
@@ -290,7 +293,7 @@ def _file_rows(path: Path) -> Rows:
 
 
 def _parquet_rows(path: Path) -> Rows:
-    import pandas as pd  # slow to import, and needed for these tables alone
+    import pandas as pd  # slow to import, and needed for tables alone
     import pyarrow  # noqa: F401  whose want pandas tells in five lines
 
     # Plain values, as a file of JSON lines has them.
@@ -400,3 +403,33 @@ def split_questions(
         )
     order = iter(np.random.default_rng(seed).permutation(len(questions)).tolist())
     return {split: [questions[k] for k in islice(order, size)] for split, size in sizes.items()}
+
+
+SPLITS = ("shots", "train", "val", "test")
+
+
+def questions_path(profile: str, task: str) -> Path:
+    """Where the sample stage puts a task's questions, below the working directory."""
+    return Path("data") / profile / task / "questions.parquet"
+
+
+def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
+    """One row per question, with its split."""
+    rows = [
+        (split, q.id, q.text, q.answer, json.dumps(dict(q.meta), sort_keys=True))
+        for split, questions in splits.items()
+        for q in questions
+    ]
+    import pandas as pd  # slow to import, and needed for tables alone
+
+    return pd.DataFrame(rows, columns=["split", "id", "text", "answer", "meta"])
+
+
+def questions_of(table: pd.DataFrame) -> dict[str, list[Question]]:
+    """Split -> its questions; a split without rows is empty."""
+    found: dict[str, list[Question]] = {split: [] for split in SPLITS}
+    for row in table.to_dict("records"):
+        found[row["split"]].append(
+            Question(row["id"], row["text"], row["answer"], json.loads(row["meta"]))
+        )
+    return found
