@@ -2,8 +2,6 @@
 (ttsgraph_flows/deploy.py).
 """
 
-from __future__ import annotations
-
 from prefect.events import DeploymentEventTrigger, emit_event
 
 from ttsgraph.base.ending import say

@@ -1,7 +1,5 @@
 """Commands of `ttsgraph` about published results. What they need is imported when they are run."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

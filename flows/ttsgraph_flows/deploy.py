@@ -7,8 +7,6 @@ every `research.watch_s` seconds; a change triggers a run under an idempotency k
 notice the same change make one run.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

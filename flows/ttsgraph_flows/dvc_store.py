@@ -2,8 +2,6 @@
 a DVC remote.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property

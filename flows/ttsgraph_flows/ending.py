@@ -1,7 +1,5 @@
 """How a stage and what runs several of them begin and end."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 from collections.abc import Callable, Mapping

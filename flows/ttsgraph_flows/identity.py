@@ -5,8 +5,6 @@ A file of the stage lists its settings and the digest of each module that it run
 why a stage runs again. Files are written only where they differ.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a version back to all it comes from, each link verified (docs/audit.md)."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

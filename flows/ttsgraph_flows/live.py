@@ -5,8 +5,6 @@ end.
 board shows the last.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

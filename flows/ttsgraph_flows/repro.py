@@ -5,8 +5,6 @@ When nothing changed, neither is started; model servers are once a stage makes a
 the cache.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

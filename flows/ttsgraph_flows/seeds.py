@@ -5,8 +5,6 @@ Each seed has a folder of its own in results/seeds, with an MLflow of its own; t
 hold for each. Calls come from the project's cache, so what was stopped goes on where it was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping

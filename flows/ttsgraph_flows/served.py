@@ -1,7 +1,5 @@
 """Served questions as a source of questions: what users asked and judged, for the next search."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every stage shares: its context (settings and paths) and its command line."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -6,8 +6,6 @@ Calls are those of dvc.lock, where they were pulled or made here; else those tha
 the repository. Verifying is done in a temporary copy, so nothing here is touched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

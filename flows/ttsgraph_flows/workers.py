@@ -2,8 +2,6 @@
 settings choose: Dask's or Ray's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator

@@ -18,8 +18,6 @@ BETS. By Ville's inequality it ever reaches 1 / alpha with a probability of at m
 the champion, so that a challenger that is worse ends the test too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

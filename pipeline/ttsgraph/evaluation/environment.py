@@ -4,8 +4,6 @@
 Graders are pure, so the same answer to the same question is graded once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import math

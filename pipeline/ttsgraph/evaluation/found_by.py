@@ -9,8 +9,6 @@ given                     it was there before: the user's own, or what an earlie
 What says who found a graph, in a text, a tag or a file, says it by these.
 """
 
-from __future__ import annotations
-
 import re
 
 CONTEST = "contest"

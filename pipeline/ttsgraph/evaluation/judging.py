@@ -9,8 +9,6 @@ looked for: of position (the reference shown before the answer, then after it), 
 (whether the judges' error goes with how long an answer is).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ test in its exact form, one-sided). Where answers have scores, it is the same te
 of any size (`paired_flips_p`): McNemar's p is what it gives where all differences are -1, 0 or 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Every figure on the page is a `<data>` element whose `data-at` says where it sta
 look every figure up, and a test does. README and terminal show the same sentences as plain text.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 it; and the list of such pages.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from functools import cache

@@ -5,8 +5,6 @@ A drawing has levels from left to right, the question before them. Arrows that s
 lanes between the nodes there, one for each node that they come from.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

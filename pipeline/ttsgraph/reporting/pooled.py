@@ -2,8 +2,6 @@
 answers, and paired tests over all questions.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

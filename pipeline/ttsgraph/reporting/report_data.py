@@ -1,7 +1,5 @@
 """What a report is made of: the results of each task and method, each with the file it is from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

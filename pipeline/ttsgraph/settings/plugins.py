@@ -4,8 +4,6 @@ its class or the class itself, a role a Role, a method a registered Searcher; a 
 what it has when it is imported.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterable, Mapping

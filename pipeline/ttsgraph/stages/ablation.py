@@ -2,8 +2,6 @@
 without it (leave-one-out).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ at most its allowance: for each question as many as were counted in runs over st
 models and budgets of three to eight calls (BEGUN, EACH, HELD).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ One place for all that asks whether a result is still right: DVC (through files 
 record of a version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping

@@ -2,8 +2,6 @@
 costs, and with them budgets, and what searchers may know.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Paths have {profile}, {task} and {method} for what is run; a stage whose paths n
 method is run for each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ A record carries the checksum of its content, so that a digit that changed on th
 too. Tables are in ttsgraph/stages/schemas.py.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence

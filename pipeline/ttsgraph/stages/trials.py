@@ -4,8 +4,6 @@ arms of the test comparison.
 Each function says which graphs to run, or reads what came of them; `evaluate_cases` runs them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

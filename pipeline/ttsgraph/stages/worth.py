@@ -2,8 +2,6 @@
 questions, and what the graph is predicted to lose without it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 its name in the first import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

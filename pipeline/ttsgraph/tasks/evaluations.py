@@ -5,8 +5,6 @@ lm-eval's are read from its files, which needs none of its many dependencies. Th
 in a child process, so that this one imports none of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 r"""Mathematical questions: a final answer, graded by value rather than by spelling."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -2,8 +2,6 @@
 verdicts kept in a file: the same program isn't run on the same tests again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -10,8 +10,6 @@ chat      an instruction and the question; for instruction-tuned models; quotes 
           marks that they can't hold
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence

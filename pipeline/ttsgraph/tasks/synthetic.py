@@ -5,8 +5,6 @@ Each says which one it is ("Synthetic problem math-17: ..."), has a right answer
 grader accepts, and a few wrong ones that someone in a hurry could give.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass

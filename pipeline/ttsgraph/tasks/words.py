@@ -2,8 +2,6 @@
 computes one; JSON, scored by its fields; and words, the same, in common, or found by an expression.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
