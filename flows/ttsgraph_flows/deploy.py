@@ -1,10 +1,8 @@
 """What `make deploy` runs: the re-search of each task as a Prefect deployment, on a schedule and
-when a pool changes.
-
-It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and works until it is
-interrupted. The pool of the profile and the /v1/models of the newcomers' endpoints are looked at
-every `research.watch_s` seconds; a change triggers a run under an idempotency key, so that two that
-notice the same change make one run.
+when a pool changes. It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and
+works until it is interrupted. The pool of the profile and the /v1/models of the newcomers'
+endpoints are looked at every `research.watch_s` seconds; a change triggers a run under an
+idempotency key, so that two that notice the same change make one run.
 """
 
 import os

@@ -1,8 +1,6 @@
 """What each stage's result depends on beside its inputs, as files that DVC watches; a stage that
-DVC runs before all others.
-
-A file of the stage lists its settings and the digest of each module that it runs, so `diff` says
-why a stage runs again. Files are written only where they differ.
+DVC runs before all others. A file of the stage lists its settings and the digest of each module
+that it runs, so `diff` says why a stage runs again. Files are written only where they differ.
 """
 
 import json

@@ -1,8 +1,6 @@
 """How far stages are, as they publish it: a live display on a terminal, else a plain line at the
-end.
-
-`make repro` has one board of all its stages: each writes how far it is into a file, of which the
-board shows the last.
+end. `make repro` has one board of all its stages: each writes how far it is into a file, of which
+the board shows the last.
 """
 
 import json

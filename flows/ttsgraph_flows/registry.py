@@ -1,8 +1,6 @@
 """The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say
-which one serves.
-
-A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering
-takes (ttsgraph/deployment/bundle.py), and lineage.json, where it comes from
+which one serves. A version is an MLflow pyfunc from code with two files beside it: bundle.json, all
+that answering takes (ttsgraph/deployment/bundle.py), and lineage.json, where it comes from
 (ttsgraph/deployment/provenance.py). Its tags hold the hashes of both, and what one wants to search
 by.
 """

@@ -1,8 +1,6 @@
 """What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all
-its stages.
-
-When nothing changed, neither is started; model servers are once a stage makes a call that is not in
-the cache.
+its stages. When nothing changed, neither is started; model servers are once a stage makes a call
+that is not in the cache.
 """
 
 import json

@@ -1,8 +1,6 @@
 """Search a task again when its pool has changed: only what the change affects, warm from the
-champion's search.
-
-`make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model joins. It ends
-with a comparison to the champion.
+champion's search. `make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model
+joins. It ends with a comparison to the champion.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What `make seeds` runs: a task from several seeds, each with questions of its own, and what came
-of all of them together.
-
-Each seed has a folder of its own in results/seeds, with an MLflow of its own; the profile's limits
-hold for each. Calls come from the project's cache, so what was stopped goes on where it was.
+of all of them together. Each seed has a folder of its own in results/seeds, with an MLflow of its
+own; the profile's limits hold for each. Calls come from the project's cache, so what was stopped
+goes on where it was.
 """
 
 import hashlib

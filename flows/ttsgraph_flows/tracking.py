@@ -1,7 +1,6 @@
-"""The one MLflow adapter: an experiment per task, a run per stage and search.
-
-An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
-the run's table. It is no run of its own: that takes MLflow's client 40 ms, a step less than one.
+"""The one MLflow adapter: an experiment per task, a run per stage and search. An evaluated graph is
+a step of its run's metrics, whose names begin with the split, and a row of the run's table. It is
+no run of its own: that takes MLflow's client 40 ms, a step less than one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What recorded calls are good for, without any model: `make verify` rebuilds everything from them
 and compares it with dvc.lock, `make publish` ships them with the repository, and `ttsgraph
-register` brings results that came from elsewhere into this folder's MLflow.
-
-Calls are those of dvc.lock, where they were pulled or made here; else those that are published with
-the repository. Verifying is done in a temporary copy, so nothing here is touched.
+register` brings results that came from elsewhere into this folder's MLflow. Calls are those of
+dvc.lock, where they were pulled or made here; else those that are published with the repository.
+Verifying is done in a temporary copy, so nothing here is touched.
 """
 
 import hashlib

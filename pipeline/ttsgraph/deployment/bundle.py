@@ -209,11 +209,10 @@ class Drift:
 @dataclass(frozen=True)
 class Deployed:
     """One version of what answers a task: the graph, the settings it was found under, and the
-    worked examples of its prompts.
-
-    `version` is the registry's, or for files the start of the bundle's hash; the bundle contains
-    neither it nor `found_by` (ttsgraph/evaluation/found_by.py). Raises GraphError for an unknown
-    role, SettingsError for an unknown task or a model that is not in the profile's pool.
+    worked examples of its prompts. `version` is the registry's, or for files the start of the
+    bundle's hash; the bundle contains neither it nor `found_by` (ttsgraph/evaluation/found_by.py).
+    Raises GraphError for an unknown role, SettingsError for an unknown task or a model that is not
+    in the profile's pool.
     """
 
     task: str

@@ -1,8 +1,6 @@
 """Where a deployed graph comes from: the record that goes into the registry with it, and the hashes
-that bind its parts.
-
-Nothing here reads the registry or DVC; `ttsgraph_flows/lineage.py` does, and verifies a record
-against them.
+that bind its parts. Nothing here reads the registry or DVC; `ttsgraph_flows/lineage.py` does, and
+verifies a record against them.
 """
 
 from __future__ import annotations

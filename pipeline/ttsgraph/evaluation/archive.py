@@ -22,12 +22,11 @@ Split = Literal["train", "val"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One evaluation of one candidate: what was run, on which split, and what came of it.
-
-    Token counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made
-    again, and `spent_dollars` counts only calls made now. `latency_s` is the mean critical path of
-    a question, `wall_s` the time the evaluation took. `method` is that of the search, `found_by`
-    the part of it that the graph is from (ttsgraph/evaluation/found_by.py).
+    """One evaluation of one candidate: what was run, on which split, and what came of it. Token
+    counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made again,
+    and `spent_dollars` counts only calls made now. `latency_s` is the mean critical path of a
+    question, `wall_s` the time the evaluation took. `method` is that of the search, `found_by` the
+    part of it that the graph is from (ttsgraph/evaluation/found_by.py).
     """
 
     candidate_id: int

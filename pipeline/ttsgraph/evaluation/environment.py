@@ -1,7 +1,6 @@
 """The environment: a candidate graph and a batch of questions in, feedback out (paper, section
-5.2); what feedback says, and how answers are graded.
-
-Graders are pure, so the same answer to the same question is graded once.
+5.2); what feedback says, and how answers are graded. Graders are pure, so the same answer to the
+same question is graded once.
 """
 
 import asyncio
@@ -313,12 +312,11 @@ class GraphEvaluator(Evaluator, Protocol):
 
 @dataclass(eq=False)
 class Environment:
-    """Runs candidate graphs on questions of one task, with one pool and one client.
-
-    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is
-    left would not be a fair comparison. With `grade_nodes` every node's answer is graded, not the
-    sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are
-    of. `waves` are those of votes that set none themselves.
+    """Runs candidate graphs on questions of one task, with one pool and one client. `max_unscored`
+    is the share of unscored questions above which an evaluation is failed: what is left would not
+    be a fair comparison. With `grade_nodes` every node's answer is graded, not the sink's alone. At
+    most `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are
+    those of votes that set none themselves.
     """
 
     task: Task

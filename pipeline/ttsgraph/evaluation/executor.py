@@ -1,9 +1,8 @@
-"""Inference over a collaboration graph (paper, Algorithm 2), asynchronously.
-
-A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so
-do the questions of a batch; how many requests are under way is limited where it matters, per
-endpoint, in the client. What is asked never depends on timing: a vote that may stop looks at its
-answers when a wave is complete, and a gate when all that it watches has answered.
+"""Inference over a collaboration graph (paper, Algorithm 2), asynchronously. A node starts once its
+predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a
+batch; how many requests are under way is limited where it matters, per endpoint, in the client.
+What is asked never depends on timing: a vote that may stop looks at its answers when a wave is
+complete, and a gate when all that it watches has answered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What each node of an evaluated graph read and answered, a row per graph, question and node: the
-evidence that a whole graph's score hides.
-
-A node repairs where all that it reads is wrong and it is right, and spoils where all that it reads
-is right and it is wrong. What it adds to an answer taken at random among those that it reads is its
-gain.
+evidence that a whole graph's score hides. A node repairs where all that it reads is wrong and it is
+right, and spoils where all that it reads is right and it is wrong. What it adds to an answer taken
+at random among those that it reads is its gain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a search maximises: accuracy, or accuracy and latency together (paper, A.9).
-
-The one place where feedback becomes a number: searchers learn from it, and the driver selects the
-found graph by it.
+"""What a search maximises: accuracy, or accuracy and latency together (paper, A.9). The one place
+where feedback becomes a number: searchers learn from it, and the driver selects the found graph by
+it.
 """
 
 from __future__ import annotations

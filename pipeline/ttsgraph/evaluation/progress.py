@@ -1,8 +1,6 @@
-"""What a run says of itself while it goes on: events, and the state that they add up to.
-
-The environment and the driver publish events and know nothing of who listens; a view keeps a
-RunState and shows it. Nothing here reads a clock: whoever shows a state knows how long the run has
-taken.
+"""What a run says of itself while it goes on: events, and the state that they add up to. The
+environment and the driver publish events and know nothing of who listens; a view keeps a RunState
+and shows it. Nothing here reads a clock: whoever shows a state knows how long the run has taken.
 """
 
 from __future__ import annotations

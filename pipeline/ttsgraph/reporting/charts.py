@@ -1,8 +1,6 @@
 """The plots of a task: first screen, candidates, trajectories, comparison, edge probabilities, and
-the sweeps of its pilot. Each is a Vega-Lite specification, one for the page and for the file.
-
-Every record of a plot's data says in `at` which row of which table it is, and has that table's
-columns.
+the sweeps of its pilot. Each is a Vega-Lite specification, one for the page and for the file. Every
+record of a plot's data says in `at` which row of which table it is, and has that table's columns.
 """
 
 from __future__ import annotations

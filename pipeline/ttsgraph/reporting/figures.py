@@ -1,9 +1,8 @@
-"""Figures, how they are written, and the tables that they are from.
-
-Every figure on the page is a `<data>` element whose `data-at` says where it stands:
-`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` the sum of a column,
-`results/.../search.json#/front` a place in a JSON file. `data-as` names the format. So a reader can
-look every figure up, and a test does. README and terminal show the same sentences as plain text.
+"""Figures, how they are written, and the tables that they are from. Every figure on the page is a
+`<data>` element whose `data-at` says where it stands: `results/.../test.parquet#0/accuracy` a cell,
+`...#sum/calls` the sum of a column, `results/.../search.json#/front` a place in a JSON file.
+`data-as` names the format. So a reader can look every figure up, and a test does. README and
+terminal show the same sentences as plain text.
 """
 
 import math

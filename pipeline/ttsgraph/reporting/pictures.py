@@ -1,8 +1,6 @@
 """Pictures of plots and graphs, as files the same that the page shows. The same content is the same
-file, byte for byte.
-
-A drawing has levels from left to right, the question before them. Arrows that skip levels run in
-lanes between the nodes there, one for each node that they come from.
+file, byte for byte. A drawing has levels from left to right, the question before them. Arrows that
+skip levels run in lanes between the nodes there, one for each node that they come from.
 """
 
 import re

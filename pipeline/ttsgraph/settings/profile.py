@@ -1,8 +1,7 @@
-"""params.yaml and a profile as frozen, closed settings.
-
-params.yaml says what to run (profile, tasks, methods, seed); profiles/<name>.yaml says with what
-(pool, engine, tasks, budget, search, agent). An unknown key, a wrong type or an impossible value
-raises SettingsError in one line that names file, key and value.
+"""params.yaml and a profile as frozen, closed settings. params.yaml says what to run (profile,
+tasks, methods, seed); profiles/<name>.yaml says with what (pool, engine, tasks, budget, search,
+agent). An unknown key, a wrong type or an impossible value raises SettingsError in one line that
+names file, key and value.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """What results depend on beside their inputs: settings, but for how models are served, and code.
-
 One place for all that asks whether a result is still right: DVC (through files that
 `ttsgraph_flows/identity.py` writes), a search that is started again, the study, the worlds, and the
 record of a version.

@@ -1,8 +1,6 @@
 """The stages: what each reads and writes, and the settings that it looks at. dvc.yaml is made from
-this (`make dvc.yaml`).
-
-Paths have {profile}, {task} and {method} for what is run; a stage whose paths name a task or a
-method is run for each of them.
+this (`make dvc.yaml`). Paths have {profile}, {task} and {method} for what is run; a stage whose
+paths name a task or a method is run for each of them.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Every JSON file that a stage leaves for another, as closed models, and the one way to write and
-read them.
-
-A record carries the checksum of its content, so that a digit that changed on the disk is noticed
-too. Tables are in ttsgraph/stages/schemas.py.
+read them. A record carries the checksum of its content, so that a digit that changed on the disk is
+noticed too. Tables are in ttsgraph/stages/schemas.py.
 """
 
 import json

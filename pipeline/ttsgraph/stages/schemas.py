@@ -1,7 +1,6 @@
-"""Every table that crosses a stage, as pandera models, and the one way to read and write them.
-
-A table is checked when it is written and again when it is read, all problems at once; the error
-names the file, the column, the check and the first offending rows.
+"""Every table that crosses a stage, as pandera models, and the one way to read and write them. A
+table is checked when it is written and again when it is read, all problems at once; the error names
+the file, the column, the check and the first offending rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
-arms of the test comparison.
-
-Each function says which graphs to run, or reads what came of them; `evaluate_cases` runs them.
+arms of the test comparison. Each function says which graphs to run, or reads what came of them;
+`evaluate_cases` runs them.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Questions of other tools: tasks of lm-eval and inspect_ai by name, generators of reasoning-gym,
-and MMLU's development questions out of lm-eval's worked examples.
-
-lm-eval's are read from its files, which needs none of its many dependencies. The others are asked
-in a child process, so that this one imports none of them.
+and MMLU's development questions out of lm-eval's worked examples. lm-eval's are read from its
+files, which needs none of its many dependencies. The others are asked in a child process, so that
+this one imports none of them.
 """
 
 import json

@@ -1,7 +1,5 @@
 """Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
-pass@1).
-
-What a verifier may run are the public tests of a question alone: those in its row's field
+pass@1). What a verifier may run are the public tests of a question alone: those in its row's field
 `public_tests`, else the examples in its docstring.
 """
 

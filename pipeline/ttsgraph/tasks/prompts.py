@@ -57,7 +57,6 @@ class Layout(Closed):
 class Prompt:
     """How models are spoken to: instruction, style, and for few_shot the worked examples and their
     layout. The task, which says how a question and an answer are shown, is given beside it.
-
     `system` and `history` are of a conversation: what its system messages add to the instruction,
     and what it held before the question. Chat prompts show both to every node, few_shot ones have
     no place for them.

@@ -1,8 +1,7 @@
 """Made-up questions for the simulated pool: any number of each kind, from their number alone,
-without a file or a network.
-
-Each says which one it is ("Synthetic problem math-17: ..."), has a right answer that the kind's own
-grader accepts, and a few wrong ones that someone in a hurry could give.
+without a file or a network. Each says which one it is ("Synthetic problem math-17: ..."), has a
+right answer that the kind's own grader accepts, and a few wrong ones that someone in a hurry could
+give.
 """
 
 import random
