@@ -109,8 +109,11 @@ def deploy(
         tested=with_plain(selected.figures, tested),
         front=front_of(candidates, tested),
     )
-    champion = registry.settled(stage.task)
-    record = record_of(stage, method, folder, start, selected, deployed, champion, warm_from)
+    parent = None
+    if (champion := registry.settled(stage.task)) is not None:
+        digest = champion.tags["lineage_sha256"]
+        parent = provenance.Parent(version=champion.number, record_sha256=digest)
+    record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
     if record.baseline is not None:  # it is kept with the search's run
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
@@ -129,11 +132,11 @@ def record_of(
     start: Path,
     selected: Challenger,
     deployed: Deployed,
-    champion: Version | None,
+    parent: provenance.Parent | None,
     warm_from: str | None,
 ) -> provenance.Provenance:
-    """Where what is deployed comes from, by the files of its search and of that search's start;
-    it would follow this champion. Raises DataError when a file is missing or damaged.
+    """Where what is deployed comes from, by the files of its search and of that search's start.
+    Raises DataError when one of them is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(Searched, folder / "search.json", made_by)
@@ -144,10 +147,6 @@ def record_of(
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
     budget = stage.profile.budget_on(stage.task)
-    parent = None
-    if champion is not None:
-        digest = champion.tags["lineage_sha256"]
-        parent = provenance.Parent(version=champion.number, record_sha256=digest)
     return provenance.Provenance(
         task=stage.task,
         profile=stage.params.profile,

@@ -14,7 +14,6 @@ from ttsgraph.base.files import write_text
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.stages import records
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
@@ -38,6 +37,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     registry, and its champion if the profile's rule says so; which, why, and where it comes from is
     in lineage.json. What of that doesn't depend on the registry, in verdict.json.
     """
+    from ttsgraph.stages import worth  # with scipy, slow to import
+
     stage = load_stage(task, profile)
     folder = stage.results / method
     graph, _ = records.read_found(folder)
@@ -56,7 +57,12 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         cost = stage.profile.cost_model(task)
         table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
         write_table(table, Evaluations, folder / "test.parquet")
-        _write_nodes(stage, folder, nodes, graph, feedbacks[0])
+        brief = stage.brief()
+        known = worth.evidence_in(stage.results, stage.questions, brief.greedy, folder)
+        rng = np.random.default_rng([stage.params.seed, 2])
+        losses = worth.predicted_losses(graph, brief, known, rng)
+        nodes = worth.with_worth(nodes, graph, feedbacks[0], losses)
+        write_table(nodes, Nodes, folder / "nodes.parquet")
         answers = answers_table(cases, feedbacks, stage.grader().extract)
         write_table(answers, Answers, folder / "answers.parquet")
         scores = dict(zip(table["arm"], table["accuracy"], strict=True))
@@ -81,19 +87,6 @@ def _tested(
         )
 
     return stage.with_models(work, account=f"evaluate-{method}")
-
-
-def _write_nodes(
-    stage: Stage, folder: Path, tried: pd.DataFrame, graph: CollaborationGraph, feedback: Feedback
-) -> None:
-    """What each node of the found graph is for: from what it was tried without, and predicted."""
-    from ttsgraph.stages import worth  # with scipy, slow to import
-
-    brief = stage.brief()
-    known = worth.evidence_in(stage.results, stage.questions, brief.greedy, folder)
-    rng = np.random.default_rng([stage.params.seed, 2])
-    losses = worth.predicted_losses(graph, brief, known, rng)
-    write_table(worth.with_worth(tried, graph, feedback, losses), Nodes, folder / "nodes.parquet")
 
 
 def _select(

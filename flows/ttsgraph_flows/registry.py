@@ -28,9 +28,10 @@ from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader, ladder_text
 from ttsgraph.deployment.promotion import Decision, decide, successor
-from ttsgraph.deployment.provenance import Provenance, canonical, sha256
+from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
+from ttsgraph.stages.identity import digest
 from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
 
 LIBRARY = Path(ttsgraph.__file__).parent
@@ -482,11 +483,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
         held[key] = [value, sorted(history)]
     with tempfile.TemporaryDirectory() as folder:
         held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
-    return {
-        key: sha256(canonical(value))[:16]
-        for key, value in held.items()
-        if not key.startswith(LATER)
-    }
+    return {key: digest(value)[:16] for key, value in held.items() if not key.startswith(LATER)}
 
 
 def _digest(folder: Path) -> str:

@@ -6,7 +6,6 @@ verifies a record against them.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.identity import SERVING, settings_digest
+from ttsgraph.stages.identity import SERVING, digest, settings_digest
 from ttsgraph.tasks.base import Question
 
 AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
@@ -150,11 +149,6 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def canonical(data: Any) -> str:
-    """Plain data as JSON that does not depend on the order of keys."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"))
-
-
 def settings_sha256(profile: Profile, task: str) -> str:
     """Hash of all settings that a task's found graph depends on: the profile's, with this task
     alone.
@@ -166,7 +160,7 @@ def pool_fingerprint(profile: Profile) -> str:
     """A hash of the pool's members and their identities; it changes when a model or variant joins,
     leaves or becomes another.
     """
-    return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
+    return digest({name: spec.identity for name, spec in profile.model_pool().items()})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
@@ -175,18 +169,18 @@ def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str
     """
     settings = profile.task(task)
     examples = [[shot.text, shot.answer] for shot in shots]
-    return sha256(canonical([settings.kind, settings.prompt.model_dump(mode="json"), examples]))
+    return digest([settings.kind, settings.prompt.model_dump(mode="json"), examples])
 
 
 def agent_prompts_sha256() -> str:
     """Hash of the agent's prompt templates."""
     files = sorted(AGENT_PROMPTS.glob("*"))
-    return sha256(canonical([[path.name, path.read_text(encoding="utf-8")] for path in files]))
+    return digest([[path.name, path.read_text(encoding="utf-8")] for path in files])
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
     """Hash of questions' texts and answers, in order of id."""
-    return sha256(canonical(sorted([q.id, q.text, q.answer] for q in questions)))
+    return digest(sorted([q.id, q.text, q.answer] for q in questions))
 
 
 def revisions(profile: Profile) -> dict[str, ModelRevision]:

@@ -6,7 +6,8 @@ and shows it. Nothing here reads a clock: whoever shows a state knows how long t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add, sub
 
 from ttsgraph.models.client import Usage
 
@@ -55,14 +56,10 @@ class Spent:
     wall_s: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
-        )
+        return Spent(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(
-            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
-        )
+        return Spent(*map(sub, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ record of a version.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -144,7 +144,7 @@ def _versions(imported: set[str]) -> dict[str, str]:
     return found
 
 
-def digest(data: Mapping[str, Any]) -> str:
+def digest(data: Any) -> str:
     """SHA-256 of plain data, whatever the order of its keys."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,16 +11,7 @@ from pydantic import field_validator
 from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import (
-    ANSWER_FIELDS,
-    QUESTION_FIELDS,
-    Question,
-    ReadTask,
-    missing_field,
-    register_task,
-    row_id,
-    text_field,
-)
+from ttsgraph.tasks import base
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 MOST_OF_MMLU = 5
@@ -43,19 +34,19 @@ class ChoiceOptions(Closed):
         return choices
 
 
-class LetteredTask(ReadTask):
+class LetteredTask(base.ReadTask):
     """Questions whose `choices` are shown with letters, and answered by one."""
 
     same_answer = "the same letter"
     read = staticmethod(letter_in)
 
-    def render(self, question: Question) -> str:
+    def render(self, question: base.Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
         choices = question.meta.get("choices") or ()
         lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
         return "\n".join([question.text, *lines])
 
-    def grade(self, question: Question, text: str) -> bool:
+    def grade(self, question: base.Question, text: str) -> bool:
         """Whether it is the right one, by its letter or without any by its text."""
         said = self.extract(text) or choice_in(text, question.meta.get("choices") or ())
         return said == question.answer
@@ -76,13 +67,13 @@ class ChoiceTask(LetteredTask):
             self.instruction = f"Choose one of: {', '.join(choices)}. End with: Answer: <choice>"
             self.same_answer = "the same label"
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
         """A row as a Question. Raises DataError when the answer is none of the choices."""
-        text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
+        text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
         choices = list(shared) or _choices_of(row, where, expected, len(LETTERS))
-        given = text_field(row, ANSWER_FIELDS, "an answer", where).strip()
+        given = base.text_field(row, base.ANSWER_FIELDS, "an answer", where).strip()
         alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
         letters = ", ".join(LETTERS[: len(choices)])
         if shared:
@@ -96,7 +87,7 @@ class ChoiceTask(LetteredTask):
         if answer is None:
             raise DataError(f"{where}: expected an answer among {known}, found {given[:40]!r}")
         meta = {} if shared else {"choices": choices}
-        return Question(row_id(row, self.name, text), text, answer, meta)
+        return base.Question(base.row_id(row, self.name, text), text, answer, meta)
 
     def reader(self) -> partial[str | None]:
         """How letters are read, or labels."""
@@ -114,21 +105,21 @@ class MmluTask(LetteredTask):
         "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
     )
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
         """A row as a Question whose answer is a letter. Raises DataError when the answer is none of
         the choices.
         """
-        text = text_field(row, ("question",), "a question", where).strip()
+        text = base.text_field(row, ("question",), "a question", where).strip()
         choices = _choices_of(row, where, "a list of choices", MOST_OF_MMLU)
-        given = text_field(row, ("answer",), "an answer", where).strip()
+        given = base.text_field(row, ("answer",), "an answer", where).strip()
         answer = _letter_of(given, len(choices))
         if answer is None:
             raise DataError(
                 f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])} or 0 to"
                 f" {len(choices) - 1}, found {given!r}"
             )
-        return Question(
-            row_id(row, self.name, "\n".join([text, *choices])),
+        return base.Question(
+            base.row_id(row, self.name, "\n".join([text, *choices])),
             text,
             answer,
             {"choices": choices, "subject": str(row.get("subject") or "")},
@@ -138,7 +129,7 @@ class MmluTask(LetteredTask):
 def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> list[str]:
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
-        raise missing_field(row, ("choices",), expected, where)
+        raise base.missing_field(row, ("choices",), expected, where)
     choices = [str(choice) for choice in raw]
     if not 2 <= len(choices) <= most:
         raise DataError(f"{where}: expected 2 to {most} choices, found {len(choices)}")
@@ -152,5 +143,5 @@ def _letter_of(given: str, count: int) -> str | None:
     return LETTERS[int(given)] if given.isdecimal() and int(given) < count else None
 
 
-register_task(ChoiceTask())
-register_task(MmluTask())
+base.register_task(ChoiceTask())
+base.register_task(MmluTask())

@@ -13,14 +13,7 @@ from codecheck.parsing import parse
 from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.tasks.base import (
-    ANSWER_FIELDS,
-    PlainTask,
-    Question,
-    ReadTask,
-    missing_field,
-    register_task,
-)
+from ttsgraph.tasks import base
 
 
 class NumberOptions(Closed):
@@ -32,7 +25,7 @@ class NumberOptions(Closed):
     relative: float = Field(default=0.0, ge=0, le=1)
 
 
-class NumberTask(ReadTask):
+class NumberTask(base.ReadTask):
     """Rows {question, answer} whose answers are numbers: "1,200", "$3.50", "40 %", "3/4"."""
 
     name = "number"
@@ -52,7 +45,7 @@ class NumberTask(ReadTask):
                 )
         return found
 
-    def grade(self, question: Question, text: str) -> bool:
+    def grade(self, question: base.Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
         found = self.extract(text)
         right = filter(None, map(self.extract, self.accepted(question)))
@@ -95,7 +88,7 @@ class JsonOptions(Closed):
         return schema
 
 
-class JsonTask(ReadTask):
+class JsonTask(base.ReadTask):
     """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds
     it.
     """
@@ -108,9 +101,11 @@ class JsonTask(ReadTask):
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's value, as JSON. Raises DataError where it is none, or breaks the schema."""
-        found = [row[name] for name in ANSWER_FIELDS if row.get(name) not in (None, "", [], {})]
+        found = [
+            row[name] for name in base.ANSWER_FIELDS if row.get(name) not in (None, "", [], {})
+        ]
         if not found:
-            raise missing_field(row, ANSWER_FIELDS, "an answer", where)
+            raise base.missing_field(row, base.ANSWER_FIELDS, "an answer", where)
         try:
             given = found[0]
             value = json.loads(given) if isinstance(given, str) else given
@@ -125,7 +120,7 @@ class JsonTask(ReadTask):
             raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
         return [finalanswer.canonical(value)]
 
-    def grade(self, question: Question, text: str) -> float:
+    def grade(self, question: base.Question, text: str) -> float:
         """The share of the fields that are right; of a list, whether it is the answer. 0 for what
         breaks the schema.
         """
@@ -152,7 +147,7 @@ class JsonTask(ReadTask):
         return "" if schema is None else finalanswer.breaks(schema, value)
 
 
-class ExactTask(ReadTask):
+class ExactTask(base.ReadTask):
     """Right if the answer is one of those accepted, but for case, punctuation at the edges of
     words, spaces and articles.
     """
@@ -163,17 +158,17 @@ class ExactTask(ReadTask):
     )
     read = staticmethod(form_in)
 
-    def grade(self, question: Question, text: str) -> bool:
+    def grade(self, question: base.Question, text: str) -> bool:
         """Whether it is one of the answers."""
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
 
 
-class ContainsTask(PlainTask):
+class ContainsTask(base.PlainTask):
     """The share of the required phrases that occur in the reply, as whole words."""
 
     name = "contains"
 
-    def grade(self, question: Question, text: str) -> float:
+    def grade(self, question: base.Question, text: str) -> float:
         """The share of the row's answers that occur."""
         said = f" {normalised(text)} "
         phrases = self.accepted(question)
@@ -191,14 +186,14 @@ class SimilarityOptions(Closed):
     metric: Literal["token_f1", "rouge1", "rouge2", "rougeL"] = "token_f1"
 
 
-class SimilarityTask(PlainTask):
+class SimilarityTask(base.PlainTask):
     """Free text, scored by what it has in common with the nearest of the references."""
 
     name = "similarity"
     instruction = "Answer the question, briefly."
     Options = SimilarityOptions
 
-    def grade(self, question: Question, text: str) -> float:
+    def grade(self, question: base.Question, text: str) -> float:
         """The best score against any of the references, within [0, 1]. Raises SettingsError where
         ROUGE is not installed.
         """
@@ -231,7 +226,7 @@ class RegexOptions(Closed):
         return pattern
 
 
-class RegexTask(PlainTask):
+class RegexTask(base.PlainTask):
     """Rows {question, answer}; see RegexOptions."""
 
     name = "regex"
@@ -255,7 +250,7 @@ class RegexTask(PlainTask):
         pattern = self.options.pattern
         return None if pattern is None else finalanswer.found_by(pattern, text)
 
-    def grade(self, question: Question, text: str) -> bool:
+    def grade(self, question: base.Question, text: str) -> bool:
         """Whether what is found is the answer, or the row's expression matches."""
         accepted = self.accepted(question)
         if self.options.pattern is not None:
@@ -264,6 +259,6 @@ class RegexTask(PlainTask):
 
 
 for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, ContainsTask):
-    register_task(_kind())
-register_task(SimilarityTask())
-register_task(RegexTask())
+    base.register_task(_kind())
+base.register_task(SimilarityTask())
+base.register_task(RegexTask())
