@@ -140,19 +140,16 @@ def picture(found: list[Posting]) -> Group:
     return Group(*parts)
 
 
+@dataclass
 class View:
     """The state to show, as events change it; `clock` in seconds."""
 
-    def __init__(
-        self,
-        state: RunState,
-        limits: LimitSettings = NO_LIMITS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.limits = limits
-        self.state = state
-        self._clock = clock
-        self._began = clock()
+    state: RunState
+    limits: LimitSettings = NO_LIMITS
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
         self._lock = threading.Lock()
 
     def publish(self, event: Event) -> None:
@@ -163,7 +160,7 @@ class View:
     def posting(self) -> Posting:
         """The state as a board shows it; its line is of a stage that has come to its end."""
         state = self.state
-        elapsed = self._clock() - self._began
+        elapsed = self.clock() - self._began
         headline = state.label
         if state.iteration:
             headline += f", iteration {state.iteration.number} of {state.iteration.most}"

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
+import psutil
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -67,8 +68,6 @@ def forget_dead_holders() -> None:
 
 
 def _is_dvc(pid: int) -> bool:
-    import psutil
-
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and any(
@@ -86,8 +85,6 @@ def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        import psutil
-
         below: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(child.pid)

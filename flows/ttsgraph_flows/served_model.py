@@ -28,7 +28,7 @@ class ServedGraph(PythonModel):
     ) -> list[str]:
         """The graph's answer to each question. Raises RunStopped when a call failed for good."""
         version = self.deployed
-        profile = version.serving_profile
+        profile = version.profile_with()
 
         async def answers() -> list[str]:
             found = []

@@ -117,7 +117,7 @@ def searched(table: Table, count: int, seed: int, budget: str, routes: bool) -> 
             models, rows[:count], "math", budget, seed=seed, progress=False, state=state, **more
         )
     deployed = result.deployed
-    profile = deployed.serving_profile
+    profile = deployed.profile_with()
     (task,) = profile.tasks
     fresh = [Question(f"fresh {k}", texts[k], str(FIRST + k)) for k in range(count, count + FRESH)]
     environment = environment_for(profile, task, client, deployed.shots)

@@ -170,7 +170,7 @@ def ask(
     found, loaded, chosen, deployed = _found(graph, profile, task)
     shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
     answer = asyncio.run(
-        ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots)
+        ask_graph(found, question, deployed.profile_with() if deployed else loaded, chosen, shots)
     )
     shown = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     _print(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))

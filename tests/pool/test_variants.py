@@ -308,8 +308,8 @@ class TestServing:
         made = Deployed("math", self.GRAPH, profile())
         read = Deployed.read(made.write(tmp_path))
         assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)
-        assert set(read.serving_profile.pool) == {"small"}
-        assert set(endpoints(read.serving_profile, {})) == {"small"}
+        assert set(read.profile_with().pool) == {"small"}
+        assert set(endpoints(read.profile_with(), {})) == {"small"}
 
     def test_a_graph_whose_variant_is_gone_is_refused(self):
         with pytest.raises(

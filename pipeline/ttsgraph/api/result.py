@@ -121,7 +121,7 @@ class Result:
     def ask(self, question: str) -> str:
         """The graph's answer to a question. Raises RunStopped when a call failed for good."""
         made = self.deployed
-        work = ask_graph(self.graph, question, made.serving_profile, made.task, made.shots)
+        work = ask_graph(self.graph, question, made.profile_with(), made.task, made.shots)
         answer = run(work)
         assert answer.text is not None
         return answer.text

@@ -254,16 +254,9 @@ class Deployed:
             sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
         )
 
-    @property
-    def serving_profile(self) -> Profile:
-        """The profile with only the models that the graph calls, so that no other server is
-        needed.
-        """
-        return self.profile_with()
-
     def profile_with(self, *more: str) -> Profile:
-        """The profile with only the models that the graph calls, and these members of its pool.
-        Raises SettingsError for one that is not in it.
+        """The profile with only the models that the graph calls, so that no other server is needed,
+        and these members of its pool. Raises SettingsError for one that is not in it.
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})

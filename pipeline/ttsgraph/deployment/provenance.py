@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,8 @@ class Provenance(Closed):
     parent: Parent | None = None
     warm_from: str | None = None
     baseline: Baseline | None = None
-    stage_runs: dict[str, str] = Field(default_factory=dict, exclude_if=lambda runs: not runs)
-    serving: dict[str, str] = Field(default_factory=dict, exclude_if=lambda facts: not facts)
+    stage_runs: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    serving: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
 
     @property
     def search_method(self) -> str:

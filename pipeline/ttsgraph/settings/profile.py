@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -193,7 +194,7 @@ class Profile(Closed):
     """models that join the pool of a re-search once their endpoint lists them"""
     simulation: Simulation = Simulation()
     """for the simulated engine: what its models can do"""
-    plugins: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """modules with kinds, roles and methods (docs/plugins.md)"""
 
     @model_validator(mode="before")

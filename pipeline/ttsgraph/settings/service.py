@@ -138,10 +138,7 @@ class ServiceSettings(Closed):
     """between two looks at what a name stands for"""
     cache: bool = False
     """whether answers may come from the call cache instead of being made anew"""
-    quorum: Annotated[
-        float,
-        Field(gt=0, le=1),
-    ] = 0.5
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
     """share of a vote's voices that have to answer; others may fail"""
     fallback: bool = False
     """whether a node whose model fails passes on what it was to read, instead of failing the

@@ -4,6 +4,7 @@ candidates are evaluated, when its graph is promoted.
 
 from __future__ import annotations
 
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,7 +30,7 @@ class BudgetSettings(Closed):
     without it the mean of dollars and seconds, and the worst of budget units"""
     worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
     """what any one question may cost, in addition to a limit on the mean"""
-    wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=lambda wave: not wave)
+    wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=not_)
     """how many voices of a vote begin together, the last size as often as needed, where a vote
     says nothing itself; none: all at once"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import not_
 from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -31,9 +32,7 @@ class MeasuredLengths(Closed):
     """that each answer read adds to a prompt"""
     more_tokens: Annotated[float, Field(ge=0)]
     """that each answer read adds to the answer"""
-    by_role: dict[str, tuple[float, float]] = Field(
-        default_factory=dict, exclude_if=lambda by_role: not by_role
-    )
+    by_role: dict[str, tuple[float, float]] = Field(default_factory=dict, exclude_if=not_)
     """the last two, in each role in which they were measured"""
 
 
@@ -46,9 +45,7 @@ class LengthSettings(Closed):
     """of a question's prompt, on average"""
     generated_tokens: PositiveFloat | None = None
     """of an answer, on average"""
-    measured: dict[str, MeasuredLengths] = Field(
-        default_factory=dict, exclude_if=lambda measured: not measured
-    )
+    measured: dict[str, MeasuredLengths] = Field(default_factory=dict, exclude_if=not_)
     """by member of the pool; the stages put it here"""
 
     @model_validator(mode="after")
@@ -149,7 +146,7 @@ class TaskSettings(Closed):
 
     kind: str
     """how answers are read and graded; `ttsgraph new-task --help` lists the kinds"""
-    grading: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda grading: not grading)
+    grading: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """settings of the kind (docs/own-task.md)"""
     source: Source
     """where the questions come from"""
@@ -159,9 +156,7 @@ class TaskSettings(Closed):
     """how models are asked"""
     sampling: SamplingSettings
     """how answers are drawn"""
-    accuracies: dict[str, Probability] = Field(
-        default_factory=dict, exclude_if=lambda accuracies: not accuracies
-    )
+    accuracies: dict[str, Probability] = Field(default_factory=dict, exclude_if=not_)
     """by member of the pool, for weighted votes; the stages put it here"""
     lengths: LengthSettings = LengthSettings()
     """measured by the profile stage if not given"""
