@@ -138,18 +138,16 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
             return Choice(0, "found", "there is no baseline to compare it with")
         rival = f"the best baseline, {arms[top].label}, {shares[top]}"
         return Choice(0, "found", f"it has {shares[0]} {scored}, {rival}")
-    label = arms[place].label
+    label, dear = arms[place].label, arms[place].units
     warning = "chosen on these questions, so this score is optimistic"
     if 0 not in able:
         told = f"{label} has {shares[place]} {scored}, the found graph no score"
         return Choice(place, "better", f"{told}; {warning}")
     verdict: Literal["as good", "better"] = "better" if better else "as good"
     p = paired(graded[place], graded[0]).p_value()
-    told = (
-        f"{shares[place]} against {shares[0]} {questions} for {arms[place].units:.3g} instead of"
-        f" {arms[0].units:.3g} (p = {p:.3g})"
-    )
-    return Choice(place, verdict, f"{label} is {verdict}: {told}; {warning}", p)
+    told = f"{shares[place]} against {shares[0]} {questions}"
+    price = f"for {dear:.3g} instead of {arms[0].units:.3g} (p = {p:.3g})"
+    return Choice(place, verdict, f"{label} is {verdict}: {told} {price}; {warning}", p)
 
 
 def _cheapest(

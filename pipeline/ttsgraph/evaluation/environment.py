@@ -300,10 +300,6 @@ class Evaluator(Protocol):
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Feedback for each graph on its questions; each question of each graph is published."""
 
-
-class GraphEvaluator(Evaluator, Protocol):
-    """An Evaluator that can be asked for one graph, too."""
-
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:

@@ -138,9 +138,8 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
         last = node.id == graph.sink
         boxes.append(Box(node.id, node.role, model, words, x, y, shape, tint, last, _when(node)))
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
-    return Drawing(
-        width, height, height / 2, tuple(boxes), tuple(arrows), tuple(tints.items()), roles
-    )
+    drawn = tuple(boxes), tuple(arrows), tuple(tints.items()), roles
+    return Drawing(width, height, height / 2, *drawn)
 
 
 def _when(node: Node) -> str:
@@ -186,11 +185,12 @@ def _sort(items: list[Item], others: list[Item], near: dict[Item, list[Item]]) -
     own, shares = (
         {item: (k + 0.5) / len(level) for k, item in enumerate(level)} for level in (items, others)
     )
-    means = {
-        item: sum(shares[n] for n in near[item]) / len(near[item]) if near[item] else own[item]
-        for item in items
-    }
-    items.sort(key=lambda item: (means[item], own[item]))
+
+    def place(item: Item) -> tuple[float, float]:
+        beside = [shares[other] for other in near[item]] or [own[item]]
+        return sum(beside) / len(beside), own[item]
+
+    items.sort(key=place)
 
 
 def _height(items: Sequence[Item], size: Size) -> float:
@@ -251,17 +251,10 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     """A plot as SVG with the light theme's colours."""
     import vl_convert  # slow to import
 
-    return _numbered(vl_convert.vegalite_to_svg(chart.in_file(simulated)))
-
-
-def _numbered(svg: str) -> str:
-    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same
-    picture is the same file.
-    """
-    known: dict[str, int] = {}
-    return re.sub(
-        r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg
-    )
+    svg = vl_convert.vegalite_to_svg(chart.in_file(simulated))
+    # Vega counts gradients on in a process, and the same picture is to be the same file.
+    known: dict[str, str] = {}
+    return re.sub(r"gradient_\d+", lambda m: known.setdefault(m[0], f"gradient_{len(known)}"), svg)
 
 
 def graph_svg(

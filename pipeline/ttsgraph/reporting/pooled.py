@@ -34,15 +34,10 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     for arm, rows in answers.groupby("arm"):
         means = list(outcomes[str(arm)].values())
         low, high = interval_of(means)
-        line = {
-            "arm": str(arm),
-            "accuracy": sum(means) / len(means) if means else math.nan,
-            "low": low,
-            "high": high,
-            "units": float(rows["units"].mean()),
-            "seeds": int(rows["seed"].nunique()),
-            "questions": len(means),
-        }
+        accuracy = sum(means) / len(means) if means else math.nan
+        line = {"arm": str(arm), "accuracy": accuracy, "low": low, "high": high}
+        line |= {"units": float(rows["units"].mean()), "seeds": int(rows["seed"].nunique())}
+        line["questions"] = len(means)
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
             # Where answers have scores, the mean of what they differ by.
@@ -76,15 +71,11 @@ def _markdown(name: str, table: pd.DataFrame, simulated: bool) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in table.to_dict("records"):
-        against = [
-            f"{row[f'{which}: more, points']:+.1f} ({row[f'{which}: p']:.2g})"
-            if row["arm"] != which
-            else ""
-            for which in (FOUND, PUT_UP)
-        ]
-        lines.append(
-            f"| {row['arm']} | {100 * row['accuracy']:.1f} % | {100 * row['low']:.1f} to"
-            f" {100 * row['high']:.1f} | {row['units']:.2f} | {row['questions']:,} |"
-            f" {against[0]} | {against[1]} |"
-        )
+        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        cells = [row["arm"], f"{100 * row['accuracy']:.1f} %", interval, f"{row['units']:.2f}"]
+        cells.append(f"{row['questions']:,}")
+        for which in (FOUND, PUT_UP):
+            against = f"{row[f'{which}: more, points']:+.1f} ({row[f'{which}: p']:.2g})"
+            cells.append("" if row["arm"] == which else against)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])

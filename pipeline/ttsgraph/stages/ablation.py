@@ -16,11 +16,13 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Message
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
+"""What stands for answers in the prompt that a table shows."""
 UNTRIED = Feedback(())
 
 
@@ -89,10 +91,9 @@ async def tried_without(
         case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
     }
     wanted = {question.id for question in questions}
-    results = tuple(result for result in tested.results if result.question_id in wanted)
-    whole = Feedback(results)
-    task = environment.task
-    return node_table(graph, cost, task, environment.prompt, example, without, whole, by_hash)
+    whole = Feedback(tuple(each for each in tested.results if each.question_id in wanted))
+    task, prompt = environment.task, environment.prompt
+    return node_table(graph, cost, task, prompt, example, without, whole, by_hash)
 
 
 def node_table(
@@ -124,30 +125,22 @@ def node_table(
         if digest in charged:
             feedback = Feedback(feedback.results)
         charged.add(digest)
-        sent = cost.pool[node.model].prompt(prompt)
+        role = get_role(node.role)
+        messages: Sequence[Message] = ()
+        if role.speak is not None:
+            sent = cost.pool[node.model].prompt(prompt)
+            read = [PLACEHOLDER] * len(graph.reads[node.id])
+            messages = role.speak(task, sent, example, read)
         row = {
             "node": node.id,
             "role": node.role,
-            "model": node.model if get_role(node.role).calls_model else "",
+            "model": node.model if role.calls_model else "",
             "is_sink": node.id == graph.sink,
             "budget_units": units[node.id],
             "cost_share": units[node.id] / total if total else 0.0,
-            "prompt": prompt_text(graph, node.id, task, sent, example),
+            "prompt": json.dumps([{"role": m.role, "content": m.content} for m in messages]),
             "nodes_left": 0 if rest is None else len(rest.nodes),
             "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
         }
         rows.append(row | score_columns(feedback))
     return pd.DataFrame(rows)
-
-
-def prompt_text(
-    graph: CollaborationGraph, node: int, task: Task, prompt: Prompt, example: Question
-) -> str:
-    """What a node is sent for an example question, as JSON messages; PLACEHOLDER stands for
-    answers. Empty without a call.
-    """
-    role = get_role(graph.node(node).role)
-    if role.speak is None:
-        return "[]"
-    messages = role.speak(task, prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
-    return json.dumps([{"role": message.role, "content": message.content} for message in messages])

@@ -18,7 +18,7 @@ import pandas as pd
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
-from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
+from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, ignore
 from ttsgraph.graphs import topologies
@@ -48,7 +48,7 @@ class Case:
 
 async def evaluate_cases(
     cases: Sequence[Case],
-    environment: GraphEvaluator,
+    environment: Evaluator,
     cost: CostModel,
     questions: Sequence[Question],
     publish: Publish = ignore,
@@ -61,7 +61,7 @@ async def evaluate_cases(
 
 async def cases_feedback(
     cases: Sequence[Case],
-    environment: GraphEvaluator,
+    environment: Evaluator,
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> list[Feedback]:

@@ -57,11 +57,10 @@ def known_evidence(
         graph = graphs[int(str(number))]
         results = []
         for question, answered in rows.groupby("question_id", sort=False):
+            cells = answered[["node", "correct", "answer"]].itertuples(index=False)
             nodes = {
                 int(i): NodeResult(correct, "" if answer == NO_FORM else str(answer))
-                for i, correct, answer in zip(
-                    answered["node"], answered["correct"], answered["answer"], strict=True
-                )
+                for i, correct, answer in cells
             }
             results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
         known.add(graph, Feedback(tuple(results)))
@@ -73,8 +72,7 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
     Raises DataError for a table that is damaged.
     """
     for folder in folders:
-        found = folder / "graph.json"
-        nodes = folder / "nodes.parquet"
+        found, nodes = folder / "graph.json", folder / "nodes.parquet"
         if found.exists() and nodes.exists() and CollaborationGraph.read(found) == graph:
             return read_table(Nodes, nodes, "evaluate")
     return None

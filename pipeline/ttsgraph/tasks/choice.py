@@ -118,12 +118,9 @@ class MmluTask(LetteredTask):
                 f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])} or 0 to"
                 f" {len(choices) - 1}, found {given!r}"
             )
-        return base.Question(
-            base.row_id(row, self.name, "\n".join([text, *choices])),
-            text,
-            answer,
-            {"choices": choices, "subject": str(row.get("subject") or "")},
-        )
+        name = base.row_id(row, self.name, "\n".join([text, *choices]))
+        meta = {"choices": choices, "subject": str(row.get("subject") or "")}
+        return base.Question(name, text, answer, meta)
 
 
 def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> list[str]:

@@ -45,25 +45,18 @@ def named_in(text: str) -> SyntheticProblem | None:
 
 
 def _math(name: str, rng: random.Random) -> SyntheticProblem:
-    a = rng.randint(12, 98)
-    b = rng.randint(12, 98)
-    c = rng.randint(3, 97)
+    a, b, c = rng.randint(12, 98), rng.randint(12, 98), rng.randint(3, 97)
     right = a * b + c
     wrong = [a * b - c, right + 10, a * (b + c)]
     rng.shuffle(wrong)
-    row = {
-        "id": name,
-        "question": f"Synthetic problem {name}: what is {a} * {b} + {c}?",
-        "answer": str(right),
-    }
-    return SyntheticProblem(
-        name, row, tuple(f"The answer is \\boxed{{{value}}}." for value in (right, *wrong))
-    )
+    question = f"Synthetic problem {name}: what is {a} * {b} + {c}?"
+    row = {"id": name, "question": question, "answer": str(right)}
+    replies = tuple(f"The answer is \\boxed{{{value}}}." for value in (right, *wrong))
+    return SyntheticProblem(name, row, replies)
 
 
 def _mmlu(name: str, rng: random.Random) -> SyntheticProblem:
-    a = rng.randint(12, 98)
-    b = rng.randint(12, 98)
+    a, b = rng.randint(12, 98), rng.randint(12, 98)
     values = [a + b, a + b + 10, a + b - 1, abs(a - b)]
     order = rng.sample(range(4), 4)
     letters = ["ABCD"[order.index(k)] for k in range(4)]
