@@ -24,9 +24,6 @@ class Kept:
 class Store:
     """Looks for contents by MD5. Works without a DVC repository, but then keeps nothing."""
 
-    def __init__(self, folder: Path = Path()) -> None:
-        self.folder = folder
-
     def find(self, path: str, md5: str) -> Kept:
         """The content that had this MD5 at this path; not intact where it may be lost."""
         content, here = self._here(path)
@@ -65,19 +62,19 @@ class Store:
     def _here(self, path: str) -> tuple[bytes | None, str | None]:
         """A file of the working tree and its MD5; None and None where there is none."""
         try:
-            content = (self.folder / path).read_bytes()
+            content = Path(path).read_bytes()
         except OSError:
             return None, None
         return content, _md5(content)
 
     def _recorded(self, path: str) -> str | None:
         """The MD5 that DVC recorded of a file."""
-        return self._tracked.get(str((self.folder / path).resolve()))
+        return self._tracked.get(str(Path(path).resolve()))
 
     @cached_property
     def _repo(self) -> Any:
         try:
-            return Repo(str(self.folder))
+            return Repo()
         except NotDvcRepoError:
             return None
 

@@ -79,10 +79,10 @@ class Lineage:
         }
 
 
-def lineage(reference: str, tracking_uri: str, folder: Path = Path()) -> Lineage:
+def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
     known = registry.Registry(tracking_uri)
-    return _Walk(known, known.find(reference), folder).run()
+    return _Walk(known, known.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -106,11 +106,10 @@ class _Walk:
     returns what was seen; an error in it is what is wrong with the link.
     """
 
-    def __init__(self, known: registry.Registry, version: registry.Version, folder: Path) -> None:
+    def __init__(self, known: registry.Registry, version: registry.Version) -> None:
         self.registry = known
         self.version = version
-        self.folder = folder
-        self.store = Store(folder)
+        self.store = Store()
         self.client = client_of(known.uri)
         self.links: list[Link] = []
         self.candidates: list[dict[str, Any]] = []
@@ -179,7 +178,7 @@ class _Walk:
         link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
         link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
         link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
-        if not self._results.is_relative_to(self.folder / RESEARCH):
+        if not self._results.is_relative_to(RESEARCH):
             # A new search is tested against the champion alone, by its trial.
             link("rivals", "test.parquet", self._rivals)
         link("code", record.code.commit or "no commit", self._code)
@@ -266,7 +265,7 @@ class _Walk:
     def _results(self) -> Path:
         """The folder of the search's results."""
         found = next(path for path in self.record.files if Path(path).name == "search.json")
-        return self.folder / Path(found).parent
+        return Path(found).parent
 
     def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
         if not digests:
@@ -398,7 +397,7 @@ class _Walk:
         code = self.record.code
         if code.commit is None:
             raise _Unknown("it was not made in a git repository")
-        if git("cat-file", "-e", f"{code.commit}^{{commit}}", folder=self.folder) is None:
+        if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
             raise DataError("this repository does not have the commit")
         if code.changed:
             raise _Unknown("files differed from the commit")
@@ -410,12 +409,12 @@ class _Walk:
         kept = provenance.settings_sha256(self.bundle.profile, record.task)
         same("the hash of the bundle's settings", wanted, kept)
         name = f"profiles/{record.profile}.yaml"
-        now = load_profile(record.profile, self.folder / "profiles")
+        now = load_profile(record.profile)
         if provenance.settings_sha256(now, record.task) != wanted:
             raise _Unknown(f"{name} has other settings now")
         if record.code.commit is None or record.code.changed:
             return f"those of the bundle, profile {record.profile}"
-        text = git("show", f"{record.code.commit}:{name}", folder=self.folder)
+        text = git("show", f"{record.code.commit}:{name}")
         if text is None:
             raise DataError(f"the commit has no {name}")
         profile = parse(Profile, yaml.safe_load(text), name)

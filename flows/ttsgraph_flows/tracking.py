@@ -155,12 +155,11 @@ def _make_database(file: Path) -> None:
         os.replace(unfinished, file)
 
 
-def git(*arguments: str, folder: Path = Path()) -> str | None:
-    """What git says in a folder, the working directory by default; None where it can't."""
+def git(*arguments: str) -> str | None:
+    """What git says in the working directory; None where it can't."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
-        )
+        command = ["git", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

@@ -151,15 +151,14 @@ def flow_of(stage: str) -> Callable[..., Any]:
     return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)
 
 
-def verify(
-    profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
-) -> dict[str, Comparison]:
+def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Comparison]:
     """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
     dvc.lock; of a profile that was published with a lock of its own, what that has. Returns what
     came of each task, and of the report where all tasks could be rebuilt. Raises InputError when
     there is nothing to verify.
     """
     params = _params(profile)
+    lock_file = Path("dvc.lock")
     own = PUBLISHED / params.profile / LOCK
     if own.exists():
         lock_file = own

@@ -403,13 +403,13 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
     return found + [(label, row) for (label, _), row in rivals.items()]
 
 
-def thinned(table: pd.DataFrame, always: set[int], most: int = MOST) -> list[int]:
+def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
     """Row numbers to draw: all with a score if they are few, else so many of them, evenly over the
     search, and all of `always`.
     """
     rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
-    if len(rows) > most:
-        rows = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+    if len(rows) > MOST:
+        rows = rows[np.linspace(0, len(rows) - 1, MOST).astype(int)]
     return sorted({*rows.tolist(), *always})
 
 
