@@ -28,8 +28,6 @@ from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.stages.records import Started
-from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"
@@ -74,12 +72,6 @@ def contest_of(
 
 
 @pytest.fixture(scope="module")
-def dear(profile: Profile) -> Contest:
-    """A contest within a budget of 80, which is over."""
-    return contest_of(profile, world_of(profile), 80.0)
-
-
-@pytest.fixture(scope="module")
 def repairing(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
     """A world in which refinement repairs, and a contest there."""
     environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
@@ -107,13 +99,6 @@ def test_it_predicts_graphs_that_were_never_run(profile: Profile) -> None:
 
 
 class TestContest:
-    def test_what_was_predicted_before_a_first_run_is_kept(self, dear: Contest) -> None:
-        contest = dear
-        assert 0 < len(contest.forecasts) < len(contest.feedbacks)
-        calibrated = start_data(contest, 3)["calibration"]
-        assert calibrated["graphs"] == len(contest.forecasts)
-        assert calibrated["error"] < 2 * calibrated["error_expected"]
-
     def test_where_refinement_repairs_it_finds_more_than_one_call(self, repairing) -> None:
         environment, contest = repairing
         found = contest.standings[0].graph
@@ -185,13 +170,6 @@ class TestContest:
         ]
         assert hashlib.sha256(repr(found).encode()).hexdigest()[:16] == known
 
-    def test_few_questions_are_enough_to_run(self, profile: Profile) -> None:
-        environment = world_of(profile)
-        every = environment.questions
-        brief = scored(profile, environment, 18.0)
-        contest = Contest(brief, every[:5], every[5:8], SETTINGS, np.random.default_rng(0))
-        assert asyncio.run(contest.run(environment))[0].n_scored <= 8
-
     def test_infrastructure_that_fails_stops_it(self, profile: Profile) -> None:
         lost = QuestionResult("q0", None, error="no route to host")
 
@@ -206,11 +184,3 @@ class TestContest:
         contest = Contest(brief, every[:3], every[3:], SETTINGS, np.random.default_rng(0))
         with pytest.raises(RunStopped, match="no route to host"):
             asyncio.run(contest.run(Broken()))
-
-
-def test_contenders_come_back_from_their_file(dear: Contest) -> None:
-    read = Started(**start_data(dear, 3)).standing()
-    assert [(c.graph, c.label, c.value) for c in read] == [
-        (s.graph, s.label, s.value) for s in dear.standings[:3]
-    ]
-    assert Started(counts={}).standing() == ()

@@ -55,6 +55,8 @@ from ttsgraph.searching.response.calibration import Forecast
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.stages.records import Started
+from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question
 
 TRAIN = 60
@@ -127,6 +129,20 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
     assert (learnt.train, learnt.calls, learnt.evidence) == (TRAIN, contest.calls, contest.evidence)
     assert learnt.leaders == tuple(contest.standings)
     assert contest.predicted(best.graph).accuracy == pytest.approx(best.predicted, abs=0.02)
+
+
+def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -> None:
+    contest, _ = held(THIRDS, 3.0, routes=False)
+    data = start_data(contest, 3)
+    assert data["calibration"]["graphs"] == len(contest.forecasts) > 0
+    read = [(each.graph, each.label, each.value) for each in Started(**data).standing()]
+    assert read == [(each.graph, each.label, each.value) for each in contest.standings[:3]]
+    assert Started(counts={}).standing() == ()
+    few = contest_of(contest.brief, calls=50)
+    few.train, few.val = QUESTIONS[:3], QUESTIONS[3:5]
+    few.__post_init__()
+    world: Any = Table(THIRDS, few.brief.cost)
+    assert asyncio.run(few.run(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))[0].n_scored <= 5
 
 
 def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list() -> None:

@@ -3,20 +3,17 @@
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from lab.rivals.uniform import decoded
-from tests.searching.methods.test_search import BRIEF, COST, START, feedback, problem
-from tests.support.agent_server import NOTHING, scripted, settings
+from tests.searching.methods.test_search import BRIEF, COST, feedback, problem
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.topologies import chain
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.searching.agent.base import Brief, Scored, legal_counts
+from ttsgraph.searching.agent.base import Brief, legal_counts
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.textgrad import maximal_counts
@@ -59,20 +56,6 @@ class TestMaaO:
         assert isinstance(agent, HeuristicAgent)
         told = agent.settings
         assert (told.insight_1, told.insight_2, told.insight_3) == (False, False, False)
-
-    @pytest.mark.parametrize("method", ["maao", "textgrad"])
-    def test_a_rivals_language_model_gets_no_knowledge_of_test_time_scaling(self, method):
-        told = {}
-        brief = replace(BRIEF, pilot=(Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),))
-        for name in (method, "agent_reinforce"):
-            speak, sent = scripted(NOTHING)
-            told_all = Problem(brief, SearchSettings(), settings(), START, 0, speak)
-            rounds(make_searcher(name, told_all), big_sink, 2)
-            told[name] = sent[-1][0][0].content
-        phrases = ("R-3", "R-4", "Grow from the sink", "in-degrees moderate", "long chains")
-        phrases += ("What is known", "Pilot runs")
-        assert [phrase in told["agent_reinforce"] for phrase in phrases] == [True] * len(phrases)
-        assert [phrase in told[method] for phrase in phrases] == [False] * len(phrases)
 
 
 class TestRandom:
