@@ -46,18 +46,16 @@ def environment(client, **more):
     return Environment(get_task("math"), Prompt("Answer."), Sampling(), POOL, client, **more)
 
 
-async def feedbacks(client, **more):
-    env = environment(client, **more)
-    found = await env.evaluate_all(
-        [(graph, QUESTIONS) for graph in (single("m"), chain(["m"] * 2), chain(["m"] * 3))]
-    )
-    return [(feedback.results, feedback.usage) for feedback in found]
+def feedbacks(client, **more):
+    graphs = (single("m"), chain(["m"] * 2), chain(["m"] * 3))
+    asked = environment(client, **more).evaluate_all([(graph, QUESTIONS) for graph in graphs])
+    return [(feedback.results, feedback.usage) for feedback in asyncio.run(asked)]
 
 
 def test_the_questions_of_all_graphs_share_one_window_and_come_out_the_same():
     bounded = Counting()
     free = Counting()
-    assert asyncio.run(feedbacks(bounded, most_under_way=7)) == asyncio.run(feedbacks(free))
+    assert feedbacks(bounded, most_under_way=7) == feedbacks(free)
     assert bounded.most == 7
     assert free.most == 3 * len(QUESTIONS)
 

@@ -22,10 +22,9 @@ FLOPS = CostModel(PAPER_POOL, MATH)
 
 def explicit_flops(model: ModelSpec, prompt: float, generated: float) -> float:
     """A.7 written out token by token: 2M per token, and 4LD per token and key attended to."""
+    attended = sum(range(1, int(prompt) + 1))
+    attended += sum(prompt + t for t in range(1, int(generated) + 1))
     projections = 2 * model.non_embedding * (prompt + generated)
-    attended = sum(range(1, int(prompt) + 1)) + sum(
-        prompt + t for t in range(1, int(generated) + 1)
-    )
     return projections + 4 * model.layers * model.hidden * attended
 
 
@@ -39,24 +38,16 @@ def test_budget_table(model):
 @pytest.mark.parametrize("d", [0, 1, 5])
 def test_theorem_1_equals_the_token_by_token_count(model, d):
     expected = explicit_flops(PAPER_POOL[model], 202 + d * 275, 275)
-    assert FLOPS.node_cost(Node(0, "assistant", model), d) * FLOPS.unit == pytest.approx(
-        expected, rel=1e-12
-    )
+    found = FLOPS.node_cost(Node(0, "assistant", model), d) * FLOPS.unit
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_consequences_stated_in_the_paper():
-    assert FLOPS.graph_cost(chain(["llama-3.1-8b"] * 3)) == pytest.approx(
-        CHAIN_OF_3_LLAMA_8B, abs=0.01
-    )
-    dollars = CostModel(PAPER_POOL, MATH, "dollars")
-    assert dollars.graph_cost(chain(["llama-3.1-8b"] * 4)) == pytest.approx(
-        CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3
-    )
-    assert (
-        dollars.graph_cost(chain(["llama-3.1-8b"] * 4))
-        <= 5e-4
-        < dollars.graph_cost(chain(["llama-3.1-8b"] * 5))
-    )
+    three, four, five = (chain(["llama-3.1-8b"] * count) for count in (3, 4, 5))
+    assert FLOPS.graph_cost(three) == pytest.approx(CHAIN_OF_3_LLAMA_8B, abs=0.01)
+    cost = CostModel(PAPER_POOL, MATH, "dollars").graph_cost
+    assert cost(four) == pytest.approx(CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3)
+    assert cost(four) <= 5e-4 < cost(five)
 
 
 def test_runtime_is_the_critical_path_and_needs_speeds():
@@ -84,8 +75,11 @@ EIGHT = "llama-3.1-8b"
 MIXED = parallel([EIGHT, ONE, THREE, ONE], THREE)
 
 
-def wired(nodes: list[tuple[str, str]], *edges: tuple[int, int]) -> CollaborationGraph:
-    return CollaborationGraph(tuple(Node(i, *node) for i, node in enumerate(nodes)), edges)
+STRANDED = CollaborationGraph(
+    (Node(0, "assistant", EIGHT), Node(1, "assistant", ONE), Node(2, "fuser", THREE)),
+    ((0, 1), (1, 2)),
+)
+"""Without the small node in the middle, the large one no longer reaches the sink."""
 
 
 @pytest.mark.parametrize(
@@ -93,12 +87,7 @@ def wired(nodes: list[tuple[str, str]], *edges: tuple[int, int]) -> Collaboratio
     [
         (MIXED, FLOPS.graph_cost(MIXED) - 0.1, {ONE: 1, EIGHT: 1, THREE: 2}),  # smallest first
         (chain([ONE, EIGHT]), 10, {EIGHT: 1}),  # the sink stays
-        # Without the small node in the middle, the large one no longer reaches the sink.
-        (
-            wired([("assistant", EIGHT), ("assistant", ONE), ("fuser", THREE)], (0, 1), (1, 2)),
-            17,
-            {THREE: 1},
-        ),
+        (STRANDED, 17, {THREE: 1}),
         (parallel([EIGHT] * 2, THREE, "voter"), 5, {THREE: 1}),  # a sink becomes an assistant
     ],
 )
@@ -109,37 +98,26 @@ def test_trimming_takes_the_smallest_nodes_and_what_that_strands(graph, limit, l
     assert trimmed.node(trimmed.sink).model == graph.node(graph.sink).model
 
 
-def test_a_sink_that_is_over_the_budget_is_named():
+def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
     said = r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
     with pytest.raises(BudgetError, match=said):
         Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
-
-
-def test_a_budget_that_holds_nothing_is_refused():
-    with pytest.raises(
-        BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
-    ):
+    said = r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
+    with pytest.raises(BudgetError, match=said):
         Budget(FLOPS, 0.5).require_feasible()
 
 
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
 def test_least_cost_is_that_of_the_graphs_it_stands_for(metric):
-    pool = ModelPool(
-        tuple(
-            replace(spec, speed=(1e-14 * spec.total, 1e-12 * spec.total))
-            for spec in PAPER_POOL.values()
-        )
-    )
-    cost = CostModel(pool, MATH, metric)
+    def timed(spec: ModelSpec) -> ModelSpec:
+        return replace(spec, speed=(1e-14 * spec.total, 1e-12 * spec.total))
+
+    cost = CostModel(ModelPool(tuple(map(timed, PAPER_POOL.values()))), MATH, metric)
     rng = np.random.default_rng(0)
     for _ in range(30):
-        counts = {
-            str(model): int(rng.integers(1, 9))
-            for model in rng.choice(list(PAPER_POOL), rng.integers(2, len(PAPER_POOL) + 1), False)
-        }
-        models = sorted(
-            (model for model, count in counts.items() for _ in range(count)), key=cost.single
-        )
+        drawn = rng.choice(list(PAPER_POOL), rng.integers(2, len(PAPER_POOL) + 1), False)
+        counts = {str(model): int(rng.integers(1, 9)) for model in drawn}
+        models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
         shapes = [
             shape
             for order in (models, models[::-1])

@@ -41,14 +41,14 @@ def renumbered(original: CollaborationGraph, seed: int) -> CollaborationGraph:
     return CollaborationGraph(nodes, tuple((new[a], new[b]) for a, b in original.edges))
 
 
+TWINS = (Node(0, "assistant", "m"), Node(0, "fuser", "m"))
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: CollaborationGraph(()), "at least one node"),
-        (
-            lambda: CollaborationGraph((Node(0, "assistant", "m"), Node(0, "fuser", "m"))),
-            "node id once",
-        ),
+        (lambda: CollaborationGraph(TWINS), "node id once"),
         (lambda: graph(2, (0, 1), (1, 0)), "acyclic"),
         (lambda: graph(4, (0, 1), (1, 2), (2, 1), (2, 3)), r"cycle among nodes \[1, 2\]"),
         (lambda: graph(2), r"one sink .* found 2: nodes \[0, 1\]"),
@@ -86,29 +86,24 @@ def test_equal_hash_means_isomorphic(one, other):
     assert (one.content_hash == other.content_hash) == isomorphic
 
 
+def with_node(edges: str = "[]", **changes: object) -> str:
+    """A graph of one node, changed, as JSON."""
+    node = {"id": 0, "role": "fuser", "model": "m"} | changes
+    kept = {key: value for key, value in node.items() if value is not None}
+    return f'{{"nodes": [{json.dumps(kept)}], "edges": {edges}}}'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "expected JSON"),
         ("[]", 'expected an object with "nodes"'),
         ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
-        (
-            '{"nodes": [{"id": "0", "role": "assistant", "model": "m"}], "edges": []}',
-            "id of type int, found '0'",
-        ),
-        (
-            '{"nodes": [{"id": 0, "role": "assistant"}], "edges": []}',
-            "model of type str, found None",
-        ),
-        ('{"nodes": [{"id": 0, "role": "fuser", "model": "m", "top_k": 0}], "edges": []}', "top_k"),
-        (
-            '{"nodes": [{"id": 0, "role": "assistant", "model": "m"}], "edges": [[0]]}',
-            r"\[from, to\]",
-        ),
-        (
-            '{"nodes": [{"id": 0, "role": "assistant", "model": "m", "colour": 1}]}',
-            "unknown key 'colour'",
-        ),
+        (with_node(id="0"), "id of type int, found '0'"),
+        (with_node(model=None), "model of type str, found None"),
+        (with_node(top_k=0), "top_k"),
+        (with_node("[[0]]"), r"\[from, to\]"),
+        (with_node(colour=1), "unknown key 'colour'"),
     ],
 )
 def test_malformed_json_is_explained(text, message):

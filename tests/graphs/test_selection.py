@@ -13,12 +13,12 @@ from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import Ballot, chosen, get_role
-from ttsgraph.models.client import Sampling
+from ttsgraph.models.client import Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.words import ExactTask
 
@@ -41,13 +41,11 @@ def answer(
 
 
 def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
-    client = ScriptedClient(
-        lambda r: (
-            "The second is right.\nBest: 2"
-            if "Solution 1" in r.messages[-1].content
-            else f"answer {r.replica}"
-        )
-    )
+    def reply(request: Request) -> str:
+        chooses = "Solution 1" in request.messages[-1].content
+        return "The second is right.\nBest: 2" if chooses else f"answer {request.replica}"
+
+    client = ScriptedClient(reply)
     found = answer("judge", client, "similarity", ["weak"] * 3)
     assert (found.text, found.usage.calls) == ("answer 1", 4)
     shown = client.requests[-1].messages[-1].content
@@ -89,15 +87,14 @@ def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken(
 
 
 def test_a_verifier_takes_what_keeps_the_schema() -> None:
-    task = get_task("json", {"schema": {"type": "object", "required": ["days"]}})
-    answers = ["no idea", '{"weeks": 1}', '{"weeks": 1}', '{"days": 5}']
-
-    def decide(task, answers):
+    def decided(task: Task, answers: list[str]) -> str:
         return get_role("verifier").choose(Ballot(task, Q, answers, [None] * len(answers)))
 
-    assert decide(task, answers) == '{"days": 5}'
-    assert decide(task, answers[:3]) == '{"weeks": 1}'  # none passes, so all may vote
-    assert decide(get_task("number"), ["soon", "5", "6", "6"]) == "6"
+    task = get_task("json", {"schema": {"type": "object", "required": ["days"]}})
+    answers = ["no idea", '{"weeks": 1}', '{"weeks": 1}', '{"days": 5}']
+    assert decided(task, answers) == '{"days": 5}'
+    assert decided(task, answers[:3]) == '{"weeks": 1}'  # none passes, so all may vote
+    assert decided(get_task("number"), ["soon", "5", "6", "6"]) == "6"
 
 
 def test_a_weighted_vote_goes_by_how_often_models_are_right_alone() -> None:

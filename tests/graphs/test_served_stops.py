@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from starlette.responses import JSONResponse
 
-from tests.support.service import FUSED, VOTED, PoolStub, ask, chat, deployed, pooled, post
-from ttsgraph.graphs.graph import CollaborationGraph
+from tests.graphs.test_stopping import with_sink
+from tests.support.service import FUSED, PoolStub, ask, chat, deployed, pooled, post
 from ttsgraph.graphs.router import Router
-from ttsgraph.graphs.topologies import routed, single
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.graphs.topologies import parallel, routed, single
 
-GATED = CollaborationGraph.from_dict(
-    {
-        "nodes": [
-            {"id": 0, "role": "assistant", "model": "small"},
-            {"id": 1, "role": "assistant", "model": "small"},
-            {"id": 2, "role": "fuser", "model": "large", "gate": {"over": 0}},
-        ],
-        "edges": [[0, 2], [1, 2]],
-    }
-)
+GATED = with_sink(parallel(["small"] * 2, "large", "fuser"), gate=Gate(0))
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +33,9 @@ def calls(figures, outcome):
 def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
     with deployed(pool, GATED) as url:
         answer = ask(url)
-        assert (
-            answer.choices[0].message.content,
-            origin(answer)["calls"],
-            origin(answer)["left_out"],
-        ) == ("7", 2, [2])
         figures = httpx.get(f"{url}/metrics").text
+    assert answer.choices[0].message.content == "7"
+    assert (origin(answer)["calls"], origin(answer)["left_out"]) == (2, [2])
     assert calls(figures, "left_out") == 1
 
 
@@ -62,29 +50,12 @@ def test_a_routes_branch_is_named_and_counted(pool):
     assert 'ttsgraph_routed_total{branch="1",model="math@champion"} 1.0' in figures
 
 
-def test_a_vote_that_is_decided_gives_up_the_calls_under_way(pool):
-    with deployed(pool, VOTED) as url:
-        pool.holds = lambda body: body["model"] == "large"
-        answer = ask(url)
-        assert (answer.choices[0].message.content, origin(answer)["cancelled"]) == ("7", [2])
-        assert calls(httpx.get(f"{url}/metrics").text, "cancelled") == 1
-
-
 def test_a_deadline_of_the_request_answers_with_what_there_is(pool):
     with deployed(pool, FUSED) as url:
         pool.holds = lambda body: body["model"] == "large"
         answer = ask(url, extra_body={"timeout_s": 1.0})
         assert answer.choices[0].message.content == "7"
-        assert origin(answer)["deadline_passed"] is True
-        assert origin(answer)["cancelled"] == [2]
+        assert (origin(answer)["deadline_passed"], origin(answer)["cancelled"]) == (True, [2])
         pool.holds = lambda body: True
         assert post(url, chat(timeout_s=0.2)).status_code == 504
         assert post(url, chat(timeout_s=-1)).status_code == 400
-
-
-def test_a_fallback_is_named_in_the_response(pool):
-    with deployed(pool, FUSED, fallback=True) as url:
-        pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
-        answer = ask(url)
-    assert answer.choices[0].message.content == "7"
-    assert origin(answer)["fallbacks"] == [{"node": 2, "model": "large", "answered_by": [0, 1]}]

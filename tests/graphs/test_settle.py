@@ -13,7 +13,7 @@ from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run_graph
+from tests.support.running import POOL, PROMPT, TASK, run
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
@@ -72,31 +72,28 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
 
         def reply(request, column=column):
             text = request.messages[-1].content
-            node = by_call[
-                request.model, request.replica, text.count("Draft: ") + text.count("Candidate: ")
-            ]
-            return "no idea" if own[node][column] < 0 else str(own[node][column])
+            reads = text.count("Draft: ") + text.count("Candidate: ")
+            form = own[by_call[request.model, request.replica, reads]][column]
+            return "no idea" if form < 0 else str(form)
 
-        answer = asyncio.run(
-            run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, ScriptedClient(reply))
-        )
-        assert {i: int(used[column]) for i, used in wanted.stages.items() if used[column]} == dict(
-            answer.stages
-        )
+        answer = run(graph, ScriptedClient(reply))
+        stages = {i: int(used[column]) for i, used in wanted.stages.items() if used[column]}
+        assert stages == dict(answer.stages)
         assert {i for i, made in wanted.calls.items() if made[column]} == set(answer.completions)
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
             assert classes[i][column] == (-1 if form is None else int(form))
 
 
-def recorded(world: ArrayWorld, models: list[str], draws: int) -> dict[str, np.ndarray]:
-    """`draws` answers of each model to each question of a world."""
+def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:
+    """Mean costs by `draws` answers of each model to each question of a world."""
     graph = topologies.parallel(models * draws, models[0], "voter")
     said = world.nodes(graph)
-    return {
+    drawn = {
         m: np.stack([said[n.id].replies for n in graph.nodes if n.model == m and n.role != "voter"])
         for m in models
     }
+    return RecordedDraws(drawn, np.random.default_rng(0)).mean(cost)
 
 
 def measured_on(world: ArrayWorld, graph: CollaborationGraph, cost: CostModel) -> float:
@@ -120,14 +117,11 @@ ADAPTIVE = {
 @pytest.mark.parametrize("task", ["math", "mmlu", "humaneval"])
 def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(profile, task):
     pool = profile.model_pool()
-    lengths = profile.task(task).lengths.value()
     traits = profile.simulation.tasks[task]
-    cost = CostModel(profile.model_pool(), lengths)
+    cost = CostModel(pool, profile.task(task).lengths.value())
     train = ArrayWorld(traits, pool, 750, seed=11)
     held_out = ArrayWorld(traits, pool, 3000, seed=12)
-    mean = RecordedDraws(
-        recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15), np.random.default_rng(0)
-    ).mean(cost)
+    mean = recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15, cost)
     for name, graph in ADAPTIVE.items():
         expected = mean.expected(graph)
         measured = measured_on(held_out, graph, cost)
@@ -138,10 +132,9 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
 
 def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
     pool = profile.model_pool()
-    lengths = profile.task("math").lengths.value()
     world = ArrayWorld(profile.simulation.tasks["math"], pool, 300, seed=3)
-    worst = CostModel(pool, lengths)
-    mean = RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).mean(worst)
+    worst = CostModel(pool, profile.task("math").lengths.value())
+    mean = recorded(world, [LARGE], 9, worst)
     graph = voters([LARGE] * 9, (3, 1), BETA)
     assert mean.graph_cost(graph) < worst.graph_cost(graph)
     assert mean.expected(graph).worst == worst.graph_cost(graph)
@@ -151,34 +144,30 @@ def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
 
 
 def test_seconds_of_waves_add_up_on_average(profile):
-    pool = profile.model_pool()
-    lengths = profile.task("math").lengths.value()
     draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
-    cost = CostModel(pool, lengths, "runtime")
+    cost = CostModel(profile.model_pool(), profile.task("math").lengths.value(), "runtime")
     mean = RecordedDraws(draws, np.random.default_rng(0), samples=400).mean(cost)
-    graph = voters([LARGE] * 3, (2, 1))
-    call = cost.single(LARGE)
+    found = mean.expected(voters([LARGE] * 3, (2, 1)))
     # The first question is clear after one wave; the second where its first two draws agree, which
     # is so once in three.
-    assert mean.expected(graph).mean == pytest.approx(
-        (1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05
-    )
-    assert mean.expected(graph).worst == pytest.approx(2 * call)
+    waves = (1 + (1 / 3 + 2 * 2 / 3)) / 2
+    assert found.mean == pytest.approx(waves * cost.single(LARGE), rel=0.05)
+    assert found.worst == pytest.approx(2 * cost.single(LARGE))
+
+
+def world_of(profile, count, seed):
+    """A simulated world of math, its questions, and an environment that asks them."""
+    questions = [Question(f"q{k}", str(k), "") for k in range(count)]
+    world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), count, seed=seed)
+    lengths = profile.task("math").lengths.value()
+    return world, questions, ArrayEnvironment(world, questions, lengths)
 
 
 def test_evidence_leaves_out_what_was_not_asked(profile):
-    pool = profile.model_pool()
-    questions = [Question(f"q{k}", str(k), "") for k in range(60)]
-    world = ArrayWorld(profile.simulation.tasks["math"], pool, 60, seed=5)
-    environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
-    nodes = [
-        *(Node(i, "assistant", LARGE) for i in range(5)),
-        Node(5, "voter", LARGE, waves=(3, 1)),
-    ]
-    graph = CollaborationGraph(
-        (*nodes, Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))),
-        (*((i, 5) for i in range(5)), (0, 6), (1, 6), (5, 6)),
-    )
+    world, questions, environment = world_of(profile, 60, seed=5)
+    voted = voters([LARGE] * 5, (3, 1))
+    last = Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))
+    graph = CollaborationGraph((*voted.nodes, last), (*voted.edges, (0, 6), (1, 6), (5, 6)))
     feedback = asyncio.run(environment.evaluate(graph, questions))
     wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
     assert feedback.usage.calls == environment.calls == int(wanted.count().sum()) < 6 * 60
@@ -191,41 +180,27 @@ def test_evidence_leaves_out_what_was_not_asked(profile):
     assert fused[0].inputs.shape[0] == 1
 
 
-@pytest.fixture
-def brief(profile):
-    scores = dict(profile.simulation.tasks["math"].skill)
-    cost = profile.cost_model("math")
-    return Brief("math", Budget(cost, 18.0, 80, of="mean"), scores, ("assistant", "fuser", "voter"))
-
-
-def contest_of(profile, brief):
-    questions = [Question(f"q{k}", str(k), "") for k in range(200)]
-    world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 200, seed=2)
-    environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
-    settings = ContestSettings(calls=700)
-    rng = np.random.default_rng(0)
-    contest = Contest(brief, questions[:160], questions[160:], settings, rng)
-    return asyncio.run(contest.run(environment))
-
-
 @pytest.mark.slow
-def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(
-    profile, brief
-):
-    standings = contest_of(profile, brief)
-    assert all(standing.units <= brief.budget.limit for standing in standings)
-    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > brief.budget.limit]
+def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(profile):
+    scores = dict(profile.simulation.tasks["math"].skill)
+    budget = Budget(profile.cost_model("math"), 18.0, 80, of="mean")
+    brief = Brief("math", budget, scores, ("assistant", "fuser", "voter"))
+    _, questions, environment = world_of(profile, 200, seed=2)
+    rng = np.random.default_rng(0)
+    settings = ContestSettings(calls=700)
+    contest = Contest(brief, questions[:160], questions[160:], settings, rng)
+    standings = asyncio.run(contest.run(environment))
+    assert all(standing.units <= budget.limit for standing in standings)
+    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > budget.limit]
     assert larger
     assert all(s.graph.adaptive for s in larger)
-    held_out = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 3000, seed=9)
+    held_out, _, _ = world_of(profile, 3000, seed=9)
     for standing in larger[:5]:
         measured = measured_on(held_out, standing.graph, brief.cost)
         # Few draws were seen of each model, so this is coarser than what recorded draws say.
         assert standing.units == pytest.approx(measured, rel=0.1)
-    best = standings[0]
-    assert held_out.accuracy(best.graph) > held_out.accuracy(
-        topologies.parallel([MIDDLE] * 4, MIDDLE, "voter")
-    )
+    vote = topologies.parallel([MIDDLE] * 4, MIDDLE, "voter")
+    assert held_out.accuracy(standings[0].graph) > held_out.accuracy(vote)
 
 
 def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answered():

@@ -19,15 +19,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, get_role
-from ttsgraph.graphs.stopping import (
-    LOSSLESS,
-    NEVER,
-    Gate,
-    Stop,
-    confidence,
-    decided,
-    most_frequent,
-)
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided, most_frequent
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.reporting.pictures import draw
 from ttsgraph.settings.profile import load_profile
@@ -46,21 +38,10 @@ def with_sink(graph, **settings_of_it):
     return CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
 
 
-def saying(*replies):
-    return ScriptedClient(lambda request: replies[request.replica])
-
-
-def said(client):
-    return sorted(request.replica for request in client.requests)
-
-
 def plain(graph):
     """The graph with neither waves nor stops nor gates."""
     nodes = tuple(Node(n.id, n.role, n.model, n.top_k, NEVER) for n in graph.nodes)
     return CollaborationGraph(nodes, graph.edges)
-
-
-# The rules.
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 5])
@@ -90,37 +71,30 @@ def test_beta_is_the_posterior_of_a_coin(votes, least, most):
     assert least <= confidence(votes) <= most
 
 
-# In the executor.
-
-
 @pytest.mark.parametrize(
-    ("replies", "waves", "stop", "asked"),
+    ("replies", "waves", "stop", "asked", "seconds"),
     [
-        ("7797899", (3, 1), LOSSLESS, 5),  # decided
-        ("7777899", (4, 1), LOSSLESS, 4),
-        ("7777777", (), LOSSLESS, 7),  # one wave
-        ("7777777", (4,), NEVER, 7),
-        ("777788888", (1,), BETA, 4),  # clear before it is decided
-        ("    7", (1,), BETA, 5),  # blanks have no form
+        ("7797899", (3, 1), LOSSLESS, 5, 1.5),  # decided
+        ("7777899", (4, 1), LOSSLESS, 4, 0.5),
+        ("78787", (2, 2, 1), LOSSLESS, 5, 1.5),
+        ("7777777", (), LOSSLESS, 7, 0.5),  # one wave
+        ("7777777", (4,), NEVER, 7, 1.0),
+        ("777788888", (1,), BETA, 4, 2.0),  # clear before it is decided
+        ("    7", (1,), BETA, 5, 2.5),  # blanks have no form
     ],
 )
-def test_a_vote_in_waves_stops_by_its_rule(replies, waves, stop, asked):
-    client = saying(*replies)
+def test_a_vote_in_waves_stops_by_its_rule(replies, waves, stop, asked, seconds):
+    client = ScriptedClient(lambda request: replies[request.replica])
     answer = run(vote(len(replies), waves, stop), client)
-    assert (answer.text, said(client)) == ("7", list(range(asked)))
+    assert answer.text == "7"
+    assert sorted(request.replica for request in client.requests) == list(range(asked))
+    assert answer.latency_s == pytest.approx(seconds)
 
 
 def test_waves_of_branches_leave_whole_branches_out():
     graph = with_sink(topologies.branches([["m", "n"]] * 5, "m", "voter"), waves=(3, 1))
-    client = ScriptedClient(lambda request: "7")
-    answer = run(graph, client)
-    assert answer.usage.calls == 6
-    assert answer.latency_s == pytest.approx(1.0)
-
-
-def test_a_vote_that_goes_on_takes_the_time_of_its_waves():
-    assert run(vote(5, waves=(2, 2, 1)), saying(*"78787")).latency_s == pytest.approx(1.5)
-    assert run(vote(5, waves=(3, 1)), saying(*"77777")).latency_s == pytest.approx(0.5)
+    answer = run(graph, ScriptedClient(lambda request: "7"))
+    assert (answer.usage.calls, answer.latency_s) == (6, 1.0)
 
 
 @st.composite
@@ -152,11 +126,8 @@ def replying(seed):
 
     def reply(request: Request) -> str:
         number = int(unit_draw(replace(request, revision=f"{seed}")) * 5)
-        return (
-            "I don't know"
-            if number == 4
-            else f"{number % 3} it is, says draw {request.replica}: {number % 3}"
-        )
+        said = f"{number % 3} it is, says draw {request.replica}: {number % 3}"
+        return "I don't know" if number == 4 else said
 
     return reply
 
@@ -217,14 +188,8 @@ def test_what_is_asked_does_not_depend_on_timing(graph, seed):
     for pace in range(4):
         client = Uneven(replying(seed), pace)
         answer = run(graph, client)
-        runs.append(
-            (
-                answer.text,
-                dict(answer.node_texts),
-                answer.latency_s,
-                sorted(r.key() for r in client.requests),
-            )
-        )
+        keys = sorted(r.key() for r in client.requests)
+        runs.append((answer.text, dict(answer.node_texts), answer.latency_s, keys))
     assert runs.count(runs[0]) == len(runs)
     text, texts, _, keys = runs[0]
     assert text == texts[graph.sink]
@@ -233,50 +198,34 @@ def test_what_is_asked_does_not_depend_on_timing(graph, seed):
     assert len(keys) <= len(ran)  # a closed gate needs no call
 
 
-# Gates.
-
-
-def fused_where_contested(over=0.0):
-    graph = topologies.parallel(["m"] * 3, "n", "fuser")
-    return with_sink(graph, gate=Gate(over))
-
-
 def cascade(over=0.0):
     """Three cheap votes, and two of another model that alone decide where those disagree."""
     graph = topologies.parallel(["m"] * 3 + ["n"] * 2, "m", "voter")
     return with_sink(graph, gate=Gate(over, (0, 1, 2)))
 
 
-def test_a_gate_that_agrees_answers_without_a_call():
-    client = saying("7", "7", "7")
-    answer = run(fused_where_contested(), client)
-    assert (answer.text, answer.usage.calls, answer.closed, answer.latency_s) == ("7", 3, (3,), 0.5)
+FUSED = topologies.parallel(["m"] * 3, "n", "fuser")
 
 
-def test_a_gate_that_disagrees_runs_its_node():
-    client = ScriptedClient(lambda r: "9" if r.model == "n" else ["7", "8", "7"][r.replica])
-    answer = run(fused_where_contested(), client)
-    assert (answer.text, answer.usage.calls, answer.closed, answer.latency_s) == ("9", 4, (), 1.0)
-    assert client.requests[-1].messages[-1].content.count("Candidate: ") == 3
-    assert run(fused_where_contested(0.34), saying("7", "8", "7", "9")).text == "7"
+@pytest.mark.parametrize(
+    ("replies", "over", "text"),
+    [("777", 0.0, "7"), ("787", 0.34, "7"), ("787", 0.0, "9"), ("   ", 0.0, "9")],
+)
+def test_a_gate_that_disagrees_or_sees_no_form_runs_its_node(replies, over, text):
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
+    answer = run(with_sink(FUSED, gate=Gate(over)), client)
+    opened = text == "9"
+    assert (answer.text, answer.closed) == (text, () if opened else (3,))
+    assert (answer.usage.calls, answer.latency_s) == ((4, 1.0) if opened else (3, 0.5))
+    assert client.requests[-1].messages[-1].content.count("Candidate: ") == 3 * opened
 
 
-def test_answers_without_a_form_open_a_gate():
-    client = ScriptedClient(lambda r: "9" if r.model == "n" else "no idea")
-    assert run(fused_where_contested(), client).text == "9"
-
-
-def test_a_branch_behind_a_gate_runs_only_where_it_is_needed_and_alone_decides():
-    client = ScriptedClient(lambda r: "9" if r.model == "n" else "7")
+@pytest.mark.parametrize(("replies", "text", "dear"), [("777", "7", 0), ("787", "9", 2)])
+def test_a_branch_behind_a_gate_runs_only_where_it_is_needed_and_alone_decides(replies, text, dear):
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
     answer = run(cascade(), client)
-    assert (answer.text, [r.model for r in client.requests]) == ("7", ["m"] * 3)
-    client = ScriptedClient(lambda r: "9" if r.model == "n" else ["7", "8", "7"][r.replica])
-    answer = run(cascade(), client)
-    assert (answer.text, [r.model for r in client.requests]) == ("9", ["m"] * 3 + ["n"] * 2)
-    assert answer.latency_s == pytest.approx(1.0)
-
-
-# As values.
+    assert (answer.text, answer.latency_s) == (text, 1.0 if dear else 0.5)
+    assert [r.model for r in client.requests] == ["m"] * 3 + ["n"] * dear
 
 
 def test_defaults_are_not_written_and_change_no_hash():
@@ -290,64 +239,43 @@ def test_defaults_are_not_written_and_change_no_hash():
 @given(voting_graphs(gates=True), st.integers(0, 99))
 def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
     assert CollaborationGraph.from_json(graph.to_json()) == graph
-    moved = [
-        replace(
-            n,
-            id=n.id + shift,
-            gate=n.gate and Gate(n.gate.over, tuple(i + shift for i in n.gate.watches)),
-        )
-        for n in graph.nodes
-    ]
+
+    def moved(node):
+        gate = node.gate and Gate(node.gate.over, tuple(i + shift for i in node.gate.watches))
+        return replace(node, id=node.id + shift, gate=gate)
+
     edges = tuple((a + shift, b + shift) for a, b in graph.edges)
-    assert CollaborationGraph(tuple(moved), edges).content_hash == graph.content_hash
+    other = CollaborationGraph(tuple(map(moved, graph.nodes)), edges)
+    assert other.content_hash == graph.content_hash
 
 
 def test_what_is_asked_later_is_another_graph():
-    graphs = [
-        vote(5),
-        vote(5, (3,)),
-        vote(5, (3, 1)),
-        vote(5, (1,), BETA),
-        vote(5, (1,), Stop("beta", 0.9)),
-        vote(5, (1,), NEVER),
-    ]
+    stops = (BETA, Stop("beta", 0.9), NEVER)
+    graphs = [vote(5), vote(5, (3,)), vote(5, (3, 1)), *(vote(5, (1,), stop) for stop in stops)]
     nodes = [Node(i, "assistant", m) for i, m in enumerate("mmnn")]
     edges = tuple((i, 4) for i in range(4))
     for watches in ((0, 1), (0, 2), (2, 3)):
-        graphs.append(
-            CollaborationGraph((*nodes, Node(4, "fuser", "m", gate=Gate(0.2, watches))), edges)
-        )
+        last = Node(4, "fuser", "m", gate=Gate(0.2, watches))
+        graphs.append(CollaborationGraph((*nodes, last), edges))
     assert len({graph.content_hash for graph in graphs}) == len(graphs)
+
+
+OF_0_3 = {"over": 0.3}
 
 
 @pytest.mark.parametrize(
     ("settings_of_it", "message"),
     [
-        (
-            {"stop": "soon"},
-            "node 3: expected stop as one of none, lossless, beta, passed, found 'soon'",
-        ),
+        ({"stop": "soon"}, "stop as one of none, lossless, beta, passed, found 'soon'"),
         ({"stop": {"rule": "beta"}}, "node 3: expected stop as none, lossless or"),
-        (
-            {"stop": {"rule": "beta", "level": 0.4}, "wave": 1},
-            "level above 0.5 and below 1, found 0.4",
-        ),
+        ({"stop": {"rule": "beta", "level": 0.4}}, "level above 0.5 and below 1, found 0.4"),
         ({"stop": {"rule": "beta", "level": 0.9}}, "node 3: stop beta needs wave"),
         ({"wave": 0}, "node 3: expected wave as a size of at least 1"),
         ({"gate": 0.3}, 'node 3: expected gate as {"over": 0.3}'),
         ({"gate": {"over": 1}}, "expected a gate's over from 0 to below 1"),
-        (
-            {"gate": {"over": 0.3, "watches": [7]}},
-            "node 3: its gate watches node 7, which is not among its predecessors",
-        ),
-        (
-            {"gate": {"over": 0.3}},
-            "node 3: a vote over what its gate watches is the same either way",
-        ),
-        (
-            {"role": "fuser", "wave": 2},
-            "any other stop at a vote, found lossless at role 'fuser'",
-        ),
+        ({"gate": OF_0_3 | {"watches": [7]}}, "node 7, which is not among its predecessors"),
+        ({"gate": OF_0_3}, "a vote over what its gate watches is the same either way"),
+        ({"role": "fuser", "wave": 2}, "stop at a vote, found lossless at role 'fuser'"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
@@ -365,10 +293,9 @@ def test_a_gate_needs_something_to_watch():
 
 def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
     cost = CostModel(POOL, Lengths(100, 10), "dollars")
-    opened = cascade()
-    assert cost.graph_cost(opened) == pytest.approx(5 * cost.single("m"))
-    fused = fused_where_contested()
-    assert cost.graph_cost(fused) == pytest.approx(cost.graph_cost(plain(fused)))
+    assert cost.graph_cost(cascade()) == pytest.approx(5 * cost.single("m"))
+    gated = with_sink(FUSED, gate=Gate(0.0))
+    assert cost.graph_cost(gated) == pytest.approx(cost.graph_cost(FUSED))
 
 
 def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
@@ -382,22 +309,16 @@ def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
 
 def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
     cost = CostModel(POOL, Lengths(100, 10), "dollars")
-    whole = Budget(cost).pruned(list(cascade().nodes), adjacency(cascade()))
-    assert whole == cascade()
-    smaller = Budget(cost, 3 * cost.single("m")).trim(cascade())
+    graph = cascade()
+    adjacency = np.zeros((len(graph.nodes),) * 2, dtype=bool)
+    adjacency[tuple(zip(*graph.edges, strict=True))] = True
+    assert Budget(cost).pruned(list(graph.nodes), adjacency) == graph
+    smaller = Budget(cost, 3 * cost.single("m")).trim(graph)
     check_roles(smaller)
     assert smaller.node(5).gate == Gate(0.0, (2,))
-    smallest = Budget(cost, 1.5 * cost.single("m")).trim(cascade())
-    assert smallest.node(5).gate is None
+    assert Budget(cost, 1.5 * cost.single("m")).trim(graph).node(5).gate is None
     left = Budget(cost).pruned(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool))
     assert left.nodes == (Node(3, "assistant", "m"),)
-
-
-def adjacency(graph):
-    found = np.zeros((len(graph.nodes),) * 2, dtype=bool)
-    for a, b in graph.edges:
-        found[a, b] = True
-    return found
 
 
 def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():
@@ -425,20 +346,17 @@ def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either()
         return form[0]
 
     forms = (None, "a1", "a2", "b1")
-    places = range(5)
     early = 0
     for known in product((*forms, "missing"), repeat=5):
-        heard = {k: known[k] for k in places if known[k] != "missing"}
-        if len(heard) in (0, 5):
-            continue
-        left = [k for k in places if k not in heard]
-        ends = set()
-        for rest in product(forms, repeat=len(left)):
-            whole = heard | dict(zip(left, rest, strict=True))
-            ends.add(most_frequent([whole[k] for k in places], head))
-        if decided(heard, 5, head):
-            assert len(ends) == 1
+        heard = {k: form for k, form in enumerate(known) if form != "missing"}
+        if 0 < len(heard) < 5 and decided(heard, 5, head):
             early += 1
+            ends = set()
+            for rest in product(forms, repeat=5 - len(heard)):
+                others = iter(rest)
+                whole = [next(others) if form == "missing" else form for form in known]
+                ends.add(most_frequent(whole, head))
+            assert len(ends) == 1
     assert early > 100
     assert most_frequent(["b1", "b1", "a1", "a2", "a2"], head) == "a2"
     assert most_frequent(["b1", "b1", "a1", "a2", "a2"]) == "b1"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
-from tests.support.running import run_graph
+from tests.support.running import POOL, PROMPT, run_graph
 from tests.support.service import PoolStub, ask, deployed, pooled
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
@@ -19,17 +19,13 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.models.client import Sampling, Usage
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.searching.contest.adaptive import until_passed
 from ttsgraph.searching.response.evidence import FORMS, Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
 
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in "mn"))
-PROMPT = Prompt("", "few_shot")
 TWICE = Question(
     "q",
     'def twice(x):\n    """Twice a number.\n\n    >>> twice(3)\n    6\n    """\n',
@@ -102,15 +98,16 @@ def test_arrays_settle_as_the_executor_does(columns, waves, gate):
 
 
 def test_other_nodes_refuse_the_rule_and_one_wave_has_nothing_to_stop():
-    for role, stop, wave in (("voter", "passed", 1), ("verifier", "lossless", 1)):
+    def check(role, **settings_of_it):
         data = topologies.parallel(["m"] * 3, "m", role).to_dict()
-        data["nodes"][3] |= {"stop": stop, "wave": wave}
+        data["nodes"][3] |= settings_of_it
+        check_roles(CollaborationGraph.from_dict(data))
+
+    for role, stop in (("voter", "passed"), ("verifier", "lossless")):
         with pytest.raises(GraphError, match="expected stop passed and wave at a node that checks"):
-            check_roles(CollaborationGraph.from_dict(data))
-    data["nodes"][3] = data["nodes"][3] | {"stop": "passed"}
-    del data["nodes"][3]["wave"]
+            check(role, stop=stop, wave=1)
     with pytest.raises(GraphError, match="needs wave"):
-        CollaborationGraph.from_dict(data)
+        check("verifier", stop="passed")
 
 
 def test_what_passes_is_learnt_and_score_and_calls_predicted():
@@ -121,20 +118,17 @@ def test_what_passes_is_learnt_and_score_and_calls_predicted():
     skill = rng.beta(0.6, 0.8, count)
     drawn = np.where(rng.random((most, count)) < skill, 0, rng.integers(1, 6, (most, count)))
     passing = np.concatenate([np.ones((1, count)), rng.random((FORMS - 1, count)) < 0.4]) > 0
-    asked = topologies.parallel(["m"] * 3, "m", "voter")
+
+    def said(form, k):
+        return NodeResult(bool(form == 0), str(form), passes=passing[form, k])
+
+    results = []
+    for k in range(count):
+        nodes = {i: said(drawn[i, k], k) for i in range(3)}
+        nodes[3] = NodeResult(nodes[0].correct, nodes[0].form)
+        results.append(QuestionResult(str(k), nodes[3].correct, nodes=nodes))
     evidence = Evidence([Question(str(k), "?", "0") for k in range(count)])
-    results = [
-        QuestionResult(
-            str(k),
-            bool(drawn[0, k] == 0),
-            nodes={
-                i: NodeResult(drawn[i, k] == 0, str(drawn[i, k]), passes=passing[drawn[i, k], k])
-                for i in range(3)
-            }
-            | {3: NodeResult(drawn[0, k] == 0, str(drawn[0, k]))},
-        )
-        for k in range(count)
-    ]
+    asked = topologies.parallel(["m"] * 3, "m", "voter")
     evidence.add(asked, Feedback(tuple(results), Usage(), 0.0))
     model = ResponseModel(evidence, ("m",), rng, 16)
     graph = until_passed(["m"] * most, "verifier")

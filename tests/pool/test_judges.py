@@ -17,6 +17,7 @@ from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.evaluation.judging import agreement, checked, known_scores
 from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.judge import read_score
+from ttsgraph.runtime.clients import endpoints
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
@@ -72,9 +73,8 @@ def test_an_answer_cannot_close_its_quotation() -> None:
     mark = re.search(r"\[\w+\]", judge().request("j", Q, "x").messages[1].content)[0]
     score_of(judge(), client, f"x\n{mark}\nScore: 10")
     shown = client.requests[0].messages[1].content
-    assert (
-        shown.count(re.search(r"The mark (\[\w+\])", shown)[1]) == 7
-    )  # three quotations, and where it is named
+    mark = re.search(r"The mark (\[\w+\])", shown)[1]
+    assert shown.count(mark) == 7  # three quotations, and where it is named
 
 
 def test_several_judges_vote_by_their_median() -> None:
@@ -83,14 +83,11 @@ def test_several_judges_vote_by_their_median() -> None:
     assert score_of(task, Judges(lambda answer, first, request: scores[request.model])) == 0.8
 
 
-def test_a_judge_without_a_score_is_asked_once_more_and_then_says_nothing_about_the_answer() -> (
-    None
-):
+def test_a_judge_without_a_score_is_asked_once_more_and_then_says_nothing() -> None:
     client = Judges(lambda answer, first, request: "hm" if request.replica == 0 else 4)
     assert score_of(judge(), client) == 0.4
-    with pytest.raises(
-        CallFailed, match=r"judge j: expected a line 'Score: <0 to 10>', found 'hm'"
-    ):
+    said = r"judge j: expected a line 'Score: <0 to 10>', found 'hm'"
+    with pytest.raises(CallFailed, match=said):
         score_of(judge(), Judges(lambda *_: "hm"))
 
 
@@ -109,17 +106,20 @@ def test_no_answer_is_not_judged() -> None:
 
 
 def known(folder: Path, scores: list[float], lengths: list[int] | None = None) -> Path:
+    """A file of answers with known scores; each reply says its score, and is so long."""
+    path = folder / "known.jsonl"
+    replies = zip(scores, lengths or [1] * len(scores), strict=True)
     rows = [
-        {
-            "question": f"q{k}",
-            "answer": "ref",
-            "reply": f"{score} " + "x" * (lengths or [1] * len(scores))[k],
-            "score": score,
-        }
-        for k, score in enumerate(scores)
+        {"question": f"q{k}", "answer": "ref", "reply": f"{score} " + "x" * length, "score": score}
+        for k, (score, length) in enumerate(replies)
     ]
-    (folder / "known.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder / "known.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def told(answer: str) -> float:
+    """Ten times the score that a reply says."""
+    return 10 * float(answer.split()[0])
 
 
 SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -127,22 +127,16 @@ SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     task = judge(known=known(tmp_path, SCORES))
-    lines = asyncio.run(checked(task, Judges(lambda answer, *_: 10 * float(answer.split()[0]))))
-    assert lines == [
-        "judges agree with 6 known scores: kappa 1.00, at least 0.22 (95 %), 100 % of 15 pairs"
-        " ranked alike, off by 0.00 on average"
-    ]
+    (line,) = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
+    assert line.startswith("judges agree with 6 known scores: kappa 1.00, at least 0.22 (95 %), ")
+    assert line.endswith("100 % of 15 pairs ranked alike, off by 0.00 on average")
 
 
-@pytest.mark.parametrize(
-    "says", [lambda answer, *_: 10 - 10 * float(answer.split()[0]), lambda *_: 5]
-)
+@pytest.mark.parametrize("says", [lambda answer, *_: 10 - told(answer), lambda *_: 5])
 def test_a_judge_no_better_than_chance_stops_the_run_with_that_reason(tmp_path: Path, says) -> None:
     task = judge(known=known(tmp_path, SCORES))
-    with pytest.raises(
-        SettingsError,
-        match=r"expected judges whose kappa .* is at least 0.2 .* found -?\d\.\d+ .* 6 answers",
-    ):
+    said = r"expected judges whose kappa .* is at least 0.2 .* found -?\d\.\d+ .* 6 answers"
+    with pytest.raises(SettingsError, match=said):
         asyncio.run(checked(task, Judges(says)))
 
 
@@ -164,39 +158,30 @@ def test_a_judge_that_is_right_by_chance_passes_on_no_number_of_labels(tmp_path:
 
 
 def test_biases_of_position_and_length_are_called_by_name(tmp_path: Path) -> None:
-    path = known(tmp_path, SCORES, [0, 300, 100, 500, 200, 400])
-    task = judge(known=path)
+    def found(says, scores: list[float]):
+        path = known(tmp_path, scores, [0, 300, 100, 500, 200, 400])
+        task = judge(known=path)
+        return asyncio.run(agreement(task, known_scores(task, path), Judges(says)))
 
-    def says(answer: str, first: bool, request: Request) -> float:
-        return max(0.0, min(10.0, 10 * float(answer.split()[0]) + len(answer) / 100 - 2 * first))
+    def longer(answer: str, *_: object) -> float:
+        return told(answer) + len(answer) / 100
 
-    found = asyncio.run(agreement(task, known_scores(task, path), Judges(says)))
-    assert found.shift > 0.1
-    text = " ".join(found.lines())
-    assert "biased by position" in text
-    path = known(tmp_path, [score / 2 for score in SCORES], [0, 300, 100, 500, 200, 400])
-    longer = asyncio.run(
-        agreement(
-            task,
-            known_scores(task, path),
-            Judges(lambda a, f, r: 10 * float(a.split()[0]) + len(a) / 100),
-        )
-    )
-    assert longer.length > 0.5
-    assert "judges favour long answers" in " ".join(longer.lines())
+    placed = found(lambda a, first, r: max(0.0, min(10.0, longer(a) - 2 * first)), SCORES)
+    assert placed.shift > 0.1
+    assert "biased by position" in " ".join(placed.lines())
+    long = found(longer, [score / 2 for score in SCORES])
+    assert long.length > 0.5
+    assert "judges favour long answers" in " ".join(long.lines())
 
 
 def test_known_scores_name_file_line_and_field(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text('{"question": "q", "answer": "a", "reply": "r", "score": 7}\n')
-    with pytest.raises(
-        DataError, match=r"known.jsonl:1: expected a score from 0 to 1 in field 'score', found 7"
-    ):
+    said = r"known.jsonl:1: expected a score from 0 to 1 in field 'score', found 7"
+    with pytest.raises(DataError, match=said):
         known_scores(judge(), path)
-    with pytest.raises(
-        DataError,
-        match="expected at least 10 pairs of answers with different scores, found 1; add some",
-    ):
+    few = "expected at least 10 pairs of answers with different scores, found 1; add some"
+    with pytest.raises(DataError, match=few):
         asyncio.run(checked(judge(known=known(tmp_path, [0.0, 1.0])), Judges(lambda *_: 5)))
 
 
@@ -211,19 +196,14 @@ def test_judging_is_paid_for_under_the_limits() -> None:
 
 
 def test_a_profile_routes_its_judges_by_their_own_endpoint(tmp_path: Path) -> None:
-    from ttsgraph.runtime.clients import endpoints
+    def made(model: dict[str, object]) -> Profile:
+        grading = {"rubric": RUBRIC, "models": {"j": model}}
+        return load(Profile, profile_with(tmp_path, kind="judge", grading=grading))
 
-    grading = {"rubric": RUBRIC, "models": {"j": MODEL | {"served_as": "big"}}}
-    profile = load(Profile, profile_with(tmp_path, kind="judge", grading=grading))
-    profile = profile.model_copy(update={"pool": {}})
+    profile = made(MODEL | {"served_as": "big"}).model_copy(update={"pool": {}})
     assert endpoints(profile, {})["judge:j"].served_as == "big"
     with pytest.raises(SettingsError, match="judge 'j': expected a base_url, found none"):
-        load(
-            Profile,
-            profile_with(
-                tmp_path, kind="judge", grading={"rubric": RUBRIC, "models": {"j": {"price": 0}}}
-            ),
-        )
+        made({"price": 0})
 
 
 # programs of the user's
@@ -253,13 +233,10 @@ def test_a_program_reads_question_and_answer_and_prints_a_score(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("print(7)", r"expected a score from 0 to 1 on its last line, found '7'"),
-        ("pass", r"the program that grades failed: it printed nothing"),
-        (
-            "raise ValueError('no such key')",
-            r"the program that grades failed: ValueError: no such key",
-        ),
-        ("while True: pass", r"the program that grades failed: it ran out of time"),
+        ("print(7)", "expected a score from 0 to 1 on its last line, found '7'"),
+        ("pass", "the program that grades failed: it printed nothing"),
+        ("raise ValueError('no')", "the program that grades failed: ValueError: no"),
+        ("while True: pass", "the program that grades failed: it ran out of time"),
     ],
 )
 def test_a_program_that_gives_no_score_says_nothing_about_the_answer(
@@ -280,13 +257,10 @@ def test_a_program_has_no_network_and_no_files(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"grading.program .*none.py: expected a Python program, but it can't be read",
-    ):
-        get_task("command", {"program": tmp_path / "none.py"}).parse(
-            {"question": "q", "answer": "a"}, "f:1"
-        )
+    missing = get_task("command", {"program": tmp_path / "none.py"})
+    said = r"grading.program .*none.py: expected a Python program, but it can't be read"
+    with pytest.raises(DataError, match=said):
+        missing.parse({"question": "q", "answer": "a"}, "f:1")
     with pytest.raises(DataError, match=r"grading.program .*: expected a Python program, but"):
         graded_by(tmp_path, "print(", "a")
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
-from tests.support.running import run_graph
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
@@ -21,7 +20,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.pool.simulated import SimulatedClient, Simulation
-from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -123,27 +121,28 @@ def test_an_answer_is_the_reply_that_the_simulation_meant(profile: Profile, task
         assert grader.extract(said) in extracted
 
 
-def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> None:
-    program = """
-import asyncio, sys
+HERE = """
+import sys
 from pathlib import Path
-from tests.pool.test_simulated import SMALL, client_of, evaluate, questions_of
-from ttsgraph.graphs import topologies
+from tests.pool.test_simulated import told
 from ttsgraph.settings.profile import load_profile
-profile = load_profile("simulated", Path(sys.argv[1]))
-questions = questions_of(profile, "math", 40)
-graph = topologies.grid(3, 3, SMALL)
-feedback = evaluate(profile, "math", graph, questions, client_of(profile))
-print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
+print(told(load_profile("simulated", Path(sys.argv[1]))))
 """
-    env = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": python_path(ROOT)}
-    command = [sys.executable, "-c", program, str(ROOT / "profiles")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=ROOT)
+
+
+def told(profile: Profile) -> str:
+    """What a grid answers to forty questions, and when."""
     questions = questions_of(profile, "math", 40)
-    graph = topologies.grid(3, 3, SMALL)
-    feedback = evaluate(profile, "math", graph, questions, client_of(profile))
-    here = f"{[(r.question_id, r.answer, r.latency_s) for r in feedback.results]}\n"
-    assert done.stdout == here
+    grid = topologies.grid(3, 3, SMALL)
+    feedback = evaluate(profile, "math", grid, questions, client_of(profile))
+    return str([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
+
+
+def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> None:
+    env = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": python_path(ROOT)}
+    command = [sys.executable, "-c", HERE, str(ROOT / "profiles")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=ROOT)
+    assert done.stdout == f"{told(profile)}\n"
 
 
 def test_answers_do_not_depend_on_the_order_of_calls_or_on_earlier_ones(profile: Profile) -> None:
@@ -193,17 +192,10 @@ def test_latency_follows_tokens_and_size(profile: Profile) -> None:
 
 
 def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
-    async def ask() -> None:
-        async with open_client(profile) as client:
-            question = Question("mine", "What is love?", "")
-            sampling = profile.task("math").sampling.sampling()
-            asked = get_task("math"), prompt_of(profile, "math"), sampling, profile.model_pool()
-            await run_graph(topologies.single(SMALL), question, *asked, client)
-
-    with pytest.raises(
-        DataError, match="answers synthetic questions of its profile only, found 'What is love"
-    ):
-        asyncio.run(ask())
+    request = request_for(profile, Question("mine", "What is love?", ""), "math")
+    said = "answers synthetic questions of its profile only, found 'What is love"
+    with pytest.raises(DataError, match=said):
+        asyncio.run(client_of(profile).complete(request))
 
 
 def test_a_model_without_traits_is_named(profile: Profile) -> None:

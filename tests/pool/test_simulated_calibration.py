@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.study import paper
-from lab.study.pilots import Pilot, pilots
+from lab.study.pilots import pilots
 from tests.pool.test_simulated import client_of, evaluate, questions_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
@@ -35,25 +35,23 @@ class Measured:
 
     def accuracy(self, figure: str, task: str, label: str, topology: str = "") -> float:
         """Mean accuracy of a place's pilots; table 4 has ten hybrids, one a seed."""
+        place = (figure, label, topology)
         drawn = [
-            [p for p in found if (p.figure, p.label, p.topology) == (figure, label, topology)]
+            [p.graph for p in found if (p.figure, p.label, p.topology) == place]
             for found in self.pilots[task]
         ]
-        if topology == "hybrid" and len(drawn[0][0].graph.nodes) > 1:
-            scores = [
-                self._score(task, found[0], k % (RANDOM_GRAPHS // 2), RANDOM_GRAPHS // 2)
-                for k, found in enumerate(drawn)
-            ]
+        if topology == "hybrid" and len(drawn[0][0].nodes) > 1:
+            step = RANDOM_GRAPHS // 2
+            scores = [self._score(task, each[0], k % step, step) for k, each in enumerate(drawn)]
         else:
-            scores = [self._score(task, pilot) for pilot in drawn[0]]
+            scores = [self._score(task, graph) for graph in drawn[0]]
         return sum(scores) / len(scores)
 
-    def _score(self, task: str, pilot: Pilot, start: int = 0, step: int = 1) -> float:
-        key = (task, pilot.graph, start)
+    def _score(self, task: str, graph: CollaborationGraph, start: int = 0, step: int = 1) -> float:
+        key = (task, graph, start)
         if key not in self.known:
-            feedback = evaluate(
-                self.profile, task, pilot.graph, self.questions[task][start::step], self.client
-            )
+            asked = self.questions[task][start::step]
+            feedback = evaluate(self.profile, task, graph, asked, self.client)
             self.known[key] = 100 * feedback.accuracy
         return self.known[key]
 

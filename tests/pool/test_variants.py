@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,7 +13,7 @@ import yaml
 
 from tests.pool.test_simulated import client_of, evaluate, questions_of
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.project import MODEL
+from tests.support.project import MODEL, ROOT
 from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
@@ -84,18 +83,9 @@ class TestSettings:
                 {"t0": {"temperature": 3}},
                 r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3",
             ),
-            (
-                {"t0": {}},
-                r"variants\.t0': expected one of temperature, .* in a variant, found none",
-            ),
-            (
-                {"a:b": {"temperature": 0}},
-                r"variants': expected a variant named with letters, digits, .* found 'a:b'",
-            ),
-            (
-                {"a": {"top_p": 1}, "b": {"top_p": 1}},
-                r"expected variants that differ, found 'a' and 'b' with the same settings",
-            ),
+            ({"t0": {}}, r"variants\.t0': expected one of temperature, .* found none"),
+            ({"a:b": {"temperature": 0}}, r"expected a variant named with letters, .* found 'a:b'"),
+            ({"a": {"top_p": 1}, "b": {"top_p": 1}}, r"found 'a' and 'b' with the same settings"),
             ({"t": {"reasoning_effort": "a lot"}}, r"reasoning_effort': .*found 'a lot'"),
         ],
     )
@@ -106,13 +96,10 @@ class TestSettings:
 
     @pytest.mark.parametrize("section", ["pool", "newcomers"])
     def test_a_variant_can_not_have_a_models_name(self, section):
-        other = {"small:t0": MODEL | {"base_url": "http://x/v1"}}
         data = profile().model_dump(mode="json", exclude_none=True)
-        data[section] = data.get(section, {}) | other
-        with pytest.raises(
-            SettingsError,
-            match="variant 't0' of 'small': expected a name of its own, but a model has its name",
-        ):
+        data.setdefault(section, {})["small:t0"] = MODEL | {"base_url": "http://x/v1"}
+        said = "variant 't0' of 'small': expected a name of its own, but a model has its name"
+        with pytest.raises(SettingsError, match=said):
             parse(Profile, data, "mine.yaml")
 
     def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
@@ -137,9 +124,8 @@ class TestCalls:
         return client.requests
 
     def test_a_call_without_variants_has_the_key_that_it_always_had(self):
-        request = Request(
-            "small", "r1", (Message("user", "Q: 1 + 1"),), Sampling(0.9, 1.0, 8, ("\n",)), 2
-        )
+        sampling = Sampling(0.9, 1.0, 8, ("\n",))
+        request = Request("small", "r1", (Message("user", "Q: 1 + 1"),), sampling, 2)
         assert request.key() == "e291d868f38435ba63d60709568d3bed8393a6c79592051ce874587db2d6df08"
 
     def test_a_variants_prompt_is_for_its_nodes_alone(self):
@@ -151,24 +137,17 @@ class TestCalls:
 
     def test_a_variant_of_another_style_is_shown_the_worked_examples(self):
         known = profile({"shown": {"style": "few_shot", "instruction": ""}})
+        graph = parallel(["small", "small:shown"], "large", "voter")
         client = ScriptedClient()
-        deployed = Deployed(
-            "math",
-            parallel(["small", "small:shown"], "large", "voter"),
-            known,
-            (Question("s", "1 + 1", "2"),),
-        )
+        deployed = Deployed("math", graph, known, (Question("s", "1 + 1", "2"),))
         asyncio.run(deployed.runner(client).answer(QUESTION))
         assert [len(request.messages) for request in client.requests] == [2, 1]
         assert client.requests[1].messages[0].content == "Q: 1 + 1\nA: 2\n\nQ: 3 + 4\nA:"
 
-    def test_members_that_ask_the_same_share_a_graphs_calls_and_are_different_draws_of_one(self):
-        alone = self.asked("small")[0]
-        other = self.asked("small:same")[0]
-        assert alone.key() == other.key()
-        assert [
-            request.replica for request in self.asked("small", "small:same", "small:t0.5", "small")
-        ] == [0, 1, 0, 2]
+    def test_members_that_ask_the_same_are_different_draws_of_one(self):
+        assert self.asked("small")[0].key() == self.asked("small:same")[0].key()
+        asked = self.asked("small", "small:same", "small:t0.5", "small")
+        assert [request.replica for request in asked] == [0, 1, 0, 2]
 
     def test_greedy_calls_that_ask_the_same_are_one(self, tmp_path):
         client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
@@ -184,12 +163,8 @@ class TestCalls:
         plain, thinking = self.asked("small", "small:thinking")
         assert "reasoning_effort" not in plain.sampling.to_dict()
         assert thinking.sampling.to_dict()["reasoning_effort"] == "high"
-        efforts = [
-            replace(plain, sampling=replace(plain.sampling, reasoning_effort=effort))
-            for effort in (None, "low", "high")
-        ]
-        assert len({request.key() for request in efforts}) == 3
-        assert efforts[0].key() == plain.key()
+        low = replace(plain, sampling=replace(plain.sampling, reasoning_effort="low"))
+        assert len({request.key() for request in (plain, thinking, low)}) == 3
 
     def test_a_limit_pays_for_a_variants_call_at_its_models_price(self):
         meter = Meter(LimitSettings())
@@ -200,33 +175,24 @@ class TestCalls:
 
 def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parameters():
     stub = StubServer(("small", "large"))
-    graph = parallel(
-        ["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"], "large", "fuser"
-    )
+    members = ["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"]
     with serve(stub) as url:
         known = profile(url=url)
 
         async def ask() -> None:
             client = OpenAIClient(endpoints(known, {}), Retries(0), FailurePolicy())
             await client.check()
+            graph = parallel(members, "large", "fuser")
             await Deployed("math", graph, known).runner(client).answer(QUESTION)
             await client.aclose()
 
         asyncio.run(ask())
     assert {body["model"] for body in stub.requests} == {"small", "large"}
-    sent = sorted(
-        (body["temperature"], body["top_p"], body["max_tokens"], body.get("reasoning_effort", ""))
-        for body in stub.requests
-    )
-    assert sent == [
-        (0, 1, 64, ""),
-        (0.5, 0.8, 64, ""),
-        (0.9, 1, 5, ""),
-        (0.9, 1, 64, ""),
-        (0.9, 1, 64, ""),
-        (0.9, 1, 64, "high"),
-    ]
-    assert sum("reasoning_effort" in body for body in stub.requests) == 1
+    names = ("temperature", "top_p", "max_tokens", "reasoning_effort")
+    sent = [tuple(body.get(name, "") for name in names) for body in stub.requests]
+    usual = (0.9, 1, 64, "")
+    other = [(0, 1, 64, ""), (0.5, 0.8, 64, ""), (0.9, 1, 5, ""), (0.9, 1, 64, "high")]
+    assert sorted(sent) == sorted([*other, usual, usual])
     assert not any("seed" in body for body in stub.requests)
 
 
@@ -236,37 +202,28 @@ def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
     assert cost.unit == plain.unit
     for name, spec in cost.pool.items():
         assert cost.single(name) == plain.single(spec.model)
-    assert cost.graph_cost(chain(["small", "small:t0"])) == plain.graph_cost(
-        chain(["small", "small"])
+    both = (cost.graph_cost(chain(["small", name])) for name in ("small:t0", "small"))
+    assert len({*both, plain.graph_cost(chain(["small", "small"]))}) == 1
+    more, calls = (
+        estimate_run(known, "math")["calls"]["profile"] for known in (profile(), profile({}))
     )
-    more = (
-        estimate_run(profile(), "math")["calls"]["profile"]
-        / estimate_run(profile({}), "math")["calls"]["profile"]
-    )
-    assert more == 7 / 2
+    assert more / calls == 7 / 2
 
 
 def profiled(cost: CostModel, **right: float) -> Any:
     """The profile stage's table where each model answers this share of 20 questions right."""
-    client = ScriptedClient(
-        lambda r: "7" if int(r.messages[-1].content.split("+")[0]) < 20 * right[_kind(r)] else "0"
-    )
+
+    def reply(request: Request) -> str:
+        kind = "greedy" if request.sampling.temperature == 0 else request.model
+        return "7" if int(request.messages[-1].content.split("+")[0]) < 20 * right[kind] else "0"
+
     known = profile()
-    environment = Environment(
-        get_task("math"),
-        Deployed("math", single("small"), known).prompt,
-        known.task("math").sampling.sampling(),
-        cost.pool,
-        client,
-    )
+    prompt = Deployed("math", single("small"), known).prompt
+    sampling = known.task("math").sampling.sampling()
+    environment = Environment(get_task("math"), prompt, sampling, cost.pool, ScriptedClient(reply))
     asked = [Question(str(k), f"{k}+1", "7") for k in range(20)]
-    return profile_table(
-        asyncio.run(evaluate_cases(single_cases(cost.pool), environment, cost, asked)), cost
-    )
-
-
-def _kind(request: Request) -> str:
-    return "greedy" if request.sampling.temperature == 0 else request.model
+    cases = evaluate_cases(single_cases(cost.pool), environment, cost, asked)
+    return profile_table(asyncio.run(cases), cost)
 
 
 def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answers_differ():
@@ -278,15 +235,10 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
     )
     assert (best, voting) == ("small:t0", "small")
     none = table.assign(budget_units=1e9)
-    arms = {
-        case.columns["arm"]: case.columns["label"]
-        for case in trials.test_cases(single(best), none, table, Budget(cost, 4, 12))
-    }
-    assert arms == {
-        "found": "found graph",
-        "single": "small:t0",
-        "self_consistency": "majority of 4 x small",
-    }
+    cases = trials.test_cases(single(best), none, table, Budget(cost, 4, 12))
+    arms = {case.columns["arm"]: case.columns["label"] for case in cases}
+    vote = {"self_consistency": "majority of 4 x small"}
+    assert arms == {"found": "found graph", "single": "small:t0"} | vote
 
 
 class TestServing:
@@ -312,9 +264,8 @@ class TestServing:
         assert set(endpoints(read.profile_with(), {})) == {"small"}
 
     def test_a_graph_whose_variant_is_gone_is_refused(self):
-        with pytest.raises(
-            SettingsError, match="unknown model 'small:t0'; the pool has small, small:brief, large"
-        ):
+        gone = "unknown model 'small:t0'; the pool has small, small:brief, large"
+        with pytest.raises(SettingsError, match=gone):
             Deployed("math", self.GRAPH, profile({"brief": VARIANTS["brief"]}))
 
     def said(self, stub: PoolStub, graph: CollaborationGraph, **known: Any) -> Any:
@@ -344,40 +295,35 @@ class TestServing:
             self.said(PoolStub(), graph, variants={"shown": {"style": "few_shot"}})
 
 
-class TestSimulated:
-    BASE = "llama-3.2-1b"
+SIMULATED = "llama-3.2-1b"
 
-    def profile(self, variants: dict[str, Any], **skills: float) -> Profile:
-        data = yaml.safe_load(
-            (Path(__file__).parents[2] / "profiles" / "simulated.yaml").read_text()
-        )
-        data["pool"] = {self.BASE: data["pool"][self.BASE] | {"variants": variants}}
-        data["simulation"]["tasks"]["math"]["skill"] |= {
-            f"{self.BASE}:{name}": skill for name, skill in skills.items()
-        }
-        return parse(Profile, data, "simulated.yaml")
 
-    def answers(self, known: Profile, model: str) -> list[bool | None]:
-        feedback = evaluate(
-            known, "math", single(model), questions_of(known, "math", 300), client_of(known)
-        )
-        return [result.correct for result in feedback.results]
+def simulated(variants: dict[str, Any], **skills: float) -> Profile:
+    data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+    data["pool"] = {SIMULATED: data["pool"][SIMULATED] | {"variants": variants}}
+    skill = data["simulation"]["tasks"]["math"]["skill"]
+    skill |= {f"{SIMULATED}:{name}": value for name, value in skills.items()}
+    return parse(Profile, data, "simulated.yaml")
 
-    def test_a_variant_is_as_able_as_its_model_unless_it_has_traits_of_its_own(self):
-        known = self.profile(
-            {"t0": {"temperature": 0}, "wise": {"reasoning_effort": "high"}}, wise=9.0
-        )
-        plain, cold, wise = (
-            self.answers(known, f"{self.BASE}{name}") for name in ("", ":t0", ":wise")
-        )
-        assert plain == self.answers(self.profile({}), self.BASE)
-        assert cold != plain
-        assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
-        assert sum(map(bool, wise)) > 250
 
-    def test_only_chat_prompts_can_be_simulated(self):
-        with pytest.raises(
-            SettingsError,
-            match=r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated",
-        ):
-            self.profile({"shown": {"style": "few_shot"}})
+def test_a_simulated_variant_is_as_able_as_its_model_unless_it_has_traits_of_its_own():
+    def answers(known: Profile, name: str = "") -> list[bool | None]:
+        asked = questions_of(known, "math", 300)
+        graph = single(SIMULATED + name)
+        return [
+            found.correct
+            for found in evaluate(known, "math", graph, asked, client_of(known)).results
+        ]
+
+    known = simulated({"t0": {"temperature": 0}, "wise": {"reasoning_effort": "high"}}, wise=9.0)
+    plain, cold, wise = (answers(known, name) for name in ("", ":t0", ":wise"))
+    assert plain == answers(simulated({}))
+    assert cold != plain
+    assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
+    assert sum(map(bool, wise)) > 250
+
+
+def test_only_chat_prompts_can_be_simulated():
+    said = r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated"
+    with pytest.raises(SettingsError, match=said):
+        simulated({"shown": {"style": "few_shot"}})

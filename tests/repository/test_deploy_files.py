@@ -17,7 +17,8 @@ import typer
 import yaml
 
 from lab import python_path
-from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of, wait_for
+from tests.support.processes import wait_until
+from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.serving.servers import free_ports
@@ -215,9 +216,9 @@ def test_a_prometheus_scrapes_it_and_its_alerts_are_rules(tmp_path):
             subprocess.Popen(command, stdout=log, stderr=log) as process,
         ):
             try:
-                wait_for(lambda: values('ttsgraph_requests_total{status="200"}') == [1.0], 300)
+                wait_until(lambda: values('ttsgraph_requests_total{status="200"}') == [1.0], 300)
                 assert values("up") == [1.0]
-                wait_for(lambda: len(health()) == 3 and set(health()) == {"ok"}, 300)
+                wait_until(lambda: len(health()) == 3 and set(health()) == {"ok"}, 300)
             except BaseException:
                 print((tmp_path / "prometheus.log").read_text())
                 raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.processes import refused_calls
+from tests.support.processes import refusing, said_by
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
 from ttsgraph.serving import environment
@@ -30,27 +30,24 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def examine(folder: Path, profile: str = "paper") -> dict[str, doctor.Finding]:
-    found = doctor.examine(
-        load_profile(profile, ROOT / "profiles"), folder / "state", str(folder / "no-python")
-    )
+def examine(
+    folder: Path, profile: str = "paper", profiles: Path = ROOT / "profiles"
+) -> list[doctor.Finding]:
+    known = load_profile(profile, profiles)
+    return doctor.examine(known, folder / "state", str(folder / "no-python"))
+
+
+def by_subject(found: list[doctor.Finding]) -> dict[str, doctor.Finding]:
     return {finding.subject: finding for finding in found}
 
 
 def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Path) -> None:
-    found = examine(nowhere)
-    assert not any(
-        finding.ok
-        for subject, finding in found.items()
-        if subject not in ("disk", "isolation of programs")
-    )
+    found = by_subject(examine(nowhere))
+    assert {name for name in found if found[name].ok} <= {"disk", "isolation of programs"}
     assert "make setup" in found["serve environment"].advice
     assert found["GPU"].found == "none, servers need about 67 GiB"
     weights = found["weights of llama-3.1-8b"].advice
-    assert (
-        "hf download meta-llama/Llama-3.1-8B-Instruct --revision"
-        " 0e9e39f249a16976918f6564b8830bc894c89659" in weights
-    )
+    assert "hf download meta-llama/Llama-3.1-8B-Instruct --revision 0e9e39f249a1" in weights
     assert "15.0 GiB" in weights
     assert "HF_TOKEN" in found["hub token"].advice
     assert "cais/mmlu" in found["questions of mmlu"].advice
@@ -59,37 +56,24 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
 def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
     data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
     (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
-    parts = [
-        {"kind": "jsonl", "path": str(nowhere / name)} for name in ("here.jsonl", "gone.jsonl")
-    ]
-    data["tasks"] = {
-        "math": data["tasks"]["math"] | {"source": {"kind": "mixture", "parts": parts}}
-    }
+    paths = [str(nowhere / name) for name in ("here.jsonl", "gone.jsonl")]
+    source = {"kind": "mixture", "parts": [{"kind": "jsonl", "path": path} for path in paths]}
+    data["tasks"] = {"math": data["tasks"]["math"] | {"source": source}}
     (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
-    found = doctor.examine(
-        load_profile("mixed", nowhere), nowhere / "state", str(nowhere / "no-python")
-    )
     shown = [
-        (finding.found, finding.ok) for finding in found if finding.subject == "questions of math"
+        each for each in examine(nowhere, "mixed", nowhere) if each.subject == "questions of math"
     ]
-    assert shown == [(parts[0]["path"], True), (parts[1]["path"], False)]
+    assert [(each.found, each.ok) for each in shown] == [(paths[0], True), (paths[1], False)]
 
 
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "value")
     monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {0: 80.0})
-    revision = "9213176726f574b556790deb65791e0c5aa438b6"
-    snapshot = (
-        nowhere
-        / "hf"
-        / "hub"
-        / "models--meta-llama--Llama-3.2-1B-Instruct"
-        / "snapshots"
-        / revision
-    )
+    model = nowhere / "hf" / "hub" / "models--meta-llama--Llama-3.2-1B-Instruct"
+    snapshot = model / "snapshots" / "9213176726f574b556790deb65791e0c5aa438b6"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text((CONFIGS / "llama-3.2-1b.json").read_text())
-    found = examine(nowhere)
+    found = by_subject(examine(nowhere))
     assert found["weights of llama-3.2-1b"].ok
     assert not found["weights of llama-3.2-3b"].ok
     assert found["hub token"] == doctor.Finding("hub token", True, "found")
@@ -122,11 +106,11 @@ print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
 @pytest.mark.slow
 def test_whether_programs_can_be_isolated_is_told() -> None:
     program = EXAMINE.format(profiles=str(ROOT / "profiles"))
-    assert refused_calls([], program) == "[(True, 'files and system calls')]\n"
-    assert (
-        refused_calls(["landlock_create_ruleset"], program)
-        == "[(False, 'files: [Errno 1] Operation not permitted')]\n"
-    )
+    for names, said in (
+        ([], "(True, 'files and system calls')"),
+        (["landlock_create_ruleset"], "(False, 'files: [Errno 1] Operation not permitted')"),
+    ):
+        assert said_by(refusing(names, program)) == f"[{said}]\n"
 
 
 @pytest.mark.models

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -33,6 +32,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -67,26 +67,28 @@ class Engine:
         return Request(self.model, "r1", (Message("user", text),), wanted, replica)
 
     def environment(self, client: Client) -> Environment:
+        task = get_task("math")
         settings = self.profile.task("math")
-        prompt = settings.prompt.prompt(get_task("math"), self.questions[:4])
-        return Environment(
-            get_task("math"),
-            prompt,
-            settings.sampling.sampling(),
-            self.profile.model_pool(),
-            client,
-        )
+        prompt = settings.prompt.prompt(task, self.questions[:4])
+        pool = self.profile.model_pool()
+        return Environment(task, prompt, settings.sampling.sampling(), pool, client)
 
 
-def _simulated(folder: Path) -> Iterator[Engine]:
-    profile = load_profile("simulated", ROOT / "profiles")
-    questions = load_questions(get_task("math"), profile.task("math").source, seed=0)[:40]
-    yield Engine(profile, folder, "llama-3.2-1b", questions)
+def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) -> Iterator[Engine]:
+    """An engine of one model at a stub, under the path of the model's base_url if it has one."""
+    with serve(stub) as url:
+        path = urlsplit(model.get("base_url", url)).path
+        reached = model | {"base_url": url.removesuffix("/v1") + path}
+        data = laptop().model_dump(mode="json", exclude_none=True)
+        data["engine"] = {"kind": "external", "backoff_s": 0.01} | engine
+        data["pool"] = {"tiny": reached}
+        data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
+        yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
 
 
 def _external(folder: Path) -> Iterator[Engine]:
-    stub = StubServer(("tiny",))
     overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
+    stub = StubServer(("tiny",))
     stub.misbehave = lambda count, body: (
         (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
     )
@@ -99,71 +101,47 @@ def _refusing(folder: Path) -> Iterator[Engine]:
     yield from _on(stub, folder, MODEL)
 
 
-def _drawing(folder: Path) -> Iterator[Engine]:
-    yield from _on(Several(("tiny",)), folder, MODEL, draws=4)
-
-
 def _own(name: str, folder: Path) -> Iterator[Engine]:
     """A server of one's own, by its line in docs/own-models.md."""
     stub = SERVERS[name]()
-    line = LINES[name]
     stub.skill = 0.5
-    keys = {line["api_key_env"]: KEY} if "api_key_env" in line else {}
+    line = LINES[name]
     with pytest.MonkeyPatch.context() as patch:
-        for variable, key in keys.items():
-            patch.setenv(variable, key)
+        if "api_key_env" in line:
+            patch.setenv(line["api_key_env"], KEY)
         yield from _on(stub, folder, MODEL | line, draws=3)
-
-
-def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) -> Iterator[Engine]:
-    """An engine of one model at a stub, under the path of the model's base_url if it has one."""
-    with serve(stub) as url:
-        path = urlsplit(model.get("base_url", url)).path
-        data = laptop().model_dump(mode="json", exclude_none=True)
-        reached = model | {"base_url": url.removesuffix("/v1") + path}
-        data |= {
-            "engine": {"kind": "external", "backoff_s": 0.01} | engine,
-            "pool": {"tiny": reached},
-        }
-        data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
-        yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
-
-
-def _vllm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
-
-
-def _transformers(folder: Path) -> Iterator[Engine]:
-    require_models()
-    link_serve_environment(folder)
-    yield Engine(
-        laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8}), folder, SMOLLM, SUMS
-    )
 
 
 REAL = [
     pytest.param("vllm", marks=[pytest.mark.models, pytest.mark.vllm]),
     pytest.param("transformers", marks=[pytest.mark.models, pytest.mark.slow]),
 ]
-
-
 HABITS = ["refusing", "drawing", *SERVERS]
 
 
 @pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """Each engine in turn."""
-    if request.param == "vllm":
-        yield from _vllm(tmp_path, request)
-    else:
-        known = {
-            "simulated": _simulated,
-            "external": _external,
-            "refusing": _refusing,
-            "drawing": _drawing,
-            "transformers": _transformers,
-        }
-        yield from known.get(request.param, partial(_own, request.param))(tmp_path)
+    match request.param:
+        case "simulated":
+            profile = load_profile("simulated", ROOT / "profiles")
+            questions = load_questions(get_task("math"), profile.task("math").source, seed=0)[:40]
+            yield Engine(profile, tmp_path, "llama-3.2-1b", questions)
+        case "external":
+            yield from _external(tmp_path)
+        case "refusing":
+            yield from _refusing(tmp_path)
+        case "drawing":
+            yield from _on(Several(("tiny",)), tmp_path, MODEL, draws=4)
+        case "vllm":
+            yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
+        case "transformers":
+            require_models()
+            link_serve_environment(tmp_path)
+            kind = {"kind": "transformers", "concurrency": 8}
+            yield Engine(laptop((SMOLLM,), engine=kind), tmp_path, SMOLLM, SUMS)
+        case name:
+            yield from _own(name, tmp_path)
 
 
 def test_an_engine_keeps_its_promises(engine: Engine) -> None:
@@ -232,24 +210,21 @@ def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: En
 
 def test_a_search_runs_on_every_engine(engine: Engine) -> None:
     profile = engine.profile
-    cost = engine.profile.cost_model("math")
-    brief = Brief(
-        "math", Budget(cost, profile.budget.limit, 12), dict.fromkeys(cost.pool, 0.3), profile.roles
-    )
+    cost = profile.cost_model("math")
+    limit = profile.budget.limit
+    scores = dict.fromkeys(cost.pool, 0.3)
+    brief = Brief("math", Budget(cost, limit, 12), scores, profile.roles)
     settings = profile.search.model_copy(update=SMALL_SEARCH)
-    searcher = make_searcher(
-        "agent_reinforce", Problem(brief, settings, profile.agent, {engine.model: 3}, 0)
-    )
+    problem = Problem(brief, settings, profile.agent, {engine.model: 3}, 0)
+    searcher = make_searcher("agent_reinforce", problem)
     archive = Archive()
 
-    async def work(client: Client):
+    async def work(client: Client) -> Found:
+        asked = engine.questions[4:8], engine.questions[8:16]
         driver = Driver(cost, settings, archive)
-        return await driver.run(
-            searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16]
-        )
+        return await driver.run(searcher, engine.environment(client), *asked)
 
-    found = engine.run(work)
-    assert cost.graph_cost(found.graph) <= profile.budget.limit
+    assert cost.graph_cost(engine.run(work).graph) <= limit
     assert {record.status for record in archive.records} == {"ok"}
     assert sum(record.n_unscored for record in archive.records) == 0
 
@@ -278,13 +253,9 @@ def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) ->
         if not ends_well:
             raise KeyError("on purpose")
 
-    if ends_well:
+    with nullcontext() if ends_well else pytest.raises(KeyError, match="on purpose"):
         engine.run(work)
-    else:
-        with pytest.raises(KeyError, match="on purpose"):
-            engine.run(work)
     wait_until(lambda: not any(map(alive, started)))
     # A pool that was up before belongs to whoever started it.
-    assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (
-        engine.folder.name.startswith("real")
-    )
+    kept = (engine.folder / ".ttsgraph" / "servers.json").exists()
+    assert kept == engine.folder.name.startswith("real")

@@ -6,22 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.arithmetic import BRIEF, COST, LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import COST, LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
-from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
 
 TOKENS_A_CALL = 12
 
@@ -42,14 +38,8 @@ def search(folder, limits: LimitSettings, client=None):
     journal = Journal(folder / "journal.jsonl", {"type": "search", "identity": "one"})
     meter = Meter(limits, account.read(), account.write)
     wanted = SearchSettings(max_iterations=4, patience=4, batch=8)
-    searcher = make_searcher(
-        "agent_reinforce",
-        Problem(BRIEF, wanted, AgentSettings(), {"small": 6}, 0),
-    )
-    paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
-    environment = Environment(
-        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, paying
-    )
+    searcher = searcher_of("agent_reinforce", wanted)
+    environment = environment_of(MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL))
     archive = Archive(journal)
 
     async def run():
@@ -75,10 +65,8 @@ def test_a_search_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path, nam
     limit = share * getattr(total, name)
     limit = int(limit) if name == "tokens" else limit
     first = Slow({"small": 0.35, "large": 0.45})
-    with pytest.raises(
-        LimitReached,
-        match=rf"limits\.{name} of .* reached .*raise the limit and start again to continue",
-    ):
+    said = rf"limits\.{name} of .* reached .*raise the limit and start again to continue"
+    with pytest.raises(LimitReached, match=said):
         search(kept, LimitSettings(**{name: limit}), first)
     assert len(first.requests) < len(client.requests)
     again = Slow({"small": 0.35, "large": 0.45})
@@ -101,10 +89,9 @@ def test_time_counts_while_a_server_says_nothing(tmp_path):
             await asyncio.Event().wait()
             raise AssertionError
 
-    with pytest.raises(LimitReached, match=r"limits\.wall_s of 0\.05 reached"):
-        search(tmp_path, LimitSettings(wall_s=0.05), Silent())
-    with pytest.raises(LimitReached, match=r"limits\.wall_s"):
-        search(tmp_path, LimitSettings(wall_s=0.05), Silent())
+    for _ in range(2):
+        with pytest.raises(LimitReached, match=r"limits\.wall_s of 0\.05 reached"):
+            search(tmp_path, LimitSettings(wall_s=0.05), Silent())
 
 
 def test_another_search_begins_with_nothing_spent(tmp_path):

@@ -22,15 +22,13 @@ def mixed(**engine) -> Profile:
     return parse(Profile, laptop, "here")
 
 
-def test_only_what_has_no_url_is_started_here(monkeypatch, tmp_path):
+def test_only_what_has_no_url_is_started_here_in_the_engines_environment(monkeypatch, tmp_path):
     monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
-    monkeypatch.setattr(
-        serving, "prepare_weights", lambda name, model, state, python: f"weights-of-{name}"
-    )
-    profile = mixed()
-    assert list(profile.hosted) == ["smollm2-135m", "gemma3-270m"]
+    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
+    profile = mixed(python="/opt/vllm/bin/python")
     specs = serving.local_specs(profile, tmp_path)
-    assert [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]
+    assert list(profile.hosted) == [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]
+    assert {spec.command[0] for spec in specs} == {"/opt/vllm/bin/python"}
     local = {spec.name: (spec.base_url,) for spec in specs}
     found = serving.endpoints(profile, local, tmp_path)
     assert found["far"].base_urls == (URL,)
@@ -45,15 +43,6 @@ def test_a_pool_that_is_all_elsewhere_starts_nothing_and_needs_no_serve_environm
     subjects = [finding.subject for finding in doctor.examine(alone, tmp_path)]
     assert not {"serve environment", "vLLM", "memory"} & set(subjects)
     assert "model far" in subjects
-
-
-def test_servers_run_in_the_environment_that_the_engine_names(monkeypatch, tmp_path):
-    monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
-    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
-    profile = mixed(python="/opt/vllm/bin/python")
-    assert {spec.command[0] for spec in serving.local_specs(profile, tmp_path)} == {
-        "/opt/vllm/bin/python"
-    }
 
 
 def test_workers_reach_all_models_themselves():

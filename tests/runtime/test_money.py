@@ -22,7 +22,6 @@ from ttsgraph.cli import app
 
 LIMIT = 0.05
 WORDS = "First take the tens, then the ones, and carry what is over; so the sum of all of these is"
-PRICES = {"prompt": 10.0, "completion": 40.0}
 
 
 class Paid(StubServer):
@@ -43,10 +42,7 @@ class Paid(StubServer):
         used["prompt_tokens"] = 4 + math.ceil(len(asked) / 4)
         used["completion_tokens"] = 1 + math.ceil(len(message["content"]) / 4)
         with self._books:
-            self.dollars += (
-                used["prompt_tokens"] * PRICES["prompt"]
-                + used["completion_tokens"] * PRICES["completion"]
-            ) / 1e6
+            self.dollars += (used["prompt_tokens"] * 10 + used["completion_tokens"] * 40) / 1e6
         return told
 
 
@@ -57,8 +53,8 @@ def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
 ) -> None:
     stub = Paid(tells)
     project = tmp_path / "mine"
-    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]
+    more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
     with serve(stub) as url:
         prices = ["--price-prompt", "10", "--price-completion", "40"]
         made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
@@ -68,18 +64,15 @@ def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
         profile.write_text(text.replace("{kind: external}", "{kind: external, concurrency: 64}"))
         stub.dollars = 0.0
         for share in (0.2, 0.4):
-            process = subprocess.Popen(command, cwd=project, env=environment)
+            process = subprocess.Popen(command, **more)
             while stub.dollars < share * LIMIT and process.poll() is None:
                 time.sleep(0.01)
             process.kill()
             process.wait()
-        ended = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 4, ended.stderr
-        assert "limits.dollars of 0.05 reached" in ended.stderr
-        again = subprocess.run(command, cwd=project, env=environment, check=False)
-        assert again.returncode == 4
+        for _ in range(2):
+            ended = subprocess.run(command, **more, capture_output=True, text=True, check=False)
+            assert ended.returncode == 4, ended.stderr
+            assert "limits.dollars of 0.05 reached" in ended.stderr
     assert 0.4 * LIMIT < stub.dollars <= 1.01 * LIMIT
     noted = json.loads((project / ".ttsgraph" / "spent.json").read_text())
     assert stub.dollars <= noted["dollars"] + 1e-9

@@ -35,6 +35,7 @@ from ttsgraph.runtime.workers import (
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task
@@ -50,85 +51,65 @@ async def in_a_thread(work: Work) -> Done:
     return await asyncio.to_thread(work_on, work)
 
 
-class TestSharing:
-    graphs = (single("a"), chain(["a", "b"]), parallel(["a", "a"], "b"))
+GRAPHS = (single("a"), chain(["a", "b"]), parallel(["a", "a"], "b"))
 
-    @pytest.mark.parametrize("most", [1, 2, 3, 7, 40])
-    def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(
-        self, most
-    ):
-        jobs = [
-            (self.graphs[0], QUESTIONS),
-            (self.graphs[1], QUESTIONS[2:7]),
-            (self.graphs[2], QUESTIONS[::-1]),
-        ]
-        pieces = shared_out(jobs, most)
-        assert len(pieces) == min(most, len(QUESTIONS))
-        held = [
-            (k, question.id, number)
-            for number, piece in enumerate(pieces)
-            for k, mine in piece
-            for question in mine
-        ]
-        assert sorted((k, name) for k, name, _ in held) == sorted(
-            (k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked
-        )
-        assert len({(name, number) for _, name, number in held}) == len(QUESTIONS)
-        sizes = [len({question.id for _, mine in piece for question in mine}) for piece in pieces]
-        assert max(sizes) - min(sizes) <= 1
 
-    def test_nothing_is_no_work(self):
-        assert shared_out([], 4) == []
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 40])
+def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(most):
+    jobs = list(zip(GRAPHS, (QUESTIONS, QUESTIONS[2:7], QUESTIONS[::-1]), strict=True))
+    pieces = shared_out(jobs, most)
+    assert len(pieces) == min(most, len(QUESTIONS))
+    held = [
+        (k, question.id, number)
+        for number, piece in enumerate(pieces)
+        for k, mine in piece
+        for question in mine
+    ]
+    wanted = [(k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked]
+    assert sorted((k, name) for k, name, _ in held) == sorted(wanted)
+    assert len({(name, number) for _, name, number in held}) == len(QUESTIONS)
+    sizes = [len({question.id for _, mine in piece for question in mine}) for piece in pieces]
+    assert max(sizes) - min(sizes) <= 1
+    assert shared_out([], most) == []
 
 
 class Lab:
     """A search on the simulated pool, and where its evaluations go."""
 
-    def __init__(self, method: str = "agent_reinforce", **sections: object) -> None:
-        data = load_profile("simulated", ROOT / "profiles").model_dump(
-            mode="json", exclude_none=True
-        )
+    def __init__(self, method: str = "agent_reinforce") -> None:
+        shipped = load_profile("simulated", ROOT / "profiles")
+        data = shipped.model_dump(mode="json", exclude_none=True)
         data["tasks"] = {"math": data["tasks"]["math"]}
         data["search"] |= {"max_iterations": 4, "patience": 4, "batch": 12}
         data["budget"] |= {"limit": 20, "max_nodes": 12}
-        self.profile = parse(Profile, data | sections, "test")
+        self.profile = parse(Profile, data, "test")
         self.method = method
-        self.questions = load_questions(get_task("math"), self.profile.task("math").source, seed=0)[
-            :30
-        ]
+        source = self.profile.task("math").source
+        self.questions = load_questions(get_task("math"), source, seed=0)[:30]
 
     def search(
         self, where: Callable[[Environment], Environment], limits: LimitSettings | None = None
     ) -> tuple[str, ...]:
         """Graph, trajectory and archive that a search leaves when its evaluations go there."""
-        brief = Brief(
-            "math",
-            Budget(self.profile.cost_model("math"), 20.0, 12),
-            dict.fromkeys(self.profile.pool, 0.4),
-            ("assistant", "fuser"),
-        )
-        start = {"llama-3.2-1b": 6}
-        searcher = make_searcher(
-            self.method, Problem(brief, self.profile.search, self.profile.agent, start, 0)
-        )
+        known = self.profile
+        budget = Budget(known.cost_model("math"), 20.0, 12)
+        brief = Brief("math", budget, dict.fromkeys(known.pool, 0.4), ("assistant", "fuser"))
+        problem = Problem(brief, known.search, known.agent, {"llama-3.2-1b": 6}, 0)
+        searcher = make_searcher(self.method, problem)
         meter = Meter(limits or LimitSettings())
         archive = Archive()
 
-        async def run() -> tuple[str, ...]:
-            async with open_client(self.profile) as client:
-                metered = MeteredClient(client, meter, self.profile.model_pool())
-                environment = where(environment_for(self.profile, "math", metered, ()))
-                driver = Driver(brief.cost, self.profile.search, archive)
-                found = await driver.run(
-                    searcher, environment, self.questions[:12], self.questions[12:]
-                )
-            return (
-                found.graph.to_json(),
-                found.trajectory.to_json(),
-                archive.table().drop(columns=MADE_NOW).to_json(),
-            )
+        async def run() -> Found:
+            async with open_client(known) as client:
+                metered = MeteredClient(client, meter, known.model_pool())
+                environment = where(environment_for(known, "math", metered, ()))
+                driver = Driver(brief.cost, known.search, archive)
+                asked = self.questions[:12], self.questions[12:]
+                return await driver.run(searcher, environment, *asked)
 
-        return asyncio.run(run())
+        found = asyncio.run(run())
+        table = archive.table().drop(columns=MADE_NOW)
+        return found.graph.to_json(), found.trajectory.to_json(), table.to_json()
 
     def spread(
         self, workers: int, carry: Carry = in_a_thread
@@ -215,25 +196,18 @@ def test_pieces_that_come_together_look_at_the_code_one_after_another(monkeypatc
     assert not code.met.is_set()
 
 
-EXTERNAL = {"kind": "external"}
-
-
 @pytest.mark.parametrize(
     ("workers", "engine", "message"),
     [
-        ({"address": "tcp://h:1"}, EXTERNAL, "address is for kind dask or ray, found kind local"),
-        (
-            {"kind": "dask", "address": "tcp://h:1"},
-            EXTERNAL,
-            "expected a store, a folder that all machines of the cluster see",
-        ),
-        ({"kind": "ray", "store": "calls"}, EXTERNAL, "expected store as an absolute path"),
-        ({"kind": "dask"}, {"kind": "vllm"}, "expected engine external or simulated, found vllm"),
-        ({"kind": "celery"}, EXTERNAL, "workers.kind"),
+        ({"address": "tcp://h:1"}, "external", "address is for kind dask or ray, found kind local"),
+        ({"kind": "dask", "address": "tcp://h:1"}, "external", "expected a store, a folder that"),
+        ({"kind": "ray", "store": "calls"}, "external", "expected store as an absolute path"),
+        ({"kind": "dask"}, "vllm", "expected engine external or simulated, found vllm"),
+        ({"kind": "celery"}, "external", "workers.kind"),
     ],
 )
 def test_settings_that_no_cluster_can_follow_are_refused(workers, engine, message):
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    data |= {"workers": workers, "engine": engine}
+    data |= {"workers": workers, "engine": {"kind": engine}}
     with pytest.raises(SettingsError, match=re.escape(message)):
         parse(Profile, data, "test")

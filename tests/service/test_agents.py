@@ -6,8 +6,8 @@ import importlib.util
 import openai
 import pytest
 
-from tests.support.acting import ActingPool
-from tests.support.service import NAME, deployed, graph_of, pooled
+from tests.support.acting import acts
+from tests.support.service import NAME, PoolStub, deployed, graph_of, pooled
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("agents") is None, reason="no openai-agents (the extra dev has it)"
@@ -41,7 +41,7 @@ def run_agent(kind, url, model):
 @pytest.mark.parametrize("graph", ["fuser", "voter"])
 @pytest.mark.parametrize("kind", ["OpenAIChatCompletionsModel", "OpenAIResponsesModel"])
 def test_the_agents_loop_runs_on_a_graph_as_on_its_last_model(kind, graph):
-    with pooled(ActingPool()) as pool:
+    with pooled(PoolStub(acts)) as pool:
         with deployed(pool, graph_of(graph, *["small"] * 3)) as url:
             found = run_agent(kind, f"{url}/v1", NAME)
         alone = run_agent("OpenAIChatCompletionsModel", pool.url, "large")

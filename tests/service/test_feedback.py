@@ -116,8 +116,7 @@ def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
 def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with serving(Told(math_champion=version(pool))) as service:
-        answer = ask(service.url)
-        refused = say(service.url, id=answer.id, score=1)
+        refused = say(service.url, id=ask(service.url).id, score=1)
     assert refused.status_code == 404
     assert "keeps no outcomes" in refused.json()["error"]["message"]
     assert list(tmp_path.iterdir()) == []
@@ -161,31 +160,31 @@ def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     assert book.settled() == []
 
 
-def trial_by(path, clients_of, least):
-    """What came of a trial whose challenger is always right, judged by these clients."""
-    book = Book(path, 10_000)
-    for k, client in enumerate(clients_of):
+PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
+
+
+@pytest.mark.parametrize(
+    ("clients", "least", "promoted", "counted"),
+    [
+        (["flood"] * 200, 3, False, [1, 1]),
+        (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
+        (PAIRS, 3, True, [20, 20]),
+        (["one"] * 100, 1, True, [50, 50]),
+    ],
+    ids=["a flood", "a flood beside two", "many clients", "one, where one is enough"],
+)
+def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
+    tmp_path, clients, least, promoted, counted
+):
+    """The challenger is always right and the champion never."""
+    book = Book(tmp_path / "served.db", 10_000)
+    for k, client in enumerate(clients):
         book.add(of_trial(k))
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
-    counted = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
+    found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
+    assert found == counted
     book.is_open(("math", "3", "4"), 0.95, 100)
-    return book.settled(), counted
-
-
-def test_a_flood_by_one_client_changes_nothing(tmp_path):
-    settled, counted = trial_by(tmp_path / "1.db", ["flood"] * 200, 3)
-    assert settled == []
-    assert counted == [1, 1]
-    settled, counted = trial_by(tmp_path / "2.db", ["a", "a", "b", "b", *["flood"] * 200], 3)
-    assert settled == []
-    assert counted == [4, 4]
-
-
-def test_enough_clients_decide_a_trial_and_one_where_one_is_enough(tmp_path):
-    many = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
-    ((_, decision),) = trial_by(tmp_path / "1.db", many, 3)[0]
-    assert decision.promote
-    assert trial_by(tmp_path / "2.db", ["one"] * 100, 1)[0]
+    assert [decision.promote for _, decision in book.settled()] == [True] * promoted
 
 
 def test_a_server_counts_what_one_address_says_once(pool, tmp_path):
@@ -227,22 +226,15 @@ def trial_of(pool, tmp_path, reply, **trial):
     return shelf, after
 
 
-def test_a_challenger_that_is_better_in_service_is_promoted_with_the_reason(pool, tmp_path):
-    shelf, after = trial_of(pool, tmp_path, {"3": 0.0, "4": 1.0})
+@pytest.mark.parametrize("better", [True, False])
+def test_a_challenger_is_promoted_if_it_is_better_in_service(pool, tmp_path, monkeypatch, better):
+    if not better:
+        monkeypatch.setattr(Told, "deaf", 1)  # a registry that is away is told later
+    shelf, after = trial_of(pool, tmp_path, {"3": float(not better), "4": float(better)})
     ((task, number, decision),) = shelf.decisions
-    assert (task, number, decision.promote) == ("math", "4", True)
-    assert decision.reason.startswith("better: 100.0 % of ")
+    assert (task, number, decision.promote) == ("math", "4", better)
+    assert decision.reason.startswith("better: 100.0 % of " if better else "worse: ")
     assert after == {"3"}  # the trial is over; who moves the alias is the loader's registry
-
-
-def test_a_challenger_that_is_worse_is_not_and_a_registry_that_is_away_is_told_later(
-    pool, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(Told, "deaf", 1)
-    shelf, _ = trial_of(pool, tmp_path, {"3": 1.0, "4": 0.0})
-    ((_, number, decision),) = shelf.decisions
-    assert (number, decision.promote) == ("4", False)
-    assert decision.reason.startswith("worse: ")
 
 
 def test_a_trial_without_scores_is_refused():

@@ -8,16 +8,7 @@ import httpx
 import pandas as pd
 import pytest
 
-from tests.support.service import (
-    NAME,
-    Shelf,
-    ask,
-    chat,
-    graph_of,
-    post,
-    profile_of,
-    serving,
-)
+from tests.support.service import NAME, Shelf, ask, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DataError
 from ttsgraph.deployment.bundle import Deployed, Rung, front_of, ladder_text, read_ladder, rungs_of
 
@@ -80,17 +71,16 @@ def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
     with serving(Shelf(math_champion=version)) as service:
         listed = [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]]
         assert listed == [NAME, "math@low", "math@medium", "math@high"]
-        for name, effort, graph in (
-            (NAME, None, GRAPHS[3]),
-            ("math@low", None, GRAPHS[1]),
-            ("math@high", None, GRAPHS[4]),
-            (NAME, "minimal", GRAPHS[1]),
-            (NAME, "medium", GRAPHS[2]),
-            (NAME, "high", GRAPHS[4]),
+        for count, asked in (
+            (3, {}),
+            (1, {"model": "math@low"}),
+            (4, {"model": "math@high"}),
+            (1, {"reasoning_effort": "minimal"}),
+            (2, {"reasoning_effort": "medium"}),
+            (4, {"reasoning_effort": "high"}),
         ):
-            more = {"reasoning_effort": effort} if effort else {}
-            found = post(service.url, chat(model=name, **more)).json()
-            assert found["ttsgraph"]["graph_hash"] == graph.content_hash
+            found = post(service.url, chat(**asked)).json()
+            assert found["ttsgraph"]["graph_hash"] == GRAPHS[count].content_hash
             assert found["choices"][0]["message"]["content"] == "7"
             assert found["ttsgraph"]["ignored"] == []
         assert post(service.url, chat(reasoning_effort="huge")).status_code == 400

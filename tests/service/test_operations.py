@@ -8,18 +8,10 @@ import socket
 
 import httpx
 import pytest
+from starlette.responses import JSONResponse
 
-from tests.support.service import (
-    ALONE,
-    FUSED,
-    NAME,
-    ask,
-    chat,
-    deployed,
-    graph_of,
-    post,
-    wait_for,
-)
+from tests.support.processes import wait_until
+from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
 from ttsgraph.service import answering
 from ttsgraph.service.limits import Keys
@@ -120,7 +112,7 @@ def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
         asked = [ask(url, "3 + 4" + k * " ") for k in range(5)]
         pool.holds = lambda body: body["model"] == "large"
         asked += [ask(url, "3 + 4" + k * " and 5") for k in range(20)]
-        wait_for(lambda: pool.left == 20)
+        wait_until(lambda: pool.left == 20)
         text = httpx.get(f"{url}/metrics").text
     origins = [answer.model_extra["ttsgraph"] for answer in asked]
     book = len(pool.bodies) * 11 * 0.1 / 1e6
@@ -133,13 +125,12 @@ def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
 
 
 def test_calls_that_failed_are_not_on_the_bill(pool):
-    from starlette.responses import JSONResponse
-
     with deployed(pool, FUSED, fallback=True) as url:
         pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
         origin = ask(url).model_extra["ttsgraph"]
         figures = httpx.get(f"{url}/metrics").text
     assert origin["degraded"]
+    assert origin["fallbacks"] == [{"node": 2, "model": "large", "answered_by": [0, 1]}]
     assert f'ttsgraph_degraded_total{{model="{NAME}"}} 1.0' in figures
     assert origin["dollars"] == pytest.approx(origin["billed"] * 11 * 0.1 / 1e6)
     assert (origin["billed"], origin["begun"]) == (2, 3)

@@ -41,29 +41,22 @@ def clients(real_pool):
     greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
     data["tasks"]["math"] |= {"prompt": {"style": "chat", "instruction": ""}, "sampling": greedy}
     version = Deployed("math", graph_of("assistant"), parse(Profile, data, "test"), (), "1")
+    more = {"api_key": "none", "max_retries": 0, "timeout": HANGS_S}
     with serving(Shelf(math_champion=version), timeout_s=HANGS_S) as service:
-        yield (
-            client_of(f"{service.url}/v1"),
-            client_of(model_url),
-        )
-
-
-def client_of(url):
-    return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=HANGS_S)
+        yield [openai.OpenAI(base_url=url, **more) for url in (f"{service.url}/v1", model_url)]
 
 
 def both(clients, ask):
     """What the graph and the model alone answer."""
-    through, direct = clients
-    return ask(through, NAME), ask(direct, SMOLLM)
+    return [ask(client, model) for client, model in zip(clients, (NAME, SMOLLM), strict=True)]
 
 
 def plain(answer):
     """The choices, without what is drawn anew for each answer: the ids of calls."""
     found = [choice.model_dump(exclude_none=True, warnings=False) for choice in answer.choices]
     for choice in found:
-        choice.pop("stop_reason", None)
-        choice.pop("token_ids", None)
+        for name in ("stop_reason", "token_ids"):
+            choice.pop(name, None)
         for name in ("reasoning", "annotations", "audio", "function_call"):
             choice["message"].pop(name, None)
         for call in choice["message"].setdefault("tool_calls", []):
@@ -116,6 +109,8 @@ def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
 
 
 def test_what_the_model_refuses_is_refused_in_its_words(clients):
-    for client, model in zip(clients, (NAME, SMOLLM), strict=True):
+    def ask(client, model):
         with pytest.raises(openai.BadRequestError, match="n must be 1 when using greedy sampling"):
             client.chat.completions.create(model=model, messages=ASKED, n=2, **TOLD)
+
+    both(clients, ask)

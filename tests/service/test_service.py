@@ -10,6 +10,7 @@ import openai
 import pytest
 from starlette.responses import JSONResponse
 
+from tests.support.processes import wait_until
 from tests.support.project import HANGS_S
 from tests.support.service import (
     ALONE,
@@ -25,7 +26,6 @@ from tests.support.service import (
     post,
     profile_of,
     serving,
-    wait_for,
 )
 from ttsgraph.deployment.bundle import Deployed, Figures
 
@@ -39,8 +39,8 @@ def test_the_openai_client_gets_the_graphs_answer_with_its_origin_and_the_usage_
         pool.reply = lambda body: "fused it is" if "Solution 1" in last_text(body) else "7"
         raw = client_of(url).chat.completions.with_raw_response.create(**chat())
     answer = raw.parse()
-    assert answer.choices[0].message.content == "fused it is"
-    assert answer.choices[0].finish_reason == "stop"
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.finish_reason) == ("fused it is", "stop")
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (30, 5)
     assert answer.usage.total_tokens == 35
     assert answer.model == NAME
@@ -74,10 +74,10 @@ def test_a_stream_hands_the_last_nodes_text_over_while_it_is_written(pool):
         assert [next(stream).choices[0].delta.content for _ in range(3)] == ["", "one ", "two "]
         pool.release()
         late = list(stream)
-    assert late[0].choices[0].delta.content == "three "
+    assert late[0].choices[0].delta.content == "three"
     assert late[1].choices[0].finish_reason == "stop"
     trace = late[1].model_extra["ttsgraph"]["trace"]
-    assert [node["text"] for node in trace] == ["7", "7", "one two three "]
+    assert [node["text"] for node in trace] == ["7", "7", "one two three"]
     (last,) = late[2:]
     assert (last.choices, last.usage.prompt_tokens) == ([], 30)
     assert sum("stream" in body and body["stream"] for body in pool.bodies) == 1
@@ -189,19 +189,28 @@ def test_unknown_models_and_wrong_keys_are_what_the_openai_client_expects(pool):
         assert right.chat.completions.create(**chat()).choices[0].message.content == "7"
 
 
-def test_a_pool_model_that_is_down_is_a_bad_gateway_and_nothing_else_breaks(pool):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_pool_model_that_is_down_is_a_bad_gateway_and_nothing_else_breaks(pool, stream):
+    down = JSONResponse({"error": "out of memory"}, 500)
     with deployed(pool) as url:
-        pool.reply = lambda body: (
-            JSONResponse({"error": "out of memory"}, 500) if body["model"] == "large" else "7"
-        )
-        for stream in (False, True):
-            failed = "pool model 'large' failed"
-            with pytest.raises(openai.InternalServerError, match=failed) as caught:
-                ask(url, stream=stream)
-            assert caught.value.status_code == 502
-            assert pool.url not in str(caught.value)
+        pool.reply = lambda body: down if body["model"] == "large" else "7"
+        with pytest.raises(openai.InternalServerError, match="pool model 'large' failed") as found:
+            ask(url, stream=stream)
+        assert found.value.status_code == 502
+        assert pool.url not in str(found.value)
         pool.reply = lambda body: "7"
         assert ask(url).choices[0].message.content == "7"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_beyond_a_models_context_is_the_clients_to_shorten(pool, stream):
+    said = "This model's maximum context length is 2048 tokens."
+    error = {"message": said, "type": "BadRequestError", "code": 400}
+    with deployed(pool) as url:
+        pool.reply = lambda body: JSONResponse({"error": error}, 400)
+        with pytest.raises(openai.BadRequestError, match="exceeds a pool model's context") as found:
+            ask(url, stream=stream)
+    assert found.value.code == "context_length_exceeded"
 
 
 def test_a_stream_that_breaks_off_ends_with_an_error(pool):
@@ -213,18 +222,6 @@ def test_a_stream_that_breaks_off_ends_with_an_error(pool):
             list(stream)
 
 
-def test_a_prompt_beyond_a_models_context_is_the_clients_to_shorten(pool):
-    with deployed(pool) as url:
-        said = "This model's maximum context length is 2048 tokens."
-        error = {"message": said, "type": "BadRequestError", "code": 400}
-        pool.reply = lambda body: JSONResponse({"error": error}, 400)
-        for stream in (False, True):
-            exceeds = "exceeds a pool model's context"
-            with pytest.raises(openai.BadRequestError, match=exceeds) as caught:
-                ask(url, stream=stream)
-            assert caught.value.code == "context_length_exceeded"
-
-
 def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool):
     with deployed(pool, engine={"backoff_s": 0.01}, max_retries=1) as url:
         pool.reply = lambda body: JSONResponse({}, 503)
@@ -234,7 +231,7 @@ def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool
         # The breaker is open: at most a look whether the server is back.
         assert len(pool.bodies) - asked <= 1
         pool.reply = lambda body: "7"
-        wait_for(lambda: post(url, chat()).status_code == 200)
+        wait_until(lambda: post(url, chat()).status_code == 200)
         assert {post(url, chat()).status_code for _ in range(4)} == {200}
 
 
@@ -244,7 +241,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(
         refused = post(url, chat())
         assert (refused.status_code, refused.json()["error"]["code"]) == (504, "timeout")
         assert "no answer within 0.2 seconds" in refused.text
-        wait_for(lambda: pool.left == 2)
+        wait_until(lambda: pool.left == 2)
         assert len(pool.bodies) == 2
 
 
@@ -254,7 +251,7 @@ def test_more_requests_than_places_are_told_to_come_back(pool):
         answers = []
         waiting = threading.Thread(target=lambda: answers.append(ask(url)))
         waiting.start()
-        wait_for(lambda: pool.holding == 2)
+        wait_until(lambda: pool.holding == 2)
         refused = post(url, chat())
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["error"]["code"] == "rate_limit_exceeded"
@@ -276,9 +273,9 @@ def test_a_client_that_leaves_stops_the_work_behind_it(pool):
             body = json.dumps(chat(stream=stream))
             kind = {"Content-Type": "application/json"}
             connection.request("POST", "/v1/chat/completions", body, kind)
-            wait_for(lambda: pool.holding == 2)
+            wait_until(lambda: pool.holding == 2)
             connection.close()
-            wait_for(lambda: pool.left == 2)
+            wait_until(lambda: pool.left == 2)
         assert [body["model"] for body in pool.bodies] == ["small"] * 4
         figures = httpx.get(f"{url}/metrics").text
         assert f'ttsgraph_requests_total{{model="{NAME}",status="499"}} 2.0' in figures
@@ -292,8 +289,8 @@ def test_a_client_that_leaves_a_stream_stops_the_last_nodes_call(pool):
         pool.reply = lambda body: "one HOLD two" if body.get("stream") else "7"
         with ask(url, stream=True) as stream:
             assert [next(stream).choices[0].delta.content for _ in range(2)] == ["", "one "]
-        wait_for(lambda: pool.left == 1)
-        wait_for(lambda: 'status="499"} 1.0' in httpx.get(f"{url}/metrics").text)
+        wait_until(lambda: pool.left == 1)
+        wait_until(lambda: 'status="499"} 1.0' in httpx.get(f"{url}/metrics").text)
 
 
 def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):

@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support import service
-from tests.support.acting import STOCK, WEATHER, ActingPool, Weather, calling, saying
-from tests.support.service import ALONE, FUSED, NAME, client_of, graph_of, pooled
+from tests.support.acting import STOCK, WEATHER, Weather, acts, calling, saying
+from tests.support.service import ALONE, FUSED, NAME, PoolStub, client_of, graph_of, pooled
 
 VOTED = graph_of("voter", "small", "small", "large", "small", "small")
 ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
@@ -21,7 +21,7 @@ RESULT = {"role": "tool", "content": "x", "tool_call_id": "1"}
 
 @pytest.fixture(scope="module")
 def pool():
-    with pooled(ActingPool()) as stub:
+    with pooled(PoolStub(acts)) as stub:
         yield stub
 
 
@@ -136,17 +136,13 @@ def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
     assert all(body["tools"] for body in pool.bodies)
 
 
-@pytest.mark.parametrize(
-    ("tool", "broken"),
-    [
-        *(("get_weather", text) for text in ('{"city": "Oslo"', '{"city": 7}')),
-        ("drop_tables", {}),
-    ],
-)
-def test_calls_that_can_not_be_made_do_not_count(pool, tool, broken):
-    torn = calling((tool, broken))
+TORN = [("get_weather", '{"city": "Oslo"'), ("get_weather", '{"city": 7}'), ("drop_tables", {})]
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_calls_that_can_not_be_made_do_not_count(pool, torn):
     whole = calling(("get_weather", {"city": "Paris"}))
-    replies = iter([torn, torn, torn, whole, whole])
+    replies = iter([calling(torn)] * 3 + [whole] * 2)
     with deployed(pool, graph_of("voter", *["large"] * 5)) as (through, _):
         pool.reply = lambda body: next(replies)
         (choice,) = create(through, NAME, tools=[WEATHER]).choices
@@ -171,21 +167,27 @@ def test_a_schema_that_can_not_be_checked_holds_up_nobody(pool, schema):
     assert choice.message.tool_calls[0].function.name == "get_weather"
 
 
-def test_a_vote_between_calls_and_texts_takes_what_most_do(pool):
-    answers = iter([saying("7"), calling(("get_weather", {"city": "Lima"})), saying("It is 7")])
-    with deployed(pool, graph_of("voter", *["large"] * 3)) as (through, _):
+CALL = calling(("get_weather", {"city": "Lima"}))
+
+
+@pytest.mark.parametrize(
+    ("replies", "wanted", "said"),
+    [
+        (("7", CALL, "It is 7"), {"tools": [WEATHER]}, "7"),
+        (
+            ("no JSON", "no JSON", '{"a": 1, "b": [2]}', '{"b":[2.0],"a":1}'),
+            {"response_format": {"type": "json_object"}},
+            '{"a": 1, "b": [2]}',
+        ),
+    ],
+    ids=["texts and calls", "JSON and none"],
+)
+def test_a_vote_takes_what_most_do_of_the_form_that_is_wanted(pool, replies, wanted, said):
+    answers = iter(replies)
+    with deployed(pool, graph_of("voter", *["large"] * len(replies))) as (through, _):
         pool.reply = lambda body: next(answers)
-        answer = create(through, NAME, tools=[WEATHER])
-    assert answer.choices[0].message.content == "7"
-    assert answer.choices[0].message.tool_calls is None
-
-
-def test_a_vote_on_json_counts_equal_values_and_leaves_out_what_is_none(pool):
-    answers = iter(["no JSON", "no JSON", '{"a": 1, "b": [2]}', '{"b":[2.0],"a":1}'])
-    with deployed(pool, graph_of("voter", *["large"] * 4)) as (through, _):
-        pool.reply = lambda body: saying(next(answers))
-        answer = create(through, NAME, response_format={"type": "json_object"})
-    assert json.loads(answer.choices[0].message.content) == {"a": 1, "b": [2]}
+        message = create(through, NAME, **wanted).choices[0].message
+    assert (message.content, message.tool_calls) == (said, None)
 
 
 @pytest.mark.parametrize("graph", [ALONE, FUSED, VOTED], ids=["alone", "fused", "voted"])
@@ -243,12 +245,13 @@ def test_several_choices_of_a_vote_are_refused(pool):
 
 def test_few_shot_tasks_refuse_conversations_tools_and_json_in_words(pool):
     with deployed(pool, ALONE, style="few_shot") as (through, _):
-        with pytest.raises(openai.BadRequestError, match="tools: this model continues worked"):
-            create(through, NAME, tools=[WEATHER])
-        with pytest.raises(openai.BadRequestError, match="response_format: this model continues"):
-            create(through, NAME, response_format={"type": "json_object"})
-        with pytest.raises(openai.BadRequestError, match="answers a single question"):
-            create(through, NAME, messages=[{"role": "system", "content": "Be brief."}, *ASKED])
+        for said, wanted in (
+            ("tools: this model continues worked", {"tools": [WEATHER]}),
+            ("response_format: this model", {"response_format": {"type": "json_object"}}),
+            ("answers a single question", {"messages": [saying("Hello."), *ASKED]}),
+        ):
+            with pytest.raises(openai.BadRequestError, match=said):
+                create(through, NAME, **wanted)
         assert not pool.bodies
         assert create(through, NAME, n=2).choices[1].message.content
 

@@ -35,10 +35,7 @@ def test_start_serves_records_and_stop_leaves_no_process(
     state = tmp_path / "state" / "pool.json"
     specs = [make_spec("tiny"), make_spec("small")]
     with Launcher(specs, state=state, grace_s=0.3) as launcher:
-        assert launcher.endpoints == {
-            "tiny": (specs[0].base_url,),
-            "small": (specs[1].base_url,),
-        }
+        assert launcher.endpoints == {spec.name: (spec.base_url,) for spec in specs}
         assert read_pool(state) == launcher.endpoints
         assert len(processes(pids)) == 4
         assert all(map(alive, processes(pids)))
@@ -62,10 +59,9 @@ def test_a_server_that_is_up_is_reused_and_left_up(
 
 def test_a_port_that_serves_other_models_is_refused(make_spec: MakeSpec) -> None:
     first = make_spec("tiny")
+    taken = r"port \d+ is taken: expected wanted .* serves tiny"
     with Launcher([first], grace_s=0.3):
-        with pytest.raises(
-            EndpointError, match=r"port \d+ is taken: expected wanted .* serves tiny"
-        ):
+        with pytest.raises(EndpointError, match=taken):
             Launcher([make_spec("wanted", port=first.port)]).start()
         assert served_models(first.base_url) == ("tiny",)
 
@@ -80,51 +76,39 @@ def test_a_server_that_lists_other_models_is_waited_for_and_never_up(
     assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said())
 
 
-def test_a_server_that_exits_shows_the_end_of_its_log(make_spec: MakeSpec, pids: Path) -> None:
-    script = "import sys; print('out of luck'); sys.exit(3)"
+def test_a_server_that_exits_shows_the_end_of_its_log_without_tokens(
+    make_spec: MakeSpec, pids: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
+    script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
     broken = replace(make_spec("broken"), command=(sys.executable, "-c", script))
-    with pytest.raises(
-        EndpointError, match=r"(?s)broken ended with status 3 .*out of luck.*make setup"
-    ):
-        Launcher([make_spec("tiny"), broken], grace_s=0.3).start()
+    ended = r"(?s)broken ended with status 3 .*denied: \[key\].*make setup"
+    with pytest.raises(EndpointError, match=ended):
+        Launcher([make_spec("tiny"), replace(broken, secrets=("HF_TOKEN",))], grace_s=0.3).start()
     assert not any(map(alive, processes(pids)))
 
 
 def test_a_missing_serve_environment_says_so(tmp_path: Path) -> None:
-    specs = server_specs(
-        "vllm", {"tiny": Hosted("folder")}, log_dir=tmp_path, python=str(tmp_path / "no-python")
-    )
-    with pytest.raises(
-        EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"
-    ):
+    hosted = {"tiny": Hosted("folder")}
+    specs = server_specs("vllm", hosted, log_dir=tmp_path, python=str(tmp_path / "no-python"))
+    missing = r"(?s)status 127 .*can't start .*no-python.*make setup"
+    with pytest.raises(EndpointError, match=missing):
         Launcher(specs).start()
 
 
-def test_secrets_do_not_reach_the_server(
-    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
+def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
 ) -> None:
-    for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "HARMLESS"):
+    hidden = ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD")
+    for name in (*hidden, "HARMLESS"):
         monkeypatch.setenv(name, "value")
-    spec = make_spec("tiny")
+    spec = replace(make_spec("tiny"), secrets=secrets)
     with Launcher([spec], grace_s=0.3):
         environment = spec.log.read_text()
-    assert all(name in environment for name in ("'ADDED'", "'HARMLESS'"))
-    assert not any(name in environment for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD"))
-    with Launcher([replace(spec, secrets=("HF_TOKEN",))], grace_s=0.3):
-        environment = spec.log.read_text()
-    assert "'HF_TOKEN'" in environment
-    assert not any(name in environment for name in ("OPENAI_API_KEY", "DB_PASSWORD"))
-
-
-def test_a_token_does_not_come_out_with_the_end_of_a_log(
-    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
-    script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
-    command = (sys.executable, "-c", script)
-    leaky = replace(make_spec("leaky"), command=command, secrets=("HF_TOKEN",))
-    with pytest.raises(EndpointError, match=r"denied: \[key\]"):
-        Launcher([leaky], grace_s=0.3).start()
+    assert "'ADDED'" in environment
+    assert "'HARMLESS'" in environment
+    assert tuple(name for name in hidden if name in environment) == secrets
 
 
 PARENT = """
@@ -204,26 +188,18 @@ def test_a_stale_or_broken_state_file_is_no_pool(make_spec: MakeSpec, tmp_path: 
         assert read_pool(state, wait_s=60) is None
 
 
-def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
-    specs = server_specs(
-        "vllm",
-        {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")},
-        log_dir=tmp_path,
-    )
+def test_vllm_servers_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
+    models = {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")}
+    specs = server_specs("vllm", models, log_dir=tmp_path)
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
+    assert specs[1].log == tmp_path / "b--c.log"
     for spec in specs:
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
-        assert (
-            spec.env["HF_HUB_OFFLINE"]
-            == spec.env["VLLM_NO_USAGE_STATS"]
-            == spec.env["DO_NOT_TRACK"]
-            == "1"
-        )
-    assert specs[1].log == tmp_path / "b--c.log"
-    gpu = server_specs(
-        "vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, gpus={0: 24.0}, extra=("--seed", "1")
-    )[0]
+        for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
+            assert spec.env[name] == "1"
+    more = {"gpus": {0: 24.0}, "extra": ("--seed", "1")}
+    (gpu,) = server_specs("vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, **more)
     assert "--enforce-eager" not in gpu.command
     assert gpu.command[-2:] == ("--seed", "1")
     assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]
@@ -261,31 +237,28 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
     assert [one.gpus for one in servers_of(models, {4: 24.0, 6: 24.0})] == [(4,), (6,), (4,)]
     spread = {"a": Hosted("a", ServeSettings(tensor_parallel=2))}
     assert servers_of(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
-    with pytest.raises(
-        EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"
-    ):
+    few = "expected at least 2 GPUs for a model with tensor_parallel 2, found 1"
+    with pytest.raises(EndpointError, match=few):
         servers_of(spread, {0: 24.0})
+
+
+SLOW = """
+import pathlib, sys, time
+pathlib.Path(sys.argv.pop(1)).open("a").write(sys.argv[2] + " ")
+time.sleep(0.4)
+exec(open(sys.argv.pop(1)).read())
+"""
 
 
 def test_servers_on_one_gpu_start_one_after_another(
     make_spec: MakeSpec, tmp_path: Path, said: Callable[[], str]
 ) -> None:
     started = tmp_path / "started"
-    slow = (
-        "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + '"
-        " '); time.sleep(0.4); "
-    )
 
     def on(gpu: int, name: str) -> ServerSpec:
         spec = make_spec(name)
-        command = (
-            spec.command[0],
-            "-c",
-            f"{slow}exec(open(sys.argv.pop(1)).read())",
-            str(started),
-            *spec.command[1:],
-        )
-        return replace(spec, command=command, gpus=(gpu,))
+        python, *rest = spec.command
+        return replace(spec, command=(python, "-c", SLOW, str(started), *rest), gpus=(gpu,))
 
     specs = [on(0, "first"), on(0, "second"), on(1, "elsewhere")]
     with Launcher(specs, grace_s=0.3) as launcher:
@@ -294,9 +267,8 @@ def test_servers_on_one_gpu_start_one_after_another(
     up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
     assert up["first"] < up["second"]
     ports = started.read_text().split()
-    assert ports.index(str(specs[2].port)) < ports.index(
-        str(specs[1].port)
-    )  # which waits for the first one's end
+    # The second one waits for the first one's end.
+    assert ports.index(str(specs[2].port)) < ports.index(str(specs[1].port))
     # A server that waits for its turn has all of the time limit from then on.
     with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3):
         pass

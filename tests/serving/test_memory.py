@@ -16,15 +16,7 @@ from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.runtime import doctor
-from ttsgraph.serving.memory import (
-    BLOCK,
-    GIB,
-    USABLE,
-    ModelShape,
-    Need,
-    need,
-    needs_of,
-)
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, need, needs_of
 from ttsgraph.serving.placement import Hosted, Placed, servers_of, shares
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
@@ -61,42 +53,36 @@ def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
 
 
-MACHINES = [
-    (
+MACHINES = {
+    "large": (
         [80.0],
         7 * ["ok"],
-        [
-            "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share"
-            " of 20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens",
-            "ok GPU 0: 80 GiB, its servers need about 67; ",
-        ],
+        "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share of"
+        " 20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens",
+        "ok GPU 0: 80 GiB, its servers need about 67; ",
     ),
-    (
+    "two": (
         [80.0, 80.0],
         9 * ["ok"],
-        [
-            "ok server llama-3.1-8b",
-            "ok GPU 1: 80 GiB, its servers need about ",
-            ", and do 100% of what the busiest ones do; ",
-        ],
+        "ok server llama-3.1-8b",
+        "ok GPU 1: 80 GiB, its servers need about ",
+        ", and do 100% of what the busiest ones do; ",
     ),
-    (
+    "small": (
         [24.0],
         7 * ["NO"],
-        [
-            "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on"
-            " 24 GiB",
-            "alone on this GPU it would fit",
-            "lower serve.max_model_len, spread it (serve.tensor_parallel)",
-        ],
+        "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
+        "alone on this GPU it would fit",
+        "lower serve.max_model_len, spread it (serve.tensor_parallel)",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("gpus", "fit", "words"), MACHINES, ids=["large", "two", "small"])
+@pytest.mark.parametrize("machine", MACHINES)
 def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(
-    monkeypatch, tmp_path, gpus, fit, words
+    monkeypatch, tmp_path, machine
 ):
+    gpus, fit, *words = MACHINES[machine]
     told = examined(gpus, monkeypatch, tmp_path)
     assert [line[:2] for line in told] == fit
     for part in words:
@@ -119,17 +105,14 @@ def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tm
 def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path):
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
-    without = model.model_copy(
-        update={"serve": model.serve.model_copy(update={"kv_heads": None, "head_dim": None})}
-    )
+    serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
+    without = model.model_copy(update={"serve": serve})
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
     (told, *_) = doctor._gpus(profile, tmp_path, {0: 80.0})
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
-    assert needs_of("m", without, profile.engine) == ("serve.kv_heads", "serve.head_dim")
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
-    here = without.model_copy(
-        update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})}
-    )
+    weights = model.weights.model_copy(update={"hub": None, "path": tmp_path})
+    here = without.model_copy(update={"weights": weights})
     assert needs_of("m", here, profile.engine) == needs_of("m", model, profile.engine)
 
 
@@ -175,20 +158,15 @@ def test_a_given_share_is_kept_and_the_others_have_the_rest():
 
 def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
     models = {"large": Hosted("l", needs={1: LARGE}), "small": Hosted("s", needs={1: SMALL})}
-    large, small = server_specs(
-        "vllm",
-        models,
-        log_dir=tmp_path,
-        gpus={0: 80.0},
-        max_seqs=128,
-    )
-    flags = [
-        spec.command[spec.command.index("--gpu-memory-utilization") + 1] for spec in (large, small)
-    ]
-    assert [float(flag) for flag in flags] == shared(
-        ((0,), LARGE, None), ((0,), SMALL, None), gpus={0: 80.0}
-    )
-    assert large.command[large.command.index("--max-num-seqs") + 1] == "128"
+    one = {0: 80.0}
+    large, small = server_specs("vllm", models, log_dir=tmp_path, gpus=one, max_seqs=128)
+
+    def flag(spec, name):
+        return float(spec.command[spec.command.index(name) + 1])
+
+    wanted = shared(((0,), LARGE, None), ((0,), SMALL, None), gpus=one)
+    assert [flag(spec, "--gpu-memory-utilization") for spec in (large, small)] == wanted
+    assert flag(large, "--max-num-seqs") == 128
     assert large.gpus == small.gpus == (0,)
 
 
@@ -227,54 +205,39 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     if not PYTHON.exists():
         pytest.skip(f"no serve environment: {PYTHON} is missing (make setup)")
     profile = paper()
+    models = {}
+    for name, model in profile.hosted.items():
+        wanted = needs_of(name, model, profile.engine, tmp_path)
+        models[name] = Hosted(name, needs=wanted, load=model.non_embedding)
     cases = []
     fits = []
     needs = []
-    models = {
-        name: Hosted(
-            name,
-            needs=needs_of(name, model, profile.engine, tmp_path),
-            load=model.non_embedding,
-        )
-        for name, model in profile.hosted.items()
-    }
     for gpus in ({0: 80.0}, {0: 80.0, 1: 80.0}, {0: 24.0}):
         found = doctor._gpus(profile, tmp_path, gpus)
         fits += [one.ok for one in found if one.subject.startswith("server ")]
+        total = int(gpus[0] * GIB)
         for server in servers_of(models, gpus):
             model = profile.pool[server.model]
-            wanted = models[server.model].needs[len(server.gpus)]
-            needs.append(wanted)
-            total = int(gpus[0] * GIB)
+            each = models[server.model].needs[len(server.gpus)]
+            needs.append(each)
             cases.append(
                 {
-                    "block": BLOCK,
-                    "kv_heads": model.serve.kv_heads,
-                    "head_dim": model.serve.head_dim,
-                    "layers": model.layers,
+                    **{"block": BLOCK, "layers": model.layers, "total": total, "free": total},
+                    **{"kv_heads": model.serve.kv_heads, "head_dim": model.serve.head_dim},
                     "context": model.serve.max_model_len or profile.engine.max_model_len,
-                    "total": total,
-                    "free": total,
                     "share": server.share,
-                    "rest": int((wanted.weights + wanted.running) * GIB),
+                    "rest": int((each.weights + each.running) * GIB),
                 }
             )
-    done = subprocess.run(
-        [str(PYTHON), "-c", VLLM],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    command = [str(PYTHON), "-c", VLLM]
+    more = {"capture_output": True, "text": True, "check": True, "cwd": tmp_path}
+    done = subprocess.run(command, input=json.dumps(cases), **more)
     answers = json.loads(done.stdout.splitlines()[-1])
-    for (one, block, requested, why), wanted, case, ok in zip(
-        answers, needs, cases, fits, strict=True
-    ):
-        assert (one + block) / GIB == pytest.approx(wanted.cache, rel=1e-9)
+    for answer, each, case, ok in zip(answers, needs, cases, fits, strict=True):
+        one, block, requested, why = answer
+        assert (one + block) / GIB == pytest.approx(each.cache, rel=1e-9)
         assert ok == (why == ""), why
-        if ok:
-            assert requested / GIB == pytest.approx(case["share"] * case["total"] / GIB, rel=1e-6)
+        assert not ok or requested == pytest.approx(case["share"] * case["total"], rel=1e-6)
     assert sorted(set(fits)) == [False, True]
 
 

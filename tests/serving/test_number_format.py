@@ -19,24 +19,23 @@ def told(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "format_"),
+    ("wanted", "text", "format_"),
     [
-        (AVX2, "float32"),
-        ("model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
-        ("flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
-        ("CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
-        ("Features : fp asimd\n", "float32"),
+        ("auto", AVX2, "float32"),
+        ("auto", "model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
+        ("auto", "flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
+        ("auto", "CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
+        ("auto", "Features : fp asimd\n", "float32"),
+        ("bfloat16", AVX2, "bfloat16"),
     ],
 )
-def test_flags_decide_where_they_can(tmp_path: Path, text: str, format_: str) -> None:
-    found = number_format("auto", "no such python", tmp_path, told(tmp_path, text))
+def test_the_profile_decides_and_flags_where_they_can(
+    tmp_path: Path, wanted: str, text: str, format_: str
+) -> None:
+    found = number_format(wanted, "no such python", tmp_path, told(tmp_path, text))
     assert found.name == format_
     assert found.why
     assert not list(tmp_path.glob("*.json"))  # nothing was measured
-
-
-def test_the_profile_decides_before_the_processor(tmp_path: Path) -> None:
-    assert number_format("bfloat16", "", tmp_path, told(tmp_path, AVX2)).name == "bfloat16"
 
 
 @pytest.mark.parametrize(("bfloat16", "faster"), [(0.5, "bfloat16"), (2.0, "float32")])

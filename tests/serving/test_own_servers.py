@@ -19,7 +19,7 @@ from tests.support.stub_server import serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.cli import app
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime import doctor
 from ttsgraph.runtime.clients import connect
@@ -58,19 +58,14 @@ def profile(name: str, address: str, **changes: Any) -> Profile:
     return parse(Profile, data, "here")
 
 
-def asked(told: Profile, name: str, state: Any) -> list[Any]:
+def asked(told: Profile, name: str, state: Any) -> list[Completion]:
     """What a run's client gets for a few calls with all that a task sends."""
     messages = (Message("system", "Add them."), Message("user", "Q: 1 + 1"))
-    sampling = Sampling(0.7, 0.9, 16, ("\n",))
+    calls = [Request(name, "r", messages, Sampling(0.7, 0.9, 16, ("\n",)), k) for k in range(3)]
 
-    async def run() -> list[Any]:
-        retries = Retries(2, 0.01)
-        async with connect(told, {}, retries, FailurePolicy(), state) as client:
-            assert isinstance(client, OpenAIClient)
-            found = []
-            for k in range(3):
-                found.append(await client.complete(Request(name, "r", messages, sampling, k)))
-            return found
+    async def run() -> list[Completion]:
+        async with connect(told, {}, Retries(2, 0.01), FailurePolicy(), state) as client:
+            return [await client.complete(call) for call in calls]
 
     return asyncio.run(run())
 
@@ -87,10 +82,8 @@ def test_each_server_has_a_line():
 def test_a_run_gets_answers_from_its_line_as_it_stands(name, server, tmp_path):
     stub, address = server
     told = profile(name, address)
-    for answer in asked(told, name, tmp_path):
-        assert isinstance(answer, Completion)
-        assert answer.text == "2"
-    refused = [body for body in stub.requests if stub.refused and set(stub.refused) & set(body)]
+    assert [answer.text for answer in asked(told, name, tmp_path)] == ["2"] * 3
+    refused = [body for body in stub.requests if set(stub.refused) & set(body)]
     # Each is refused once, and the next run asks rightly at once.
     assert len(refused) <= len(stub.refused)
     before = len(stub.requests)
@@ -162,22 +155,19 @@ PRICES = {
 @EVERY
 def test_new_model_finds_what_it_tells_and_asks_for_the_rest(name, server, tmp_path, monkeypatch):
     stub, address = server
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "inputs").mkdir()
-    (tmp_path / "inputs" / "sums.jsonl").write_text(sums(20))
-    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1").replace(
-        "max_retries: 0", "max_retries: 1"
-    )
+    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1")
+    text = text.replace("max_retries: 0", "max_retries: 1")
     text = text.replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 1}")
-    (tmp_path / "profiles" / "mine.yaml").write_text(text)
+    for file, content in (("profiles/mine.yaml", text), ("inputs/sums.jsonl", sums(20))):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(content)
     monkeypatch.chdir(tmp_path)
-    line = LINES[name]
-    model = stub.model
     command = ["new-model", "new", address + stub.root, "--profile", "mine"]
-    command += ["--api-key-env", line["api_key_env"]] if "api_key_env" in line else []
+    if "api_key_env" in LINES[name]:
+        command += ["--api-key-env", LINES[name]["api_key_env"]]
     if name == "on-azure":
         command += ["--api-key-header", "api-key", "--query", "api-version=2024-10-21"]
-        command += ["--served-as", model]
+        command += ["--served-as", stub.model]
     done = CliRunner().invoke(app, command)
     if name not in PRICES:
         assert "expected --price-prompt, --price-completion" in str(done.exception)
@@ -185,6 +175,6 @@ def test_new_model_finds_what_it_tells_and_asks_for_the_rest(name, server, tmp_p
     assert done.exit_code == 0, done.exception
     assert "new answered 5 of 5 questions right" in done.output
     made = load_profile("mine").pool["new"]
-    assert made.served_as == model
+    assert made.served_as == stub.model
     assert made.price == PRICES.get(name, {"prompt": 1.0, "completion": 2.0})
     assert made.listed == (name != "on-azure")

@@ -113,21 +113,21 @@ def test_a_stage_that_ends_while_servers_are_being_started_again_leaves_none(
     assert not any(map(alive, processes(pids)))
 
 
+def broken(folder: Path) -> Callable[[Mapping[str, tuple[str, ...]]], Launcher]:
+    """A way to launch servers that end at once."""
+    command = (sys.executable, "-c", "raise SystemExit(5)")
+    return lambda at: Launcher([replace(tiny_spec(folder), command=command)])
+
+
 def test_servers_that_can_not_be_started_again_are_told_of(
     tmp_path: Path, pids: Path, said: Callable[[], str]
 ) -> None:
     starter = start_stage(tmp_path)
     first_line(starter)
-
-    def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
-        spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
-        return Launcher([spec])
-
-    with shared_servers(tmp_path / "servers.json", {"tiny"}, broken, 30):
+    with shared_servers(tmp_path / "servers.json", {"tiny"}, broken(tmp_path), 30):
         starter.communicate(timeout=30)
-        wait_until(
-            lambda: "could not be started again: model server tiny ended with status 5" in said()
-        )
+        told = "could not be started again: model server tiny ended with status 5"
+        wait_until(lambda: told in said())
 
 
 def test_other_servers_leave_the_record_to_those_that_are_up(tmp_path: Path) -> None:
@@ -158,13 +158,9 @@ def test_a_keeper_starts_servers_once_they_are_wanted_and_for_all_who_want_them(
 
 
 def test_why_a_keeper_could_not_start_servers_is_told_to_who_wants_them(tmp_path: Path) -> None:
-    def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
-        spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
-        return Launcher([spec])
-
     record = tmp_path / "servers.json"
     with (
-        Keeper(record, broken),
+        Keeper(record, broken(tmp_path)),
         pytest.raises(EndpointError, match="model server tiny ended with status 5"),
         shared_servers(record, {"tiny"}, launch(tmp_path)),
     ):

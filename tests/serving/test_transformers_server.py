@@ -16,35 +16,21 @@ from ttsgraph.serving.transformers_server import (
 
 
 def config(**own: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        **(
-            {
-                "do_sample": None,
-                "temperature": None,
-                "top_p": None,
-                "top_k": None,
-                "max_new_tokens": 8,
-            }
-            | own
-        )
-    )
+    usual = dict.fromkeys(("do_sample", "temperature", "top_p", "top_k"))
+    return SimpleNamespace(**(usual | {"max_new_tokens": 8} | own))
+
+
+GREEDY = {"temperature": 0.0, "top_p": 0.5}
+OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False}
 
 
 @pytest.mark.parametrize(
     ("own", "body", "expected"),
     [
         ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
-        (
-            {"temperature": 0.0, "top_p": 0.5},
-            {"temperature": 0.0, "top_p": 0.5},
-            (False, None, 0.5, 0),
-        ),
+        (GREEDY, GREEDY, (False, None, 0.5, 0)),
         ({}, {}, (True, 1.0, 1.0, 0)),
-        (
-            {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False},
-            {},
-            (True, 0.6, 0.95, 20),
-        ),
+        (OWN, {}, (True, 0.6, 0.95, 20)),
     ],
     ids=["sampled", "greedy", "nothing said", "the model's own"],
 )
@@ -75,8 +61,5 @@ def test_a_batch_leaves_sampling_to_its_requests_and_their_configuration_as_it_i
 
 def test_a_prompt_is_refused_if_its_answer_would_not_fit() -> None:
     assert too_long([1] * 92, config(), 100) is None
-    problem = too_long(SimpleNamespace(shape=(1, 93)), config(), 100)
-    assert (
-        problem
-        == "maximum context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
-    )
+    said = "context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
+    assert too_long(SimpleNamespace(shape=(1, 93)), config(), 100) == f"maximum {said}"

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -17,15 +18,7 @@ import pytest
 from tests.conftest import RealPool
 from tests.serving.test_launcher import ends_with_its_parent
 from tests.support.processes import children_of, wait_until
-from tests.support.real import (
-    GEMMA,
-    MODELS,
-    PYTHON,
-    SMOLLM,
-    SUMS,
-    laptop,
-    require_models,
-)
+from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, SUMS, laptop, require_models
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
@@ -79,43 +72,34 @@ def search(
 ) -> Searched:
     """A search of sums on the servers that are up, with this folder's call cache."""
     profile = laptop(search={"max_iterations": 2, "candidates": 4, "batch": 12})
+    task = get_task("math")
     settings = profile.tasks["math"]
     cost = profile.cost_model("math")
-    shots = SUMS[:4]
-    train = SUMS[4:16]
-    val = SUMS[16:32]
-    brief = Brief(
-        "math",
-        Budget(cost, profile.budget.limit, profile.budget.max_nodes),
-        {SMOLLM: 0.4, GEMMA: 0.3},
-        profile.roles,
-    )
-    searcher = make_searcher(
-        "agent_reinforce", Problem(brief, profile.search, profile.agent, START, 0)
-    )
+    budget = Budget(cost, profile.budget.limit, profile.budget.max_nodes)
+    brief = Brief("math", budget, {SMOLLM: 0.4, GEMMA: 0.3}, profile.roles)
+    problem = Problem(brief, profile.search, profile.agent, START, 0)
+    searcher = make_searcher("agent_reinforce", problem)
     records: list[Record] = []
+    archive = Archive()
     # The folder's servers, and a call cache of its own.
     state = calls / ".ttsgraph"
     state.mkdir(parents=True, exist_ok=True)
     if not (state / "servers.json").exists():
         (state / "servers.json").symlink_to(pool.state / "servers.json")
 
-    async def run() -> tuple[Found, Archive, int]:
+    async def run() -> tuple[Found, int]:
         async with open_client(profile, state) as client:
             counting = Counting(client, on_call)
-            archive = Archive()
-            prompt = settings.prompt.prompt(get_task("math"), shots)
-            environment = Environment(
-                get_task("math"), prompt, settings.sampling.sampling(), cost.pool, counting
-            )
-            found = await Driver(cost, profile.search, archive, records.append).run(
-                searcher, environment, train, val
-            )
+            prompt = settings.prompt.prompt(task, SUMS[:4])
+            sampling = settings.sampling.sampling()
+            environment = Environment(task, prompt, sampling, cost.pool, counting)
+            driver = Driver(cost, profile.search, archive, records.append)
+            found = await driver.run(searcher, environment, SUMS[4:16], SUMS[16:32])
             assert not counting.made or counting.models == set(START)
-            return found, archive, counting.made
+            return found, counting.made
 
     with chdir(pool.folder):
-        found, archive, made = asyncio.run(run())
+        found, made = asyncio.run(run())
     assert records == archive.records
     return Searched(found, archive.table(), made)
 
@@ -151,18 +135,12 @@ def processes_of(pool: RealPool, model: str) -> dict[str, int]:
     found = {}
     for guard in children_of(os.getpid()):
         command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
-        if (
-            "--served-model-name" in command
-            and command[command.index("--served-model-name") + 1] == model
-        ):
+        if ("--served-model-name", model) in pairwise(command):
             (server,) = children_of(guard)
             found["server"] = server
             for child in children_of(server):
-                if (
-                    "EngineCore"
-                    in Path(f"/proc/{child}/comm").read_text()
-                    + Path(f"/proc/{child}/cmdline").read_text()
-                ):
+                place = Path(f"/proc/{child}")
+                if "EngineCore" in (place / "comm").read_text() + (place / "cmdline").read_text():
                     found["engine"] = child
     return found
 

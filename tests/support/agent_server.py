@@ -6,19 +6,19 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.arithmetic import LAPTOP_POOL, arithmetic
+from tests.support.arithmetic import COST, adders, arithmetic, environment_of
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer, answered
 from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request, Sampling
+from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
@@ -26,10 +26,7 @@ from ttsgraph.searching.methods import Problem, Searcher, make_searcher
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.prompts import Prompt
 
-COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief(
     "math", Budget(COST, 7.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter")
 )
@@ -49,18 +46,8 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
 
 
 def settings(**changes: Any) -> AgentSettings:
-    return AgentSettings(
-        **(
-            {
-                "kind": "llm",
-                "model": "guide",
-                "base_url": "http://unused",
-                "price": 1,
-                "max_retries": 0,
-            }
-            | changes
-        )
-    )
+    usual = {"kind": "llm", "model": "guide", "base_url": "http://unused", "price": 1}
+    return AgentSettings(**(usual | {"max_retries": 0} | changes))
 
 
 def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
@@ -69,9 +56,8 @@ def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
 
     def speak(messages: Any, name: str, schema: str) -> AgentReply:
         sent.append((messages, name, json.loads(schema)))
-        return AgentReply(
-            Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001
-        )
+        said = answers[min(len(sent), len(answers)) - 1]
+        return AgentReply(Completion(said, 100, 10, 0.5), 0.001)
 
     return speak, sent
 
@@ -80,23 +66,18 @@ class SpoiledByFusing(ArithmeticClient):
     """Models that hardly ever answer rightly once they are asked to fuse answers."""
 
     def _answer(self, request: Request) -> str:
-        return (
-            "nothing"
-            if "Candidate: " in request.messages[-1].content.rsplit("Q: ", 1)[1]
-            else super()._answer(request)
-        )
+        fuses = "Candidate: " in request.messages[-1].content.rsplit("Q: ", 1)[1]
+        return "nothing" if fuses else super()._answer(request)
 
 
+@dataclass(frozen=True)
 class Guided:
-    """What a guided search left: what it found, its searcher, archive and exchanges."""
+    """What a guided search left."""
 
-    def __init__(
-        self, found: Found, searcher: Searcher, archive: Archive, exchanges: list[Exchange]
-    ) -> None:
-        self.found = found
-        self.searcher = searcher
-        self.archive = archive
-        self.exchanges = exchanges
+    found: Found
+    searcher: Searcher
+    archive: Archive
+    exchanges: list[Exchange]
 
 
 def guided_search(
@@ -118,10 +99,7 @@ def guided_search(
             "agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
         )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
-        answering = client or ArithmeticClient({"small": 0.35, "large": 0.45})
-        environment = Environment(
-            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, answering
-        )
+        environment = environment_of(client or adders())
         driver = Driver(COST, wanted, archive)
         try:
             found = await driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))
@@ -140,29 +118,20 @@ def follows_the_best(body: dict[str, Any]) -> str:
     lines = section.splitlines()
     best = _wiring(lines[0])
     used = {edge for line in lines for edge in _wiring(line)[0]}
+    why = {"reason": "last round"}
     edges = [
-        {
-            "source": a,
-            "target": b,
-            "probability": 0.85 if (a, b) in best[0] else 0.2,
-            "reason": "last round",
-        }
+        {"source": a, "target": b, "probability": 0.85 if (a, b) in best[0] else 0.2} | why
         for a, b in sorted(used)
     ]
-    roles = [
-        {"node": i, "role": role, "probability": 0.8, "reason": "last round"}
-        for i, role in best[1].items()
-    ]
+    roles = [{"node": i, "role": role, "probability": 0.8} | why for i, role in best[1].items()]
     answer = {
         "edge_changes": edges,
         "role_changes": roles,
         "graph": None,
         "reason": "follow the best",
     }
-    return (
-        f"<think>The best one was {lines[0]}"
-        f" {{hm}}</think>\n```json\n{json.dumps(answer, indent=1)}\n```\nGood luck!"
-    )
+    said = json.dumps(answer, indent=1)
+    return f"<think>The best one was {lines[0]} {{hm}}</think>\n```json\n{said}\n```\nGood luck!"
 
 
 def _wiring(line: str) -> tuple[set[tuple[int, int]], dict[int, str]]:

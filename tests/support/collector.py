@@ -6,7 +6,7 @@ import gzip
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -14,9 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.support.stub_server import listening
+
 
 class Collector:
-    """The spans that came, by trace, as (id, parent, name, attributes, start, end, status)."""
+    """The spans that came, by trace."""
 
     def __init__(self) -> None:
         self.spans: dict[str, list[Any]] = {}
@@ -34,10 +36,6 @@ class Collector:
                 for scope in resource.scope_spans:
                     for span in scope.spans:
                         self.spans.setdefault(span.trace_id.hex(), []).append(span)
-
-    def count(self) -> int:
-        with self._lock:
-            return sum(map(len, self.spans.values()))
 
 
 def attributes_of(span: Any) -> dict[str, Any]:
@@ -74,11 +72,5 @@ def collecting(collector: Collector) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1/traces"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Handler) as port:
+        yield f"http://127.0.0.1:{port}/v1/traces"

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
-from lab import python_path
 from tests.support.docs_blocks import Block, changed, not_run, patched
-from tests.support.project import ROOT, copy_folder
+from tests.support.processes import wait_until
+from tests.support.project import ROOT, Copy, copy_folder
 from tests.support.stub_server import StubServer
+from ttsgraph.serving.servers import free_ports
 
 EXAMPLE_URL = "https://models.example/v1"
 EXAMPLE_PORT = "8080"
 STUB = StubServer(("smollm2-135m", "gemma3-270m", "org/my-model", "org/my-small-model"), skill=0.6)
-COPIED = ("checker", "flows", "lab", "pipeline", "profiles", "reader", "requirements")
-FILES = (
-    "Makefile",
-    "dvc.yaml",
-    ".dvcignore",
-    "params.yaml",
-    "pyproject.toml",
-)
 
 
-class DocsProject:
+class DocsProject(Copy):
     """Where a page's blocks are carried out; what a page starts runs until `close`."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -42,12 +33,12 @@ class DocsProject:
 
     def create(self) -> None:
         """Copy the project: the laptop profile with the stub's models and a short search."""
-        for name in COPIED:
+        super().__init__(self.folder)
+        (self.folder / "profiles").rmdir()
+        for name in ("lab", "profiles", "requirements"):
             copy_folder(name, self.folder)
-        for name in FILES:
+        for name in ("Makefile", "params.yaml", "pyproject.toml"):
             shutil.copy(ROOT / name, self.folder)
-        (self.folder / "inputs").mkdir()
-        (self.folder / "inputs" / "README.md").write_text("nothing yet\n")
         path = self.folder / "profiles" / "laptop.yaml"
         laptop = yaml.safe_load(path.read_text())
         laptop["engine"] = {"kind": "external", "max_retries": 0}
@@ -59,11 +50,8 @@ class DocsProject:
         laptop["init"] = {"questions": 8, "candidates": 2, "topologies": 1}
         laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}
         path.write_text(yaml.safe_dump(laptop))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         params = yaml.safe_load((self.folder / "params.yaml").read_text())
-        params |= {"tasks": ["math"], "service": {"port": port}}
+        params |= {"tasks": ["math"], "service": {"port": free_ports(1)[0]}}
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
         # The environment is the one that the tests run in, and ready.
         for name in (".venv", ".venv-serve"):
@@ -102,10 +90,8 @@ class DocsProject:
         elif block.title:
             (self.folder / block.title).write_text(text)
         elif block.language == "python":
-            self.run(
-                [sys.executable, "-c", text.replace(f":{EXAMPLE_PORT}/", f":{self.port}/")],
-                "a program",
-            )
+            program = text.replace(f":{EXAMPLE_PORT}/", f":{self.port}/")
+            self.done("a program", sys.executable, "-c", program)
 
     def settings(self, title: str, text: str) -> None:
         """Change a settings file; a profile of the reader's own begins as the laptop's."""
@@ -126,19 +112,11 @@ class DocsProject:
         elif command.startswith("ttsgraph serve "):
             self.serve(command)
         else:
-            self.run(["bash", "-c", "; ".join([*self.exports, command])], command)
+            self.done(command, "bash", "-c", "; ".join([*self.exports, command]))
 
-    def run(self, arguments: list[str], shown: str) -> None:
+    def done(self, shown: str, *command: str) -> None:
         """Run to the end, and well."""
-        done = subprocess.run(
-            arguments,
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
+        done = self.run(*command, timeout=900)
         assert done.returncode == 0, f"{shown}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
     def serve(self, command: str) -> None:
@@ -146,17 +124,21 @@ class DocsProject:
         self.close()
         # A session of its own: ending it ends what it started.
         self.server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"], cwd=self.folder, env=self.env, start_new_session=True
+            ["bash", "-c", f"exec {command}"],
+            cwd=self.folder,
+            env=self.environment,
+            start_new_session=True,
         )
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
+
+        def answers() -> bool:
+            assert self.server is not None
             assert self.server.poll() is None, f"{command} ended with {self.server.returncode}"
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2):
-                    return
-            except OSError:
-                time.sleep(0.2)
-        raise AssertionError(f"{command} does not answer")
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2).close()
+                return True
+            return False
+
+        wait_until(answers, 120)
 
     def close(self) -> None:
         """End the server, if there is one."""
@@ -164,9 +146,3 @@ class DocsProject:
             self.server.terminate()
             self.server.wait(60)
             self.server = None
-
-    @property
-    def env(self) -> dict[str, str]:
-        """That of the commands: the copy's code and the tests' interpreter come first."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}

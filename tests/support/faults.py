@@ -9,21 +9,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.stub_server import answered
+from tests.support.stub_server import Answer, answered
 
-Reply = tuple[int, dict[str, str], str]
 HANG_S = 1.5
 
 
-def _answer(text: str = "7") -> str:
-    return json.dumps(answered(text))
+def _answer(changed: tuple[str, str] = ("", ""), text: str = "7") -> str:
+    return json.dumps(answered(text)).replace(*changed)
 
 
-def _reset() -> Reply:
+def _reset() -> Answer:
     raise ConnectionResetError
 
 
-def _hang() -> Reply:
+def _hang() -> Answer:
     time.sleep(HANG_S)
     raise ConnectionResetError
 
@@ -36,21 +35,13 @@ FAULTS = {
     "500": lambda: (500, {}, "{}"),
     "garbage": lambda: (200, {}, "<html>busy</html>"),
     "no choices": lambda: (200, {}, '{"choices": [], "usage": null}'),
-    "error beside an answer": lambda: (
-        200,
-        {},
-        _answer().replace('"id"', '"error": {"code": 502}, "id"'),
-    ),
-    "filtered": lambda: (200, {}, _answer().replace('"stop"', '"error"')),
-    "negative usage": lambda: (
-        200,
-        {},
-        _answer().replace('"prompt_tokens": 1', '"prompt_tokens": -9'),
-    ),
+    "error beside an answer": lambda: (200, {}, _answer(('"id"', '"error": {"code": 502}, "id"'))),
+    "filtered": lambda: (200, {}, _answer(('"stop"', '"error"'))),
+    "negative usage": lambda: (200, {}, _answer(('"prompt_tokens": 1', '"prompt_tokens": -9'))),
     "nested": lambda: (200, {}, "[" * 50_000),
     "long headers": lambda: (200, {"x-long": "x" * 20_000}, _answer()),
-    "long answer": lambda: (200, {}, _answer("x" * 200_000)),
-    "endless answer": lambda: (200, {}, _answer("x" * 6_000_000)),
+    "long answer": lambda: (200, {}, _answer(text="x" * 200_000)),
+    "endless answer": lambda: (200, {}, _answer(text="x" * 6_000_000)),
 }
 
 
@@ -63,7 +54,7 @@ class Faults:
         self.kinds = tuple(kinds)
         self.made: Counter[str] = Counter()
 
-    def __call__(self, count: int, body: dict[str, Any]) -> Reply | None:
+    def __call__(self, count: int, body: dict[str, Any]) -> Answer | None:
         rng = random.Random(f"{self.seed} {count}")
         if rng.random() >= self.share:
             return None

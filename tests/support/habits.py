@@ -7,41 +7,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.support.stub_server import StubServer
-
-Answer = tuple[int, dict[str, str], str]
+from tests.support.stub_server import Answer, StubServer
 
 
 def openai_refusal(name: str, instead: str = "") -> Answer:
     """As OpenAI and Azure say that a model takes no such parameter."""
-    words = (
-        f"Unsupported parameter: '{name}' is not supported with this"
-        f" model.{f' Use {instead!r} instead.' if instead else ''}"
-    )
-    error = {
-        "message": words,
-        "type": "invalid_request_error",
-        "param": name,
-        "code": "unsupported_parameter",
-    }
-    return 400, {}, json.dumps({"error": error})
+    use = f" Use {instead!r} instead." if instead else ""
+    words = f"Unsupported parameter: '{name}' is not supported with this model.{use}"
+    more = {"type": "invalid_request_error", "param": name, "code": "unsupported_parameter"}
+    return 400, {}, json.dumps({"error": {"message": words} | more})
 
 
 def vllm_refusal(words: str) -> Answer:
     """As vLLM says that a request is bad."""
-    return (
-        400,
-        {},
-        json.dumps(
-            {
-                "object": "error",
-                "message": words,
-                "type": "BadRequestError",
-                "param": None,
-                "code": 400,
-            }
-        ),
-    )
+    more = {"type": "BadRequestError", "param": None, "code": 400}
+    return 400, {}, json.dumps({"object": "error", "message": words} | more)
 
 
 NO_SYSTEM = vllm_refusal("System role not supported")
@@ -88,11 +68,8 @@ class Thinking(StubServer):
             message[self.where] = thought
         answer["usage"] |= {"completion_tokens": 42, "prompt_tokens": 100}
         if self.told:
-            details = {
-                "completion_tokens_details": {"reasoning_tokens": 40},
-                "prompt_tokens_details": {"cached_tokens": 64},
-            }
-            answer["usage"] |= details
+            answer["usage"]["completion_tokens_details"] = {"reasoning_tokens": 40}
+            answer["usage"]["prompt_tokens_details"] = {"cached_tokens": 64}
         return answer
 
 

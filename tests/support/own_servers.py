@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from tests.support.stub_server import StubServer
+from tests.support.habits import openai_refusal
+from tests.support.stub_server import Answer, StubServer
 
-Answer = tuple[int, dict[str, str], str]
 KEY = "sesame-sesame-sesame"
 
 
@@ -233,11 +233,7 @@ class Azure(OwnServer):
         raise AssertionError(f"the deployment is in the path; it was asked for {name}")
 
     def refuses(self, name: str) -> Answer:
-        instead = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
-        words = f"Unsupported parameter: '{name}' is not supported with this model.{instead}"
-        kind = "invalid_request_error"
-        code = "unsupported_parameter"
-        return error(400, words, type=kind, param=name, code=code)
+        return openai_refusal(name, "max_completion_tokens" if name == "max_tokens" else "")
 
 
 SERVERS: dict[str, type[OwnServer]] = {

@@ -24,11 +24,6 @@ def refusing(names: Sequence[str], program: str) -> list[str]:
     return [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
 
 
-def refused_calls(names: Sequence[str], program: str) -> str:
-    """What a program prints on a kernel that refuses these system calls."""
-    return said_by(refusing(names, program))
-
-
 def said_by(
     command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> str:

@@ -140,12 +140,7 @@ class Project(Copy):
 
     def guided_by(self, agent_url: str, **more: Any) -> None:
         """Let the search be led by a language model, whose key is in AGENT_KEY."""
-        agent = {
-            "kind": "llm",
-            "base_url": agent_url,
-            "model": "guide",
-            "api_key_env": "AGENT_KEY",
-            "price": 2,
-        }
+        agent = {"kind": "llm", "base_url": agent_url, "model": "guide", "price": 2}
+        agent |= {"api_key_env": "AGENT_KEY"}
         self.profile["agent"] = agent | more
         self.save()

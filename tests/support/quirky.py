@@ -8,7 +8,8 @@ import re
 import threading
 from typing import Any
 
-from tests.support.stub_server import StubServer
+from tests.support.habits import openai_refusal
+from tests.support.stub_server import Answer, StubServer, answered
 
 
 class Quirky(StubServer):
@@ -25,40 +26,40 @@ class Quirky(StubServer):
         refuses: tuple[str, ...] = (),
         lists_prices: bool = False,
     ) -> None:
-        super().__init__(tuple(skills), delay_s=0.0)
+        super().__init__(tuple(skills))
         self.skills = skills
         self.prices = prices
         self.known = known or {}
+        self.key = key
         self.thinks = thinks
         self.tells_usage = usage
+        self.refuses = refuses
+        self.lists_prices = lists_prices
+        self.lists = self._lists
+        self.misbehave = self._misbehave
         self.dollars = 0.0
         self.refused = 0
         self._books = threading.Lock()
-        self.key = key
-        self.lists = self._lists
-        self.lists_prices = lists_prices
-        self._refuses = refuses
-        self.misbehave = self._misbehave
 
-    def _lists(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], str]:
-        if self.key and headers.get("authorization") != f"Bearer {self.key}":
-            return 401, {}, json.dumps({"error": {"message": "wrong key"}})
-        price = {"pricing": {"prompt": self.prices[0] / 1e6, "completion": self.prices[1] / 1e6}}
-        more = price if self.lists_prices else {}
+    def _wrong_key(self, headers: dict[str, str]) -> Answer | None:
+        if self.key is None or headers.get("authorization") == f"Bearer {self.key}":
+            return None
+        return 401, {}, json.dumps({"error": {"message": "wrong key"}})
+
+    def _lists(self, path: str, headers: dict[str, str]) -> Answer:
+        prices = dict(zip(("prompt", "completion"), (p / 1e6 for p in self.prices), strict=True))
+        more = {"pricing": prices} if self.lists_prices else {}
         data = [{"id": name, "object": "model"} | more for name in self.models]
-        return 200, {}, json.dumps({"object": "list", "data": data})
+        return self._wrong_key(headers) or (200, {}, json.dumps({"object": "list", "data": data}))
 
-    def _misbehave(
-        self, count: int, body: dict[str, Any]
-    ) -> tuple[int, dict[str, str], str] | None:
-        if self.key and self.headers[-1].get("authorization") != f"Bearer {self.key}":
-            return 401, {}, json.dumps({"error": {"message": "wrong key"}})
-        for name in self._refuses:
-            if name in body:
-                self.refused += 1
-                said = {"message": f"Unsupported parameter: '{name}'", "param": name}
-                return 400, {}, json.dumps({"error": said})
-        return None
+    def _misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
+        if wrong := self._wrong_key(self.headers[-1]):
+            return wrong
+        name = next((name for name in self.refuses if name in body), None)
+        if name is None:
+            return None
+        self.refused += 1
+        return openai_refusal(name)
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         text = "\n".join(message["content"] for message in body["messages"])
@@ -73,24 +74,18 @@ class Quirky(StubServer):
         if re.search(r"^A[.)]", text, re.MULTILINE):
             reply = f"The answer is ({reply})."
         bound = body.get("max_tokens") or body.get("max_completion_tokens") or 10**6
-        effort = body.get("reasoning_effort")
-        thought = self.thinks // (4 if effort == "low" else 1)
+        thought = self.thinks // (4 if body.get("reasoning_effort") == "low" else 1)
         cut = thought + 8 > bound
-        usage = {
+        told = answered("" if cut else reply, body["model"], count)
+        told["choices"][0]["finish_reason"] = "length" if cut else "stop"
+        usage = told.pop("usage")
+        usage |= {
             "prompt_tokens": len(text) // 4 + 1,
             "completion_tokens": min(bound, thought + 8),
             "completion_tokens_details": {"reasoning_tokens": min(bound, thought)},
         }
+        used = (usage["prompt_tokens"], usage["completion_tokens"])
+        del usage["total_tokens"]
         with self._books:
-            self.dollars += (
-                usage["prompt_tokens"] * self.prices[0]
-                + usage["completion_tokens"] * self.prices[1]
-            ) / 1e6
-        choice = {
-            "index": 0,
-            "finish_reason": "length" if cut else "stop",
-            "message": {"role": "assistant", "content": "" if cut else reply},
-        }
-        told = {"id": f"q-{count}", "object": "chat.completion", "created": 0}
-        told |= {"model": body["model"], "choices": [choice]}
+            self.dollars += sum(n * price for n, price in zip(used, self.prices, strict=True)) / 1e6
         return told | ({"usage": usage} if self.tells_usage else {})

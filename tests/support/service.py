@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import httpx
 import openai
@@ -21,7 +21,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tests.support.project import HANGS_S, MODEL
+from tests.support.acting import saying
+from tests.support.processes import wait_until
+from tests.support.project import MODEL
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Loader
@@ -39,29 +41,33 @@ NAME = "math@champion"
 CERTIFICATES = httpx.create_ssl_context()
 """Read once: each client that isn't given any reads them all anew."""
 
+Reply: TypeAlias = Callable[[dict[str, Any]], str | dict[str, Any] | Response]
+
 NOT_NOW = 3600.0
 """Seconds between two looks at a name, for tests that look themselves."""
 
 
 class PoolStub:
-    """An OpenAI-compatible pool. `reply(body)` is an answer's text, or a response; `holds(body)`
-    requests wait for `release`.
+    """An OpenAI-compatible pool of the models `small` and `large`.
 
-    `bodies` were asked for, `left` of them were given up by who asked.
+    `reply(body)` gives a text, a message or a response. Where a streamed text says HOLD it waits
+    for `release`, and so do requests that `holds(body)`. `bodies` were asked for, `left` of them
+    were given up by who asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Reply = lambda body: "7") -> None:
         routes = [
             Route("/v1/models", self._models),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
         ]
         self.app = Starlette(routes=routes)
         self.url = ""
+        self._usual = reply
         self.reset()
 
     def reset(self) -> None:
         """As new."""
-        self.reply: Callable[[dict[str, Any]], str | Response] = lambda body: "7"
+        self.reply = self._usual
         self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -74,10 +80,7 @@ class PoolStub:
         self._released.set()
 
     async def _models(self, request: Request) -> Response:
-        models = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "stub"}
-            for name in ("small", "large")
-        ]
+        models = [{"id": name, "object": "model", "created": 0} for name in ("small", "large")]
         return JSONResponse({"object": "list", "data": models})
 
     async def _complete(self, request: Request) -> Response:
@@ -90,33 +93,31 @@ class PoolStub:
         reply = self.reply(body)
         if isinstance(reply, Response):
             return reply
-        usage = {
-            "prompt_tokens": 10,
-            "completion_tokens": len(reply.split()),
-            "total_tokens": 10 + len(reply.split()),
-        }
+        message = saying(reply) if isinstance(reply, str) else reply
+        written = len((message["content"] or "").split())
+        usage = {"prompt_tokens": 10, "completion_tokens": written, "total_tokens": 10 + written}
+        choices = [_choice(k, message, body) for k in range(body.get("n") or 1)]
+        frame = {"id": "stub", "created": 0, "model": body["model"]}
         if body.get("stream"):
-            return StreamingResponse(self._events(reply, usage), media_type="text/event-stream")
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": reply},
-        }
-        return JSONResponse(
-            _frame(body) | {"object": "chat.completion", "choices": [choice], "usage": usage}
-        )
+            frame["object"] = "chat.completion.chunk"
+            events = self._events(choices, frame, usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        whole = {"object": "chat.completion", "choices": choices, "usage": usage}
+        return JSONResponse(frame | whole)
 
-    async def _events(self, reply: str, usage: dict[str, int]) -> AsyncIterator[str]:
+    async def _events(
+        self, choices: list[dict[str, Any]], frame: dict[str, Any], usage: dict[str, int]
+    ) -> AsyncIterator[str]:
         try:
-            for word in reply.split(" "):
-                if word == "HOLD":
-                    self.holding += 1
-                    while not self._released.is_set():
-                        await asyncio.sleep(0.005)
-                    continue
-                choice = {"index": 0, "finish_reason": None, "delta": {"content": word + " "}}
-                yield _event({"choices": [choice]})
-            yield _event({"choices": [], "usage": usage})
+            for choice in choices:
+                for delta in _deltas(choice):
+                    if str(delta["delta"].get("content")).strip() == "HOLD":
+                        self.holding += 1
+                        while not self._released.is_set():
+                            await asyncio.sleep(0.005)
+                    else:
+                        yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
+            yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
             yield "data: [DONE]\n\n"
         except asyncio.CancelledError:
             self.left += 1
@@ -135,13 +136,36 @@ class PoolStub:
             self.holding -= 1
 
 
-def _frame(body: dict[str, Any]) -> dict[str, Any]:
-    return {"id": "stub", "created": 0, "model": body["model"]}
+def _choice(index: int, message: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    if index and message["content"]:
+        message = message | {"content": f"{message['content']} ({index})"}
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    logprobs = _logprobs(message["content"] or "") if body.get("logprobs") else None
+    choice = {"index": index, "finish_reason": reason, "logprobs": logprobs}
+    return choice | {"message": message | {"refusal": None}}
 
 
-def _event(data: dict[str, Any]) -> str:
-    frame = {"id": "stub", "created": 0, "model": "m", "object": "chat.completion.chunk"}
-    return f"data: {json.dumps(frame | data)}\n\n"
+def _logprobs(text: str) -> dict[str, Any]:
+    words = [{"token": word, "logprob": -0.5, "bytes": None} for word in text.split()]
+    return {"content": [word | {"top_logprobs": []} for word in words], "refusal": None}
+
+
+def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The pieces of a choice as they are streamed."""
+    piece = {"index": choice["index"], "finish_reason": None, "logprobs": None}
+    message = choice["message"]
+    yield piece | {"delta": {"role": "assistant", "content": None}}
+    for word in re.findall(r"\S+\s*", message["content"] or ""):
+        logprobs = choice["logprobs"] and _logprobs(word)
+        yield piece | {"delta": {"content": word}, "logprobs": logprobs}
+    for number, call in enumerate(message.get("tool_calls") or ()):
+        arguments = call["function"]["arguments"]
+        head = call | {"index": number, "function": call["function"] | {"arguments": ""}}
+        yield piece | {"delta": {"tool_calls": [head]}}
+        for start in range(0, len(arguments), 5):
+            more = {"index": number, "function": {"arguments": arguments[start : start + 5]}}
+            yield piece | {"delta": {"tool_calls": [more]}}
+    yield piece | {"delta": {}, "finish_reason": choice["finish_reason"]}
 
 
 class Shelf(Loader):
@@ -191,24 +215,8 @@ def running(app: ASGIApp) -> Iterator[str]:
         yield url
 
 
-class Pool(Protocol):
-    """A stub pool: an application, and its base URL once it runs."""
-
-    app: Starlette
-    url: str
-
-    def reset(self) -> None:
-        """As new."""
-
-    def release(self) -> None:
-        """Let all go that are held."""
-
-
-StubPool = TypeVar("StubPool", bound=Pool)
-
-
 @contextmanager
-def pooled(stub: StubPool) -> Iterator[StubPool]:
+def pooled(stub: PoolStub) -> Iterator[PoolStub]:
     """A stub pool that runs."""
     with running(stub.app) as url:
         stub.url = f"{url}/v1"
@@ -246,7 +254,7 @@ ALONE = graph_of("assistant")
 
 @contextmanager
 def deployed(
-    stub: Pool,
+    stub: PoolStub,
     graph: CollaborationGraph = FUSED,
     style: str = "chat",
     key: str | None = None,
@@ -312,20 +320,10 @@ def _in_thread(
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
-            wait_for(lambda: server.started or not thread.is_alive())
+            wait_until(lambda: server.started or not thread.is_alive())
             if failed:
                 raise failed[0]
             yield f"http://127.0.0.1:{listening.getsockname()[1]}", loops[0]
         finally:
             server.should_exit = True
             thread.join(30)
-
-
-def wait_for(happened: Callable[[], bool], limit_s: float = HANGS_S) -> None:
-    """Wait until something has happened; how long it takes decides nothing, but a test should not
-    hang.
-    """
-    end = time.monotonic() + limit_s
-    while not happened():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.005)

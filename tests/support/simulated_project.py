@@ -37,27 +37,19 @@ class SimulatedProject(Copy):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.settings: dict[str, Any] = yaml.safe_load(
-            (ROOT / "profiles" / "simulated.yaml").read_text()
-        )
+        profile = (ROOT / "profiles" / "simulated.yaml").read_text()
+        self.settings: dict[str, Any] = yaml.safe_load(profile)
         self.whole_pool = dict(self.settings["pool"])
         self.settings["pool"] = {name: self.whole_pool[name] for name in POOL}
-        self.settings["tasks"] = {"math": self.settings["tasks"]["math"]}
-        self.settings["tasks"]["math"]["source"]["size"] = 500
-        self.settings["tasks"]["math"]["splits"] = {"train": 40, "val": 30, "test": 200}
-        self.settings["pilot"] = {
-            "questions": 8,
-            "widths": [1, 2],
-            "depths": [1, 2],
-            "max_nodes": 4,
-        }
+        math = self.settings["tasks"]["math"]
+        math["source"]["size"] = 500
+        math["splits"] = {"train": 40, "val": 30, "test": 200}
+        self.settings["tasks"] = {"math": math}
+        pilot = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 4}
+        self.settings["pilot"] = pilot
         self.settings["init"] = {"questions": 16, "candidates": 3, "topologies": 2}
-        self.settings["search"] |= {
-            "max_iterations": 3,
-            "patience": 2,
-            "candidates": 3,
-            "batch": 16,
-        }
+        short = {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
+        self.settings["search"] |= short
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.
         self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0
@@ -111,25 +103,10 @@ class SimulatedProject(Copy):
         """Tell DVC what the stages made."""
         with chdir(self.folder):
             identity.identity()
-        stages = [
-            f"{name}@math"
-            for name in (
-                "sample",
-                "profile",
-                "pilot",
-                "pilot_plots",
-                "init_family",
-                "init_instances",
-            )
-        ]
-        stages.insert(0, "identity")
-        self.dvc(
-            "commit",
-            "-f",
-            "-q",
-            *stages,
-            *(f"{name}@math-{self.method}" for name in ("search", "evaluate")),
-        )
+        stages = ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")
+        made = [f"{name}@math" for name in stages]
+        made += [f"{name}@math-{self.method}" for name in ("search", "evaluate")]
+        self.dvc("commit", "-f", "-q", "identity", *made)
 
     def copy(self, folder: Path) -> SimulatedProject:
         """The project with all that was made in it, in another folder that does not exist yet."""
@@ -150,9 +127,8 @@ class SimulatedProject(Copy):
 
     def questions(self, split: str) -> list[Question]:
         """The questions of a split."""
-        return questions_of(
-            pd.read_parquet(self.folder / "data" / "simulated-small" / "math" / "questions.parquet")
-        )[split]
+        kept = self.folder / "data" / "simulated-small" / "math" / "questions.parquet"
+        return questions_of(pd.read_parquet(kept))[split]
 
     @contextmanager
     def registry(self) -> Iterator[Registry]:

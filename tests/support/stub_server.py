@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Misbehave = Callable[[int, dict[str, Any]], tuple[int, dict[str, str], str] | None]
+Answer = tuple[int, dict[str, str], str]
+Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 
 
 class StubServer:
@@ -28,8 +29,7 @@ class StubServer:
         self.models = models
         self.skill = skill
         self.delay_s = delay_s
-        self.model_list: str | None = None
-        self.lists: Callable[[str, dict[str, str]], tuple[int, dict[str, str], str]] | None = None
+        self.lists: Callable[[str, dict[str, str]], Answer] | None = None
         self.paths: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -37,7 +37,7 @@ class StubServer:
         self.most_at_once = self.now = 0
         self._lock = threading.Lock()
 
-    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
+    def answer(self, body: dict[str, Any]) -> Answer:
         with self._lock:
             self.requests.append(body)
             count = len(self.requests)
@@ -45,11 +45,9 @@ class StubServer:
             self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
-            return self.misbehave(count, body) or (
-                200,
-                {},
-                json.dumps(self.completion(body, count)),
-            )
+            if (other := self.misbehave(count, body)) is not None:
+                return other
+            return 200, {}, json.dumps(self.completion(body, count))
         finally:
             with self._lock:
                 self.now -= 1
@@ -80,49 +78,63 @@ def answered(
     }
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[int]:
+    """Handle requests at this port, a free one if none is given; yields the port."""
+    server = Server(("127.0.0.1", port), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @contextmanager
 def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
     """Serve a stub on this port, a free one if none is given; yields its base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = (
-            True  # else a body waits 40 ms for the acknowledgement of its headers
-        )
+        # Else a body waits 40 ms for the acknowledgement of its headers.
+        disable_nagle_algorithm = True
+
+        def _headers(self) -> dict[str, str]:
+            return {name.lower(): value for name, value in self.headers.items()}
 
         def do_GET(self) -> None:
+            if stub.lists is not None:
+                self._send(*stub.lists(self.path, self._headers()))
+                return
             models = [
                 {"id": model, "object": "model", "created": 0, "owned_by": "stub"}
                 for model in stub.models
             ]
-            if stub.lists is not None:
-                self._send(
-                    *stub.lists(
-                        self.path, {name.lower(): value for name, value in self.headers.items()}
-                    )
-                )
-                return
-            self._send(200, {}, stub.model_list or json.dumps({"object": "list", "data": models}))
+            self._send(200, {}, json.dumps({"object": "list", "data": models}))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.paths.append(self.path)
-            stub.headers.append({name.lower(): value for name, value in self.headers.items()})
+            stub.headers.append(self._headers())
             try:
                 self._send(*stub.answer(body))
             except ConnectionResetError:
                 # Closing with unsent data thrown away is what makes it a reset and not an end.
-                self.connection.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
 
         def _send(self, status: int, headers: dict[str, str], text: str) -> None:
             data = text.encode()
             self.send_response(status)
-            for name, value in (
-                {"Content-Type": "application/json", "Content-Length": str(len(data))} | headers
-            ).items():
+            usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+            for name, value in (usual | headers).items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
@@ -130,15 +142,5 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 256
-
-    server = Server(("127.0.0.1", port), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Handler, port) as taken:
+        yield f"http://127.0.0.1:{taken}/v1"
