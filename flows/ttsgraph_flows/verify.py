@@ -427,17 +427,11 @@ def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool
 
 
 if __name__ == "__main__":
+    TASKS = "tasks of the profile (default: those of params.yaml)"
+    CALLS = "write the tasks' calls, to be shipped with the repository, instead"
     command(
         verify_or_publish,
         profile=PROFILE,
-        task={
-            "nargs": "*",
-            "default": [],
-            "help": "tasks of the profile (default: those of params.yaml)",
-        },
-        publish={
-            "action": "store_true",
-            "dest": "publishing",
-            "help": "write the tasks' calls, to be shipped with the repository, instead",
-        },
+        task={"nargs": "*", "default": [], "help": TASKS},
+        publish={"action": "store_true", "dest": "publishing", "help": CALLS},
     )
