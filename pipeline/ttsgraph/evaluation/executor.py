@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
@@ -92,43 +92,36 @@ class NodeAnswer:
     closed: tuple[int, ...] = ()
 
 
+@dataclass(eq=False)
 class GraphRunner:
     """One graph made ready to answer many questions. Raises GraphError for an unknown role,
     SettingsError for an unknown model.
     """
 
-    def __init__(
-        self,
-        graph: CollaborationGraph,
-        task: Task,
-        prompt: Prompt,
-        sampling: Sampling,
-        pool: ModelPool,
-        client: Client,
-    ) -> None:
-        self.graph = graph
-        self.task = task
-        self.prompt = prompt
-        self.sampling = sampling
-        self.pool = pool
+    graph: CollaborationGraph
+    task: Task
+    prompt: Prompt
+    sampling: Sampling
+    pool: ModelPool
+    client: Client
+
+    def __post_init__(self) -> None:
+        graph = self.graph
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
-        self.manners = {
-            name: manner_of(pool[name], sampling, prompt)
-            for name in {node.model for node in graph.nodes}
-        }
+        self.manners: dict[str, Manner] = {}
+        for node in graph.nodes:
+            self.manner(node.model)
         self.sink = graph.sink
         self.adaptive = {node.id for node in graph.nodes if node.adaptive}
         self.replicas = replica_numbers(graph, self.manners)
         self.demand = Demand(graph)  # what every question begins with
         self.sources = self.demand.ask(self.sink)
-        self.begin = with_room(client.begin)
-        self.branches = [
-            GraphRunner(branch, task, prompt, sampling, pool, client)
-            for branch in (graph.branches if graph.route else ())
-        ]
+        self.begin = with_room(self.client.begin)
+        branches = graph.branches if graph.route else ()
+        self.branches = [replace(self, graph=branch) for branch in branches]
         # A check that runs programs leaves the event loop free.
-        runs = isinstance(task, CodeTask)
+        runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> Manner:
