@@ -135,7 +135,6 @@ def answered(
 
 
 def run(folder: Path) -> dict[str, list[str]]:
-    """The answers of all files, in a process without this project."""
     command = [sys.executable, "-I", "-c", DRIVER, json.dumps(QUESTIONS), *GRAPHS]
     # Each call of a file makes a client, which would read all certificates that there are.
     first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
@@ -233,8 +232,6 @@ def test_what_one_file_cannot_hold_is_named(
 
 
 class Otherwise(ExactTask):
-    """It reads answers otherwise than its reader."""
-
     name = "otherwise"
 
     def extract(self, text: str) -> str | None:

@@ -41,8 +41,6 @@ def lines(rows: list[dict[str, str]]) -> str:
 
 
 def edited(old: str, new: str, *then: str) -> Callable[[Place], list[str]]:
-    """A command after an edit of the project's profile."""
-
     def make(place: Place) -> list[str]:
         path = place.folder / "profiles" / "mine.yaml"
         text = path.read_text()
@@ -107,7 +105,6 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, url: str) -> Path:
-    """A project."""
     place = Place(tmp_path_factory.mktemp("project"), url)
     command = place.init(name=str(place.folder / "made"), file=place.file("qa.jsonl", lines(ROWS)))
     done = CliRunner().invoke(app, command)

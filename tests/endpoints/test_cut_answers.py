@@ -18,8 +18,6 @@ ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens
 
 
 class Reasoning(StubServer):
-    """Thinks for so many tokens before it answers."""
-
     def __init__(self, thinks: int) -> None:
         super().__init__(("m",), skill=1.0)
         self.thinks = thinks
@@ -33,8 +31,6 @@ class Reasoning(StubServer):
 
 
 class Silent(Reasoning):
-    """Tells no token counts."""
-
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         return super().completion(body, count) | {"usage": None}
 

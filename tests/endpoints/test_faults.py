@@ -29,7 +29,6 @@ def requests(count: int) -> list[Request]:
 
 
 def ask(urls, asked, retries=QUICK, **patience):
-    """Completions or errors."""
     return asking.ask(
         urls, *asked, served_as="m", retries=retries, policy=FailurePolicy(**patience), seeds=True
     )

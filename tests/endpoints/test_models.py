@@ -18,8 +18,6 @@ def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
 
 
 def check(base_url: str) -> None:
-    """Look whether the endpoint serves the model."""
-
     async def run() -> None:
         async with aclosing(
             OpenAIClient({"small": Endpoint((base_url,), "served")}, Retries(0))

@@ -17,8 +17,6 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}],
 
 
 class Recorder:
-    """Remembers requests; answers as told."""
-
     def __init__(self):
         self.heard = []
         self.reply = lambda: JSONResponse({"ok": True})

@@ -106,8 +106,6 @@ def test_evidence_takes_the_mean_score_of_graded_answers() -> None:
 
 
 class Odd(SimilarityTask):
-    """Grades what it is told to."""
-
     def __init__(self, found: object) -> None:
         super().__init__()
         self.found = found

@@ -39,7 +39,6 @@ def log_prob(d: GraphDistribution, draws: Draws) -> np.ndarray:
 
 
 def every_draw(d: GraphDistribution) -> Draws:
-    """All (edges, roles, models) of a two-node distribution."""
     roles = range(len(ROLES))
     models = range(len(MODELS))
     rows = np.array(list(product((False, True), roles, roles, models, models)))

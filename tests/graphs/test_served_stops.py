@@ -25,7 +25,6 @@ def origin(answer):
 
 
 def calls(figures, outcome):
-    """How many calls of the graph's models ended so."""
     rows = [line for line in figures.splitlines() if f'outcome="{outcome}"' in line]
     return sum(float(row.split()[1]) for row in rows if row.startswith("ttsgraph_pool_calls_total"))
 

@@ -97,7 +97,6 @@ def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) 
 
 
 def measured_on(world: ArrayWorld, graph: CollaborationGraph, cost: CostModel) -> float:
-    """Mean units of a world's question."""
     wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
     units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
     return float(np.sum(list(wanted.weights(units).values()), axis=0).mean())

@@ -39,7 +39,6 @@ def with_sink(graph, **settings_of_it):
 
 
 def plain(graph):
-    """The graph with neither waves nor stops nor gates."""
     nodes = tuple(Node(n.id, n.role, n.model, n.top_k, NEVER) for n in graph.nodes)
     return CollaborationGraph(nodes, graph.edges)
 

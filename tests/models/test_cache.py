@@ -75,8 +75,6 @@ def test_a_failure_is_not_stored(tmp_path):
 
 
 def ran(statement):
-    """A damage of the database."""
-
     def damage(cache):
         with sqlite3.connect(cache.path) as store:
             store.execute(statement)
@@ -95,7 +93,6 @@ def rewritten(change):
 
 
 def place(cache, number):
-    """The file of a shared folder's entry."""
     return cache.path / "00" / key(number)
 
 
@@ -174,7 +171,6 @@ def key(number: int) -> str:
 
 
 def aged(cache: CallStore, names: Iterable[str], hours: int) -> None:
-    """Let these entries have been used so many hours ago."""
     for name in names:
         if isinstance(cache, CallCache):
             cache._run("update calls set used = used - ? where key = ?", hours, name)

@@ -17,8 +17,6 @@ ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
 
 
 class Opened:
-    """Counts how often a client was opened and closed; opening may fail."""
-
     def __init__(self, error=None):
         self.opened = self.closed = 0
         self.error = error

@@ -118,7 +118,6 @@ def known(folder: Path, scores: list[float], lengths: list[int] | None = None) -
 
 
 def told(answer: str) -> float:
-    """Ten times the score that a reply says."""
     return 10 * float(answer.split()[0])
 
 

@@ -131,7 +131,6 @@ print(told(load_profile("simulated", Path(sys.argv[1]))))
 
 
 def told(profile: Profile) -> str:
-    """What a grid answers to forty questions, and when."""
     questions = questions_of(profile, "math", 40)
     grid = topologies.grid(3, 3, SMALL)
     feedback = evaluate(profile, "math", grid, questions, client_of(profile))

@@ -269,7 +269,6 @@ class TestServing:
             Deployed("math", self.GRAPH, profile({"brief": VARIANTS["brief"]}))
 
     def said(self, stub: PoolStub, graph: CollaborationGraph, **known: Any) -> Any:
-        """What a service of this graph answers a conversation."""
         messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
         with running(stub.app) as pool:
             version = Deployed("math", graph, profile(url=f"{pool}/v1", **known), (), "1")

@@ -53,8 +53,6 @@ class Engine:
     questions: list[Question]
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Some work with a client, opened as stages open it."""
-
         async def opened() -> T:
             async with open_client(self.profile, self.folder / ".ttsgraph") as client:
                 return await work(client)
@@ -102,7 +100,6 @@ def _refusing(folder: Path) -> Iterator[Engine]:
 
 
 def _own(name: str, folder: Path) -> Iterator[Engine]:
-    """A server of one's own, by its line in docs/own-models.md."""
     stub = SERVERS[name]()
     stub.skill = 0.5
     line = LINES[name]
@@ -121,7 +118,6 @@ HABITS = ["refusing", "drawing", *SERVERS]
 
 @pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """Each engine in turn."""
     match request.param:
         case "simulated":
             profile = load_profile("simulated", ROOT / "profiles")

@@ -47,7 +47,6 @@ QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(10)]
 
 
 async def in_a_thread(work: Work) -> Done:
-    """A worker of this process."""
     return await asyncio.to_thread(work_on, work)
 
 
@@ -114,7 +113,6 @@ class Lab:
     def spread(
         self, workers: int, carry: Carry = in_a_thread
     ) -> Callable[[Environment], Environment]:
-        """Its evaluations by so many workers."""
         order = order_of(self.profile, "math", (), Path("state"))
         return lambda environment: SpreadEnvironment(environment, order, carry, workers)
 

@@ -54,7 +54,6 @@ objective: {kind: accuracy}
 
 
 def sums(count: int, **fields: str) -> str:
-    """Questions as JSON lines, under other field names if given."""
     question = fields.get("question", "question")
     answer = fields.get("answer", "answer")
     return "".join(
@@ -95,14 +94,12 @@ def profile_text(project: Path) -> str:
 
 
 def done(*arguments: str) -> str:
-    """What a command says that has to succeed."""
     ended = run(*arguments)
     assert ended.exit_code == 0, (ended.output, ended.exception)
     return ended.output
 
 
 def questions(project: Path, name: str, rows: list[dict]) -> str:
-    """A file of questions below inputs/, as a command is given it."""
     (project / "inputs" / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"inputs/{name}"
 

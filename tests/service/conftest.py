@@ -22,7 +22,6 @@ def stub() -> Iterator[PoolStub]:
 
 @pytest.fixture
 def pool(stub: PoolStub) -> Iterator[PoolStub]:
-    """The pool, as new."""
     stub.reset()
     yield stub
     stub.release()

@@ -135,7 +135,6 @@ def test_the_last_word_on_an_answer_counts_once(pool, tmp_path):
 
 
 def of_trial(k):
-    """The answers of a challenger and of its champion in turn."""
     arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
     return Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
 

@@ -47,7 +47,6 @@ def clients(real_pool):
 
 
 def both(clients, ask):
-    """What the graph and the model alone answer."""
     return [ask(client, model) for client, model in zip(clients, (NAME, SMOLLM), strict=True)]
 
 

@@ -25,7 +25,6 @@ def pool():
 
 @contextmanager
 def deployed(pool, graph=FUSED, **settings):
-    """A client of a server for one graph over the pool."""
     with service.deployed(pool, graph, **settings) as url:
         yield client_of(url)
 

@@ -29,7 +29,6 @@ BY_KIND = pytest.mark.parametrize("kind", FAULTS)
 
 @pytest.fixture(scope="module")
 def sound():
-    """The address of a pool that works."""
     with running(PoolStub().app) as url:
         yield f"{url}/v1"
 

@@ -28,8 +28,6 @@ from ttsgraph.settings.service import ServiceSettings
 
 
 class _Waits(selectors.DefaultSelector):
-    """In place of waiting it moves the clock on."""
-
     now = 0.0
 
     def select(self, timeout=None):
@@ -66,7 +64,6 @@ class Timed(ScriptedClient):
 
 
 async def timed(graph, client, deadline_s, upstream=None, **tolerance):
-    """The answer, and the seconds it took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)

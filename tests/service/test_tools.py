@@ -41,7 +41,6 @@ def create(client, model, **parameters):
 
 
 def same(clients, **parameters):
-    """The choices that both give, which are equal."""
     through, direct = clients
     found = create(through, NAME, **parameters).choices
     assert plain(found) == plain(create(direct, "large", **parameters).choices)

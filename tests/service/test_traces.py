@@ -63,7 +63,6 @@ def tree(spans):
 
 
 def of_node(spans, node):
-    """The attributes of a node's span."""
     (found,) = [a for a in map(attributes_of, spans) if a.get("ttsgraph.node") == node]
     return found
 
@@ -273,7 +272,6 @@ def mlflow_server(folder):
 
 
 def all_traces(tracked, experiment, include_spans=False):
-    """Every trace of an experiment."""
     more = {"locations": [experiment], "max_results": 100, "include_spans": include_spans}
     page = tracked.search_traces(**more)
     found = list(page)

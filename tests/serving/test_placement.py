@@ -33,13 +33,11 @@ MACHINES = (
 
 
 def hosted(load: float, needs: Mapping[int, Need], **serve: float) -> Hosted:
-    """A model with this load and these needs."""
     return Hosted("", ServeSettings(**serve), needs=needs, load=load)
 
 
 @cache
 def papers() -> Mapping[str, Hosted]:
-    """The paper's pool, as its profile has it."""
     profile = load_profile("paper", ROOT / "profiles")
     return {
         name: hosted(model.non_embedding, needs_of(name, model, profile.engine))
@@ -48,12 +46,10 @@ def papers() -> Mapping[str, Hosted]:
 
 
 def work(placed: list[Placed], gpus: int) -> list[float]:
-    """What each GPU has to do."""
     return [sum(one.load for one in placed if gpu in one.gpus) for gpu in range(gpus)]
 
 
 def memory(models: Mapping[str, Hosted], placed: list[Placed], gpus: int) -> list[float]:
-    """What the servers of each GPU need of it."""
     return [
         sum(models[one.model].needs[len(one.gpus)].total for one in placed if gpu in one.gpus)
         for gpu in range(gpus)

@@ -124,7 +124,6 @@ def test_what_can_not_be_converted_is_one_line(
 
 @pytest.fixture
 def served(real_pool: RealPool) -> dict[str, OpenAI]:
-    """The two models behind vLLM, as clients by model name."""
     return {
         model: OpenAI(base_url=url, api_key="none", timeout=120)
         for model, (url,) in real_pool.launcher.endpoints.items()

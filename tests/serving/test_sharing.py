@@ -35,8 +35,6 @@ with shared_servers(folder / "servers.json", {"tiny"}, launch(folder), 30) as ur
 def launch(
     folder: Path, models: str = "tiny", serves: str | None = None
 ) -> Callable[[Mapping[str, tuple[str, ...]]], Launcher]:
-    """A stage's way to launch servers of one kind."""
-
     def launcher(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         port = int(at[models][0].split(":")[2].split("/")[0]) if at else None
         spec = tiny_spec(folder, models, port, serves)
@@ -114,7 +112,6 @@ def test_a_stage_that_ends_while_servers_are_being_started_again_leaves_none(
 
 
 def broken(folder: Path) -> Callable[[Mapping[str, tuple[str, ...]]], Launcher]:
-    """A way to launch servers that end at once."""
     command = (sys.executable, "-c", "raise SystemExit(5)")
     return lambda at: Launcher([replace(tiny_spec(folder), command=command)])
 

@@ -115,7 +115,6 @@ def same(one: Searched, other: Searched) -> bool:
 
 
 def nothing_lost(searched: Searched) -> bool:
-    """Whether every question of every candidate was answered."""
     return set(searched.table["status"]) == {"ok"} and searched.table["n_unscored"].sum() == 0
 
 

@@ -24,8 +24,6 @@ WEATHER = {
 
 
 class Weather(BaseModel):
-    """What `acts` says in JSON."""
-
     city: str
     degrees: int
 

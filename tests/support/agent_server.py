@@ -72,8 +72,6 @@ class SpoiledByFusing(ArithmeticClient):
 
 @dataclass(frozen=True)
 class Guided:
-    """What a guided search left."""
-
     found: Found
     searcher: Searcher
     archive: Archive

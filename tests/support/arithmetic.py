@@ -60,7 +60,6 @@ def searched(
     val: int,
     on_record: Callable[[Record], Any] = lambda record: None,
 ) -> Found:
-    """What the driver finds over so many training and validation questions."""
     settings = searcher.problem.settings
     driver = Driver(COST, settings, archive, on_record)
     questions = arithmetic(train), arithmetic(val, train)

@@ -70,7 +70,6 @@ class DocsProject(Copy):
 
     @property
     def port(self) -> int:
-        """Where `ttsgraph serve` listens in place of its usual port."""
         return int(yaml.safe_load((self.folder / "params.yaml").read_text())["service"]["port"])
 
     def carry_out(self, block: Block) -> None:
@@ -141,7 +140,6 @@ class DocsProject(Copy):
         wait_until(answers, 120)
 
     def close(self) -> None:
-        """End the server, if there is one."""
         if self.server is not None:
             self.server.terminate()
             self.server.wait(60)

@@ -19,7 +19,6 @@ def openai_refusal(name: str, instead: str = "") -> Answer:
 
 
 def vllm_refusal(words: str) -> Answer:
-    """As vLLM says that a request is bad."""
     more = {"type": "BadRequestError", "param": None, "code": 400}
     return 400, {}, json.dumps({"object": "error", "message": words} | more)
 

@@ -28,7 +28,6 @@ class OwnServer(StubServer):
         self.lists = self.listed
 
     def habit(self, count: int, body: dict[str, Any]) -> Answer | None:
-        """What it says in place of an answer."""
         path, _, query = self.paths[-1].partition("?")
         if path != f"{self.root}/chat/completions":
             return self.nothing_there(path)
@@ -40,7 +39,6 @@ class OwnServer(StubServer):
         return None if name is None else self.refuses(name)
 
     def listed(self, path: str, headers: dict[str, str]) -> Answer:
-        """Its answer to a GET."""
         path, _, query = path.partition("?")
         if path != f"{self.root}/models":
             return self.nothing_there(path)
@@ -60,7 +58,6 @@ class OwnServer(StubServer):
         return answer
 
     def entry(self) -> dict[str, Any]:
-        """Its model in its list."""
         return {"id": self.model, "object": "model", "created": 0, "owned_by": "stub"}
 
     def not_let_in(self, headers: dict[str, str], query: str) -> Answer | None:
@@ -68,7 +65,6 @@ class OwnServer(StubServer):
         return None
 
     def nothing_there(self, path: str) -> Answer:
-        """What it says where it has nothing."""
         return 404, {}, '{"detail": "Not Found"}'
 
     def no_model(self, name: str) -> Answer:

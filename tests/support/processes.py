@@ -61,7 +61,6 @@ def called(pids: Iterable[int], word: str) -> set[int]:
 
 
 def all_below(pid: int) -> set[int]:
-    """Every process below one."""
     children = children_of(pid)
     return children.union(*(all_below(child) for child in children))
 

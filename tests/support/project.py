@@ -27,7 +27,6 @@ HANGS_S = 3600.0
 
 
 def copy_folder(name: str, to: Path) -> None:
-    """Copy a folder of the project without what Python made in it."""
     shutil.copytree(
         ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -63,13 +62,11 @@ class Copy:
         (folder / "inputs" / "README.md").write_text("nothing yet\n")
 
     def write(self, params: dict[str, Any], profile: str, settings: dict[str, Any]) -> None:
-        """Write params.yaml and a profile."""
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
         (self.folder / "profiles" / f"{profile}.yaml").write_text(yaml.safe_dump(settings))
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that commands in the copy have."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}
 
@@ -86,11 +83,9 @@ class Copy:
         )
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one stage alone."""
         return self.run(sys.executable, "-m", f"ttsgraph_flows.{name}", *arguments)
 
     def ttsgraph(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line."""
         return self.run(sys.executable, "-m", "ttsgraph", *arguments)
 
     @contextmanager
@@ -135,7 +130,6 @@ class Project(Copy):
         self.save()
 
     def save(self) -> None:
-        """Write params.yaml and the profile."""
         self.write(self.params, "stub", self.profile)
 
     def guided_by(self, agent_url: str, **more: Any) -> None:

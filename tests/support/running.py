@@ -21,10 +21,8 @@ QUESTION = Question("q1", "3 + 4", "7")
 
 
 async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) -> NodeAnswer:
-    """A graph's answer to one question, asked as a GraphRunner takes it."""
     return await GraphRunner(graph, *asked).answer(question)
 
 
 def run(graph: CollaborationGraph, client: Client, question: Question = QUESTION) -> NodeAnswer:
-    """A graph's answer to one question."""
     return asyncio.run(run_graph(graph, question, TASK, PROMPT, Sampling(), POOL, client))

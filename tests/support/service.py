@@ -66,7 +66,6 @@ class PoolStub:
         self.reset()
 
     def reset(self) -> None:
-        """As new."""
         self.reply = self._usual
         self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
         self.bodies: list[dict[str, Any]] = []
@@ -151,7 +150,6 @@ def _logprobs(text: str) -> dict[str, Any]:
 
 
 def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The pieces of a choice as they are streamed."""
     piece = {"index": choice["index"], "finish_reason": None, "logprobs": None}
     message = choice["message"]
     yield piece | {"delta": {"role": "assistant", "content": None}}
@@ -210,14 +208,12 @@ PLAIN = ServiceSettings(drain_s=5)
 
 @contextmanager
 def running(app: ASGIApp) -> Iterator[str]:
-    """Run an application on a free port; yields its base URL."""
     with _in_thread(app) as (url, _):
         yield url
 
 
 @contextmanager
 def pooled(stub: PoolStub) -> Iterator[PoolStub]:
-    """A stub pool that runs."""
     with running(stub.app) as url:
         stub.url = f"{url}/v1"
         yield stub
@@ -240,7 +236,6 @@ class Service:
 def serving(
     loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any
 ) -> Iterator[Service]:
-    """Serve what a loader has."""
     wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
     app = App(loader, names, wanted, Keys(key or "", wanted.keys_file))
     with _in_thread(app, wanted) as (url, loop):
@@ -271,13 +266,11 @@ def deployed(
 
 
 def client_of(url: str, key: str = "none") -> openai.OpenAI:
-    """The openai package's client of the server at an address."""
     certified = openai.DefaultHttpxClient(verify=CERTIFICATES)
     return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, http_client=certified)
 
 
 def chat(text: str = "3 + 4", **more: Any) -> dict[str, Any]:
-    """The body of a chat request."""
     return {"model": NAME, "messages": [{"role": "user", "content": text}]} | more
 
 

@@ -60,7 +60,6 @@ class SimulatedProject(Copy):
         self.dvc("init", "--no-scm", "-q")
 
     def save(self) -> None:
-        """Write params.yaml and the profile."""
         params = {
             "profile": "simulated-small",
             "tasks": ["math"],
@@ -72,7 +71,6 @@ class SimulatedProject(Copy):
 
     @property
     def results(self) -> Path:
-        """The task's results."""
         return self.folder / "results" / "simulated-small" / "math"
 
     def build(self, method: str = "random") -> None:
@@ -120,13 +118,11 @@ class SimulatedProject(Copy):
         return other
 
     def dvc(self, *arguments: str) -> str:
-        """Run DVC; returns what it prints."""
         done = self.run("dvc", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def questions(self, split: str) -> list[Question]:
-        """The questions of a split."""
         kept = self.folder / "data" / "simulated-small" / "math" / "questions.parquet"
         return questions_of(pd.read_parquet(kept))[split]
 

@@ -65,7 +65,6 @@ class StubServer:
 def answered(
     text: str, model: str = "m", count: int = 0, prompt_tokens: int = 1, written: int = 1
 ) -> dict[str, Any]:
-    """A good answer, as servers give it."""
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": written}
     message = {"role": "assistant", "content": text}
     return {

@@ -23,8 +23,6 @@ def reply(text: str, draw: int) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -66,8 +64,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """One that takes many connections at once."""
-
     request_queue_size = 128
     daemon_threads = True
 
