@@ -95,6 +95,14 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     return project
 
 
+@pytest.fixture(scope="module")
+def copied(
+    searched: SimulatedProject, tmp_path_factory: pytest.TempPathFactory
+) -> SimulatedProject:
+    """That project in another folder, which the tests of a module may change."""
+    return searched.copy(tmp_path_factory.mktemp("copied") / "project")
+
+
 @pytest.fixture
 def ttsgraph(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,8 +1,4 @@
-"""The journal: entries whole or not at all, and a search that goes on from any point at which it
-was killed.
-"""
-
-from __future__ import annotations
+"""Journal entries are whole or not at all, and a search goes on from wherever it was killed."""
 
 import json
 import os
@@ -18,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.arithmetic import adders, searched, searcher_of
 from tests.support.fakes import ArithmeticClient
+from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError, InputError, RunStopped
 from ttsgraph.base.files import locked
 from ttsgraph.base.journal import Journal, read_journal
@@ -25,7 +22,6 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
 
-ROOT = Path(__file__).parents[2]
 HEADER = {"type": "search", "identity": "one"}
 MADE_NOW = ["wall_s", "cached_calls", "spent_dollars"]
 """Columns that say how this very run came by its figures, not what they are."""
@@ -38,6 +34,11 @@ json_values = st.recursive(
     | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
+)
+
+
+SHARED = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -54,9 +55,7 @@ def written(path: Path, entries: list[dict]) -> bytes:
     entries=st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5),
     data=st.data(),
 )
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@SHARED
 def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(
     tmp_path: Path, entries: list[dict], data: st.DataObject
 ) -> None:
@@ -76,9 +75,7 @@ def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(
 
 
 @given(position=st.integers(0, 10_000), flip=st.integers(1, 255))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@SHARED
 def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int, flip: int) -> None:
     path = tmp_path / "journal.jsonl"
     entries = [{"n": n, "text": "x" * 20} for n in range(4)]
@@ -92,41 +89,21 @@ def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int,
     assert found == entries[: len(found)]
 
 
-def test_a_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
+def test_journals_of_other_searches_are_set_aside_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    said = []
-    whole = written(path, [{"n": 1}, {"n": 2}])
-    path.write_bytes(whole[:-5])
-    Journal(path, HEADER, said.append).close()
-    assert said == [
-        f"{path}: cut {len(whole.splitlines()[-1]) - 4} bytes that a crash left unfinished"
-    ]
-    assert read_journal(path) == [{"n": 1}]
-
-
-def test_a_journal_of_another_search_is_set_aside(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    said = []
+    said: list[str] = []
     before = written(path, [{"n": 1}])
-    journal = Journal(path, {"type": "search", "identity": "two"}, said.append)
-    assert journal.replay(lambda entry: True) is None
-    journal.close()
+    for name in ("two", "three"):
+        journal = Journal(path, {"type": "search", "identity": name}, said.append)
+        assert journal.replay(lambda entry: True) is None
+        journal.close()
     assert (tmp_path / "journal.jsonl.previous-1").read_bytes() == before
+    assert '"two"' in (tmp_path / "journal.jsonl.previous-2").read_text()
     assert "moved to journal.jsonl.previous-1" in said[0]
 
 
-def test_what_was_set_aside_is_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    for name in "abcd":
-        Journal(path, {"type": "search", "identity": name}).close()
-    for number, name in enumerate("abc", 1):
-        assert f'"{name}"' in (tmp_path / f"journal.jsonl.previous-{number}").read_text()
-
-
 @given(data=st.data())
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@SHARED
 def test_lines_that_are_repeated_moved_or_left_out_are_damage(
     tmp_path: Path, data: st.DataObject
 ) -> None:
@@ -171,14 +148,8 @@ for n in range(100):
 
 def test_a_full_disk_leaves_whole_entries(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    failed, _ = map(int, done.stdout.split())
+    said = subprocess.check_output([sys.executable, "-c", FULL, str(path)], text=True, cwd=ROOT)
+    failed, _ = map(int, said.split())
     assert 5 < failed < 20
     assert path.read_bytes().endswith(b"\n")
     assert [entry["n"] for entry in read_journal(path)] == list(range(failed))
@@ -201,12 +172,8 @@ def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
-            with (
-                pytest.raises(
-                    InputError, match=rf"another run works here \(process {holder.pid}\)"
-                ),
-                locked(tmp_path),
-            ):
+            said = rf"another run works here \(process {holder.pid}\)"
+            with pytest.raises(InputError, match=said), locked(tmp_path):
                 pass
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -220,7 +187,6 @@ def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_
 def search(
     path: Path, client: ArithmeticClient | None = None
 ) -> tuple[Found, Archive, ArithmeticClient]:
-    """The driver over a journal at `path`; only the language model is a fake, by injection."""
     client = client or adders()
     searcher = searcher_of("agent_reinforce", SearchSettings(max_iterations=5, patience=4, batch=8))
     with closing(Journal(path, HEADER)) as journal:
@@ -245,17 +211,13 @@ def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) 
         path.write_bytes(whole[:cut])
         found, archive, client = search(path)
         assert outcome(found, archive) == expected
-        assert [record.candidate_id for record in archive.records] == list(
-            range(len(archive.records))
-        )
-        journalled = [
-            entry["candidate_id"] for entry in read_journal(path) if entry["type"] == "record"
-        ]
-        assert journalled == list(range(len(archive.records)))
-        recorded = [json.loads(line)["entry"] for line in entries[: whole[:cut].count(b"\n")]]
-        assert len(client.requests) <= all_calls - sum(
-            entry["calls"] for entry in recorded if entry["type"] == "record"
-        )
+        numbers = list(range(len(archive.records)))
+        assert [record.candidate_id for record in archive.records] == numbers
+        records = [entry for entry in read_journal(path) if entry["type"] == "record"]
+        assert [record["candidate_id"] for record in records] == numbers
+        kept = [json.loads(line)["entry"] for line in entries[: whole[:cut].count(b"\n")]]
+        spent = sum(entry["calls"] for entry in kept if entry["type"] == "record")
+        assert len(client.requests) <= all_calls - spent
     assert client.requests == []
 
 

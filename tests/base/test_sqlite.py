@@ -22,35 +22,19 @@ class Watched(sqlite3.Connection):
             raise
 
 
-@pytest.fixture
-def writer(tmp_path):
-    """Another connection, in the middle of writing to a new file."""
-    with closing(
-        sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
-    ) as writer:
-        writer.execute("begin immediate")
-        yield writer
-
-
-@pytest.fixture
-def opened(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "new.db", timeout=60, factory=Watched)) as opened:
+def test_it_waits_for_another_that_is_writing_and_gives_up_in_the_end(tmp_path):
+    file = tmp_path / "new.db"
+    with (
+        closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as writer,
+        closing(sqlite3.connect(file, timeout=60, factory=Watched)) as opened,
+    ):
         opened.refused = threading.Event()
-        yield opened
-
-
-def test_it_waits_for_the_one_that_is_writing(writer, opened):
-    def end():
-        opened.refused.wait()
-        writer.execute("commit")
-
-    ending = threading.Thread(target=end)
-    ending.start()
-    write_ahead(opened, 60)
-    ending.join()
-    assert opened.execute("pragma journal_mode").fetchone() == ("wal",)
-
-
-def test_one_that_never_ends_is_an_error(writer, opened):
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
-        write_ahead(opened, 0.1)
+        writer.execute("begin immediate")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write_ahead(opened, 0.1)
+        opened.refused.clear()
+        ending = threading.Thread(target=lambda: opened.refused.wait() and writer.execute("commit"))
+        ending.start()
+        write_ahead(opened, 60)
+        ending.join()
+        assert opened.execute("pragma journal_mode").fetchone() == ("wal",)

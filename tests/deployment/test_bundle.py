@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
+from ttsgraph.base.errors import DeploymentError, GraphError, InputError, SettingsError
 from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader, Rung, with_plain
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
@@ -103,23 +103,16 @@ def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):
 
 
 def test_a_folder_is_served_under_its_task_and_name_and_read_anew(tmp_path):
-    Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path / "blue")
-    loader = FileLoader((tmp_path / "blue",))
+    blue = tmp_path / "a" / "blue"
+    Deployed("math", FUSED, PROFILE, SHOTS).write(blue)
+    loader = FileLoader((blue,))
     assert loader.names == ("math@blue",)
     before = loader.resolve("math@blue")
-    Deployed("math", VOTED, PROFILE, SHOTS).write(tmp_path / "blue")
+    Deployed("math", VOTED, PROFILE, SHOTS).write(blue)
     assert loader.resolve("math@blue").graph == VOTED != before.graph
     with pytest.raises(DeploymentError, match="unknown model 'math@green'; known: math@blue"):
         loader.resolve("math@green")
-
-
-def test_folders_that_give_one_name_are_refused(tmp_path):
-    for folder in ("a/blue", "b/blue"):
-        Deployed("math", FUSED, PROFILE).write(tmp_path / folder)
+    other = tmp_path / "b" / "blue"
+    Deployed("math", FUSED, PROFILE).write(other)
     with pytest.raises(InputError, match="different names"):
-        FileLoader((tmp_path / "a" / "blue", tmp_path / "b" / "blue"))
-
-
-def test_a_results_folder_needs_its_place():
-    with pytest.raises(DataError, match="expected a folder results/<profile>/<task>/<method>"):
-        FileLoader((Path("/"),))
+        FileLoader((blue, other))

@@ -1,48 +1,18 @@
 """Progress of a whole run: one live board where there is a terminal, a line a stage elsewhere."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from tests.support.project import ROOT
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
 from ttsgraph.settings.profile import Params, load_profile
-from ttsgraph_flows.live import BOARD, Board, Posting, live, picture, posted
+from ttsgraph_flows.live import BOARD, Board, live
 from ttsgraph_flows.repro import run_dvc, side_by_side
-
-ROOT = Path(__file__).parents[2]
-
-POSTING = Posting(
-    "search math random",
-    "search math random, iteration 2 of 5",
-    0.25,
-    "0:00:10, about 0:00:30 left (estimate)",
-    "best 0.50 (0.40 to 0.60; iteration 1)",
-    "search math random, iteration 5 of 5: done in 0:00:40",
-)
-
-
-def shown(found: list[Posting]) -> list[str]:
-    console = Console(file=io.StringIO(), width=120, record=True)
-    console.print(picture(found))
-    return console.export_text().splitlines()
-
-
-def test_a_stage_that_has_ended_is_a_line_and_one_that_goes_on_has_a_bar() -> None:
-    lines = shown(
-        [replace(POSTING, label="pilot math", line="pilot math: done", ended=True), POSTING]
-    )
-    assert lines[0] == "✓ pilot math: done"
-    assert lines[1] == "search math random, iteration 2 of 5"
-    assert " 25 % 0:00:10, about 0:00:30 left (estimate)" in lines[2]
-    assert lines[3:] == ["best 0.50 (0.40 to 0.60; iteration 1)"]
 
 
 def test_a_stage_writes_how_far_it_is_and_what_it_came_to(
@@ -61,15 +31,6 @@ def test_a_stage_writes_how_far_it_is_and_what_it_came_to(
     assert ended.line.startswith("evaluate math random: done in ")
     assert ended.line.endswith("; best 0.50 (0.40 to 0.60; found); version math/1 is promoted")
     assert capsys.readouterr().err == ""
-
-
-def test_a_torn_file_leaves_what_was_known(tmp_path: Path) -> None:
-    board = Board(tmp_path)
-    with posted(lambda: POSTING, tmp_path):
-        before = board.postings()
-    next(tmp_path.glob("*.json")).write_text("{")
-    assert board.postings() == before
-    assert Board(tmp_path).postings() == []  # a run begins with an empty board
 
 
 STAGES = f"""
@@ -94,15 +55,10 @@ def rebuild(folder: Path, console: Console | None) -> int:
     return run_dvc([[sys.executable, "-c", STAGES]], os.environ, folder, console)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    return tmp_path / "board"
-
-
 def test_a_log_says_which_stage_runs_and_what_it_came_to(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert rebuild(folder, None) == 3
+    assert rebuild(tmp_path / "board", None) == 3
     said = capfd.readouterr()
     names = ("pilot", "search", "evaluate")
     assert said.out.splitlines() == [f"Running stage '{name}@math'" for name in names]
@@ -110,9 +66,9 @@ def test_a_log_says_which_stage_runs_and_what_it_came_to(
     assert said.err.splitlines() == [*done, "ERROR: failed to reproduce"]
 
 
-def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(folder: Path) -> None:
+def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, record=True)
-    assert rebuild(folder, console) == 3
+    assert rebuild(tmp_path / "board", console) == 3
     text = console.export_text()
     assert "ERROR: failed to reproduce" in text
     assert "Running stage" not in text
@@ -122,7 +78,7 @@ def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(folder: 
 
 
 def test_what_runs_side_by_side_is_told_as_it_comes_and_fails_as_one(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each waits for the other, so one after the other they would not end."""
     meets = (
@@ -132,13 +88,12 @@ def test_what_runs_side_by_side_is_told_as_it_comes_and_fails_as_one(
         "while not other.exists(): time.sleep(.01)\n"
         "sys.exit(int(sys.argv[3]))"
     )
-    folder.mkdir()
-    one, two = str(folder / "one"), str(folder / "two")
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
     commands = [
         [sys.executable, "-c", meets, one, two, "0"],
         [sys.executable, "-c", meets, two, one, "4"],
     ]
-    assert run_dvc(commands, os.environ, folder, None) == 4
+    assert run_dvc(commands, os.environ, tmp_path, None) == 4
     assert sorted(capfd.readouterr().out.split("'")[1::2]) == ["one", "two"]
 
 

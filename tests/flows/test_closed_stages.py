@@ -1,8 +1,4 @@
-"""From names, prices, a URL and a key's variable to a version in the registry: three closed models,
-one of them choosy, all of them wordy.
-"""
-
-from __future__ import annotations
+"""Three closed models, one of them choosy, through all stages to a version in the registry."""
 
 import json
 from typing import Any, ClassVar
@@ -22,23 +18,18 @@ KEY = "sesame-sesame-sesame"
 
 
 class Wordy(StubServer):
-    """Answers with as many words as its model is wordy, the last of them the answer; a token is a
-    word.
-    """
+    """Answers with as many words as its model is wordy; a token is a word."""
 
     words: ClassVar = {"large": 60, "middle": 30, "small": 40}
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         answer = super().completion(body, count)
         message = answer["choices"][0]["message"]
-        message["content"] = " ".join(
-            ["so"] * (self.words[body["model"]] - 1) + [message["content"]]
-        )
-        prompt = len(words_of(body).split())
-        written = len(message["content"].split())
-        answer["usage"] = {"prompt_tokens": prompt, "completion_tokens": written}
-        answer["usage"]["total_tokens"] = prompt + written
-        return answer
+        so = ["so"] * (self.words[body["model"]] - 1)
+        message["content"] = " ".join([*so, message["content"]])
+        read, written = (len(text.split()) for text in (words_of(body), message["content"]))
+        usage = {"prompt_tokens": read, "completion_tokens": written}
+        return answer | {"usage": usage | {"total_tokens": read + written}}
 
 
 def settings(url: str) -> dict[str, Any]:
@@ -46,32 +37,26 @@ def settings(url: str) -> dict[str, Any]:
     found = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
     middle = {"prompt": 0.4, "completion": 1.6}
     prices = {"large": {"prompt": 2, "completion": 8}, "middle": middle, "small": 0.1}
-    pool = {
-        name: {"price": price, "base_url": url, "api_key_env": "CLOSED_KEY"}
-        for name, price in prices.items()
-    }
+    there = {"base_url": url, "api_key_env": "CLOSED_KEY"}
     task = found["tasks"]["math"] | {
         "splits": {"train": 20, "val": 10, "test": 10},
         "prompt": {"style": "chat"},
+        "sampling": {"temperature": 0.9, "max_tokens": 200},
+        "lengths": {"prompt_tokens": 40, "generated_tokens": 4},  # ten times too short
     }
-    task["sampling"] = {"temperature": 0.9, "max_tokens": 200}
-    task["lengths"] = {"prompt_tokens": 40, "generated_tokens": 4}  # ten times too short
-    found |= {
-        "engine": {"kind": "external", "max_retries": 0},
-        "pool": pool,
-        "tasks": {"math": task},
-    }
-    found["budget"] = {"metric": "dollars", "limit": LIMIT, "max_nodes": 12}
     found["search"] |= {"max_iterations": 2, "patience": 2}
-    found["evaluate"] = {"ablation": 0}
-    return found
+    return found | {
+        "engine": {"kind": "external", "max_retries": 0},
+        "pool": {name: {"price": price, **there} for name, price in prices.items()},
+        "tasks": {"math": task},
+        "budget": {"metric": "dollars", "limit": LIMIT, "max_nodes": 12},
+        "evaluate": {"ablation": 0},
+    }
 
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory):
-    """A project on a stub whose large model refuses temperature, max_tokens and system roles,
-    rebuilt by `make repro`'s program.
-    """
+    """Its large model refuses temperature, max_tokens and system roles."""
     stub = Wordy(("large", "middle", "small"), skill=0.6)
     stub.misbehave = refusing(("temperature", "max_tokens"), system=True, model="large")
     with serve(stub) as url, pytest.MonkeyPatch.context() as patch:
@@ -90,18 +75,9 @@ def rebuilt(tmp_path_factory):
 pytestmark = pytest.mark.slow
 
 
-def test_the_doctor_says_what_each_model_takes(rebuilt):
-    doctor = rebuilt[2]
-    assert doctor.returncode == 0, doctor.stdout
-    (large,) = [line for line in doctor.stdout.splitlines() if "model large" in line]
-    assert (
-        "asked without temperature; max_completion_tokens for max_tokens; system messages in the"
-        " user's turn" in large
-    )
-
-
 def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
-    project, stub, _, _, url = rebuilt
+    project, stub, doctor, _, url = rebuilt
+    assert doctor.returncode == 0, doctor.stdout
     refused = [body for body in stub.requests if stub.misbehave(0, body) is not None]
     assert len(refused) == 3  # all of them the doctor's
     assert not Habits(project.folder / ".ttsgraph" / "endpoints.json").get(f"{url} large").system
@@ -109,47 +85,34 @@ def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
     assert {headers["authorization"] for headers in stub.headers} == {f"Bearer {KEY}"}
 
 
-def test_lengths_that_are_off_are_told_with_both_numbers_and_not_gone_by(rebuilt):
-    project, _, _, done, _ = rebuilt
-    (told,) = [line for line in (done.stdout + done.stderr).splitlines() if "warning: len" in line]
+def test_a_rebuild_says_what_is_off_logs_a_line_a_stage_and_ends_with_the_answer(rebuilt):
+    folder, done = rebuilt[0].folder, rebuilt[3]
+    lines = (done.stdout + done.stderr).splitlines()
+    (told,) = [line for line in lines if "warning: len" in line]
     assert "small: " in told
     assert "generated_tokens 4, measured 40.0" in told
-    profile = pd.read_parquet(
-        project.folder / "results" / "closed" / "math" / "profile.parquet"
-    ).set_index("model")
-    assert profile.loc["small", "mean_completion_tokens"] == 40
-    assert profile.loc["small", "mean_read_tokens"] > 40
-    assert profile.loc["small", "budget_units"] == pytest.approx(
-        profile.loc["small", "dollars"] / 20
-    )
-
-
-def test_a_rebuild_ends_with_the_answer_and_logs_a_line_a_stage(rebuilt):
-    project, _, _, done, _ = rebuilt
-    told = json.loads((project.folder / "reports" / "closed" / "answers.json").read_text())[
-        "tasks"
-    ][0]
-    *_, last = done.stdout.strip().splitlines()
-    assert last == "report: reports/closed/index.html"
-    ending = done.stdout[done.stdout.rindex("math: ") :]
-    assert told["sentence"] in ending
-    assert "$" in told["sentence"]
-    assert "ttsgraph serve math@champion" in ending
-    lines = (done.stdout + done.stderr).splitlines()
     for stage in ("profile math", "pilot math", "init_instances math", "search math random"):
         assert len([line for line in lines if line.startswith(stage)]) == 1, stage
+    answers = json.loads((folder / "reports" / "closed" / "answers.json").read_text())
+    sentence = answers["tasks"][0]["sentence"]
+    assert "$" in sentence
+    ending = done.stdout[done.stdout.rindex("math: ") :]
+    assert sentence in ending
+    assert "ttsgraph serve math@champion" in ending
+    assert ending.strip().endswith("report: reports/closed/index.html")
 
 
 def test_no_graph_costs_more_than_the_budget_that_was_asked_for(rebuilt):
     folder = rebuilt[0].folder / "results" / "closed" / "math"
+    small = pd.read_parquet(folder / "profile.parquet").set_index("model").loc["small"]
+    assert small["mean_completion_tokens"] == 40  # measured, not what the settings say
+    assert small["budget_units"] == pytest.approx(small["dollars"] / 20)
     archive = pd.read_parquet(folder / "random" / "archive.parquet")
     asked = archive["n_scored"] + archive["n_unscored"]
     assert (archive["budget_units"] <= LIMIT).all()
-    assert (archive["dollars"] / asked <= LIMIT).all()
     # What a graph is taken to cost is what it costs at most, and not far above.
     ratio = archive["dollars"] / asked / archive["budget_units"]
     assert 0.6 < ratio.min() <= ratio.max() <= 1
-    found = CollaborationGraph.read(folder / "random" / "graph.json")
-    assert len(found.nodes) > 1
+    assert len(CollaborationGraph.read(folder / "random" / "graph.json").nodes) > 1
     test = pd.read_parquet(folder / "random" / "test.parquet")
     assert (test["dollars"] / 10 <= LIMIT).all()

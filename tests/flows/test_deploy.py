@@ -1,14 +1,13 @@
-"""Re-search as a deployment, with a real Prefect server and a real MLflow server on a database,
-through a restart of each.
-"""
+"""Re-search as a deployment, on real Prefect and MLflow servers that are restarted."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import pytest
@@ -54,20 +53,11 @@ class Service:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-
-
-@contextmanager
-def running(service: Service):
-    service.start()
-    try:
-        yield service
-    finally:
-        service.stop()
+                return
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def mlflow_server(folder: Path) -> tuple[Service, str]:
@@ -110,8 +100,9 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
     (mlflow, uri) = mlflow_server(servers)
     (prefect, api) = prefect_server(servers)
     with ExitStack() as stack:
-        stack.enter_context(running(mlflow))
-        stack.enter_context(running(prefect))
+        for service in (mlflow, prefect):
+            stack.callback(service.stop)
+            service.start()
         monkeypatch.setenv("PREFECT_API_URL", api)
         monkeypatch.setenv("PREFECT_HOME", str(servers / "client"))
         project = SimulatedProject(folder)
@@ -135,7 +126,8 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         deploy = Service(
             ["/bin/sh", "-c", program], f"{api}/health", servers / "deploy.log", **path
         )
-        stack.enter_context(running(deploy))
+        stack.callback(deploy.stop)
+        deploy.start()
         # The first run finds nothing changed.
         wait_until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), 180)
         assert not outcome.exists()

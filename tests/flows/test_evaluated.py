@@ -1,6 +1,4 @@
-"""Candidates in MLflow: steps of a run's metrics, in batches from a thread of its own, and rows
-of its table.
-"""
+"""Candidates in MLflow: steps of a run's metrics, and rows of its table."""
 
 import threading
 
@@ -77,38 +75,32 @@ def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
         raise OSError("the disk went away")
 
     monkeypatch.setattr(tracking, "log_steps", fail)
+    tracker = SearchTracker(uri, "wrong", "random", {})
+    with pytest.raises(OSError, match="the disk went away"), tracker:
+        tracker.candidate(record(0))
+
+
+def test_a_search_that_fails_keeps_its_steps_and_one_that_goes_on_adds_those_that_are_new(
+    uri, client
+):
+    tracker = SearchTracker(uri, "on", "random", {})
 
     def search():
-        with SearchTracker(uri, "wrong", "random", {}) as tracker:
-            tracker.candidate(record(0))
+        with tracker:
+            for number in range(3):
+                tracker.candidate(record(number))
+            raise KeyError("the search")
 
-    with pytest.raises(OSError, match="the disk went away"):
+    with pytest.raises(KeyError, match="the search"):
         search()
-
-
-def test_a_search_that_goes_on_keeps_its_steps_and_adds_those_that_are_new(uri, client):
-    with SearchTracker(uri, "on", "random", {}) as tracker:
-        for number in range(3):
-            tracker.candidate(record(number))
+    assert len(history(client, tracker.run_id)) == 3
+    assert client.get_run(tracker.run_id).info.status == "FAILED"
     with SearchTracker(uri, "on", "random", {}, tracker.run_id) as again:
         for number in range(5):
             again.candidate(record(number))
     assert again.run_id == tracker.run_id
     assert sorted(history(client, tracker.run_id)) == [(k, 1.0) for k in range(5)]
-
-
-def test_a_search_that_fails_leaves_its_candidates_and_its_own_error(uri, client):
-    tracker = SearchTracker(uri, "fails", "random", {})
-
-    def search():
-        with tracker:
-            tracker.candidate(record(0))
-            raise KeyError("the search")
-
-    with pytest.raises(KeyError, match="the search"):
-        search()
-    assert len(history(client, tracker.run_id)) == 1
-    assert client.get_run(tracker.run_id).info.status == "FAILED"
+    assert client.get_run(tracker.run_id).info.status == "FINISHED"
 
 
 def test_a_run_is_compared_with_the_rows_that_it_is_of(client):

@@ -20,10 +20,6 @@ def stage() -> int:
     return answer
 
 
-def test_outside_a_flow_a_step_is_a_call_and_nothing_is_shown():
-    assert stage() == 42
-
-
 @pytest.mark.slow
 def test_the_page_of_a_run_has_its_steps_its_table_and_a_link():
     # After ttsgraph_flows, which says how much Prefect logs.

@@ -1,8 +1,4 @@
-"""A search whose disk gets full, and that is started again once there is space: nothing lost,
-nothing repeated, the same result.
-"""
-
-from __future__ import annotations
+"""A search whose disk gets full goes on once there is space, and finds the same."""
 
 import shutil
 import subprocess

@@ -1,6 +1,4 @@
-"""Lineage of a registered version, on a real MLflow database and a real DVC cache: it holds, and
-tampering is found and named.
-"""
+"""Lineage of a registered version holds, and tampering is found and named."""
 
 import json
 import shutil
@@ -142,13 +140,33 @@ def in_database(statement):
     return change
 
 
-def set_metric(stage, metric):
+def run_named(stage):
+    with sqlite3.connect("mlflow.db") as store:
+        (run,) = store.execute("select run_uuid from runs where name = ?", [stage]).fetchone()
+    return run
+
+
+def set_metric(stage, metric, step=0):
     def change(project):
-        with sqlite3.connect("mlflow.db") as store:
-            (run,) = store.execute("select run_uuid from runs where name = ?", [stage]).fetchone()
-        mlflow.MlflowClient(project.uri).log_metric(run, metric, 0.99, step=0)
+        mlflow.MlflowClient(project.uri).log_metric(run_named(stage), metric, 0.99, step=step)
 
     return change
+
+
+def change_candidates(metric):
+    return in_database(f"update metrics set value = 0.5 + value / 3 where key = '{metric}'")
+
+
+def change_graph_in_table(stage):
+    def change(project):
+        (file,) = Path("mlruns").rglob(f"{run_named(stage)}/artifacts/table.json")
+        file.write_text(file.read_text().replace("llama-3.2-1b", "llama-3.2-3b", 1))
+
+    return change
+
+
+def delete_run(project):
+    mlflow.MlflowClient(project.uri).delete_run(run_named("random"))
 
 
 def set_version_tag(tag, value):
@@ -186,7 +204,7 @@ def link_to_another(project):
 
 
 @pytest.mark.parametrize(
-    ("tamper", "link"),
+    ("tamper", "named"),
     [
         (lose_calls, "file"),
         (lambda project: Path("dvc.lock").unlink(), "file"),
@@ -213,11 +231,22 @@ def link_to_another(project):
         (swap_in_lock, "file"),
         (cut_in_cache, "file"),
         (link_to_another, "file"),
+        (delete_run, "search run"),
+        (set_version_tag("models", '{"other": "r1"}'), "tag models"),
+        (set_version_tag("test_accuracy", '{"other": "r1"}'), "tag test_accuracy"),
+        (set_metric("random", "test_found_accuracy_low", step=1), "test_found_accuracy_low"),
+        (set_metric("random", "train_best", step=1), "train_best"),
+        (change_candidates("train/dollars"), "train/dollars"),
+        (change_candidates("val/accuracy"), "val/accuracy"),
+        (change_graph_in_table("random"), "in the run's table"),
+        (change_graph_in_table("pilot"), "in the run's table"),
     ],
 )
-def test_whatever_else_was_tampered_with_is_named(project, tamper, link):
+def test_whatever_else_was_tampered_with_is_named(project, tamper, named):
+    """By its link, or in what is said of it."""
     tamper(project)
-    assert link in {name for name, _ in broken(project)}
+    found = broken(project)
+    assert named in {name for name, _ in found} or named in " ".join(found.values())
 
 
 def change_revision(project):
@@ -273,63 +302,20 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
         read(registry.find("math@champion"))
 
 
-def test_a_deleted_run_is_named(project):
-    run_id = lineage("math@champion", project.uri).record.run_id
-    mlflow.MlflowClient(project.uri).delete_run(run_id)
-    assert ("search run", run_id) in broken(project)
-
-
-@pytest.mark.parametrize("tag", ["models", "test_accuracy"])
-def test_a_tag_that_one_searches_by_is_verified(project, tag):
-    set_version_tag(tag, '{"other": "r1"}')(project)
-    assert f"tag {tag}" in " ".join(broken(project).values())
-
-
-@pytest.mark.parametrize("metric", ["test_found_accuracy_low", "train_best"])
-def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
-    walked = lineage("math@champion", project.uri)
-    mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
-    assert metric in " ".join(broken(project).values())
-
-
-@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy"])
-def test_what_was_changed_of_a_candidate_in_the_database_is_named(project, metric):
-    run_id = lineage("math@champion", project.uri).record.run_id
-    with sqlite3.connect("mlflow.db") as store:
-        store.execute(
-            "update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?",
-            (run_id, metric),
-        )
-    assert metric.replace("_", " ") in " ".join(broken(project).values())
-
-
-@pytest.mark.parametrize("stage", ["search", "pilot"])
-def test_a_graph_changed_in_the_table_of_a_run_is_named(project, stage):
-    record = lineage("math@champion", project.uri).record
-    run_id = record.run_id if stage == "search" else record.stage_runs[stage]
-    (file,) = Path("mlruns").rglob(f"{run_id}/artifacts/table.json")
-    file.write_text(file.read_text().replace("llama-3.2-1b", "llama-3.2-3b", 1))
-    assert "in the run's table" in " ".join(broken(project).values())
-
-
 def test_what_depends_on_a_dataset_or_a_model_revision(project):
     record = lineage("math@champion", project.uri).record
     assert [v.label for v in dependents(project.uri, dataset=record.dataset.md5)] == ["math/1"]
     assert [v.label for v in dependents(project.uri, model="gemma-3-1b")] == ["math/1"]
     assert [v.label for v in dependents(project.uri, model="gemma-3-1b@unpinned")] == ["math/1"]
-    assert (
-        dependents(project.uri, model="gemma-3-1b@other")
-        == dependents(project.uri, dataset="0" * 32)
-        == []
-    )
+    assert dependents(project.uri, model="gemma-3-1b@other") == []
+    assert dependents(project.uri, dataset="0" * 32) == []
     done = project.ttsgraph("lineage", "--dataset", record.dataset.path)
     assert [row["version"] for row in json.loads(done.stdout)] == ["math/1"]
 
 
 def test_an_unknown_version_is_one_line_with_exit_code_2(project):
-    with pytest.raises(
-        DeploymentError, match=r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"
-    ):
+    said = r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"
+    with pytest.raises(DeploymentError, match=said):
         lineage("math/7", project.uri)
     done = project.ttsgraph("lineage", "chess@champion")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -1,8 +1,4 @@
-"""The paper's profile on a machine with GPUs, in the four steps that the docs name; the GPUs and
-vLLM are stand-ins, and the numbers small.
-"""
-
-from __future__ import annotations
+"""The paper's profile, small, in the four steps of the docs; GPUs and vLLM are stand-ins."""
 
 import json
 import os
@@ -26,7 +22,6 @@ TASKS = ("math", "mmlu", "humaneval")
 
 
 def with_gpus(folder: Path) -> dict[str, str]:
-    """The environment of a machine with two GPUs and a vLLM for them."""
     driver = folder / "bin" / "nvidia-smi"
     driver.parent.mkdir()
     driver.write_text("#!/bin/sh\necho 81920\necho 81920\n")
@@ -72,13 +67,7 @@ def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=HANGS_S,
-            check=False,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANGS_S
         )
 
     with serve(agent_server(lambda body: NOTHING)) as agent_url:

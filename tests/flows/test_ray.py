@@ -1,8 +1,4 @@
-"""The outcome of a search on Ray's workers is that of one process. Ray is large and no part of the
-development extra.
-"""
-
-from __future__ import annotations
+"""The outcome of a search on Ray, which the development extra lacks, is that of one process."""
 
 from importlib.util import find_spec
 

@@ -1,8 +1,4 @@
-"""Recorded calls are read only where they are the file that was written down: another one is left
-out, with a message.
-"""
-
-from __future__ import annotations
+"""Recorded calls are read only where they are the file that was written down."""
 
 from types import SimpleNamespace
 

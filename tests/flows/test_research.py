@@ -1,8 +1,4 @@
-"""Re-search of a task: what a change calls for, what a warm search spends and finds, and what
-becomes of the champion.
-
-On a real MLflow database and DVC cache; the models are the simulated pool's.
-"""
+"""What a change calls for, what a warm search finds, and what becomes of the champion."""
 
 import threading
 from contextlib import chdir

@@ -1,15 +1,5 @@
-"""MLflow's page of an experiment: the view that opens with the columns and charts that searches are
-compared by, in MLflow's own page.
-"""
+"""The columns and charts that MLflow's page of an experiment opens with."""
 
-from __future__ import annotations
-
-import os
-import signal
-import socket
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from lab.benchmarks.browser import WHY_NOT, browser, chromium
+from tests.flows.test_deploy import mlflow_server
 from tests.reporting.test_answer import against, answer, found
-from tests.support.processes import wait_until
 from tests.support.project import ROOT
 from ttsgraph.reporting.answer import figures_of
 from ttsgraph.settings.profile import load_profile
@@ -48,7 +38,8 @@ def test_every_column_and_axis_is_something_that_runs_have() -> None:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """MLflow's pages with two searches; their address, and the experiment's id."""
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    server, url = mlflow_server(tmp_path)
+    uri = f"sqlite:///{tmp_path}/server.db"
     told = figures()
     picture = tmp_path / "overview.png"
     picture.write_bytes(b"")
@@ -58,33 +49,11 @@ def served(tmp_path: Path) -> Iterator[tuple[str, str]]:
             pass
         add_answer(uri, tracker.run_id, "Use this.", [], told | {"accuracy": right}, [picture])
         assert tracker.client.list_artifacts(tracker.run_id, "charts")[0].path.endswith(".png")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, *command, "--host", "127.0.0.1", "--port", str(port)],
-            cwd=tmp_path,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until(lambda: answers(f"{url}/health"), 180)
-            yield url, tracker.experiment.experiment_id
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-
-
-def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
+        server.start()
+        yield url, tracker.experiment.experiment_id
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow

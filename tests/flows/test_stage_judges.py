@@ -1,8 +1,4 @@
-"""A stage that asks models says first what its judges are worth, and asks nothing where they are
-worth nothing.
-"""
-
-from __future__ import annotations
+"""A stage asks nothing where its judges are worth nothing."""
 
 import json
 from contextlib import chdir
@@ -11,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.project import Project
-from tests.support.simulated_project import SimulatedProject
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Environment
@@ -30,27 +25,8 @@ async def some_calls(environment: Environment) -> int:
     ).n_scored
 
 
-def test_judges_are_checked_before_the_work(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def agreeing(task: Task, client: Client) -> list[str]:
-        return [f"judges of {task.name} agree"]
-
-    async def useless(task: Task, client: Client) -> list[str]:
-        raise SettingsError("judges worse than chance")
-
-    project = SimulatedProject(tmp_path)
-    project.settings["limits"] = {"tokens": 10**9}
-    project.save()
-    with chdir(project.folder):
-        sample.fn("math")
-        stage = load_stage("math")
-        monkeypatch.setattr(stage_module, "checked", agreeing)
-        assert stage.with_models(some_calls, account="one") == 2
-        assert "math: judges of " in capsys.readouterr().err
-        monkeypatch.setattr(stage_module, "checked", useless)
-        with pytest.raises(SettingsError, match="worse than chance"):
-            stage.with_models(some_calls, account="one")
+async def worse_than_chance(task: Task, client: Client) -> list[str]:
+    raise SettingsError("judges worse than chance")
 
 
 class Scoring(StubServer):
@@ -62,7 +38,9 @@ class Scoring(StubServer):
         return answer
 
 
-def test_what_judges_take_is_held_to_the_limits_of_the_profile(tmp_path) -> None:
+def test_judges_are_checked_before_the_work_and_what_they_take_is_held_to_the_limits(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stub = Scoring(("small", "large", "j"))
     with serve(stub) as url:
         project = Project(tmp_path, url)
@@ -79,6 +57,11 @@ def test_what_judges_take_is_held_to_the_limits_of_the_profile(tmp_path) -> None
             stage = load_stage("math")
             assert stage.with_models(some_calls, account="one") == 2
             meter = stage.meter("one")
-    assert [body["model"] for body in stub.requests].count("j") == 2
+            asked = len(stub.requests)
+            monkeypatch.setattr(stage_module, "checked", worse_than_chance)
+            with pytest.raises(SettingsError, match="worse than chance"):
+                stage.with_models(some_calls, account="one")
+            assert len(stub.requests) == asked
+    assert [body["model"] for body in stub.requests[:asked]].count("j") == 2
     assert meter is not None
     assert meter.spent.tokens > 0

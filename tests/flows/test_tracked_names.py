@@ -1,7 +1,5 @@
 """What a search's run in MLflow can be sorted and filtered by."""
 
-from __future__ import annotations
-
 import pandas as pd
 from mlflow.tracking import MlflowClient
 
@@ -9,14 +7,7 @@ from tests.support.project import ROOT
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.lineage import why_models
-from ttsgraph_flows.tracking import SERIES, add_answer, loop_params, metric_name, search_params
-
-
-def test_final_figures_stand_in_groups_and_series_keep_their_names() -> None:
-    assert metric_name("agent_calls") == "agent/calls"
-    assert metric_name("spent_seconds") == "spent/seconds"
-    assert metric_name("unscored_questions") == "search/unscored_questions"
-    assert [metric_name(key) for key in SERIES] == list(SERIES)
+from ttsgraph_flows.tracking import add_answer, loop_params, search_params
 
 
 def test_the_settings_that_searches_are_compared_by_are_params() -> None:

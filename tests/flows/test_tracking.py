@@ -1,9 +1,7 @@
-"""MLflow's database: made whole or not at all, whatever stops it, with advice that works where it
-is damaged.
-"""
+"""MLflow's database is made whole or not at all, and advice about a damaged one works."""
 
 import os
-import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import chdir
@@ -13,53 +11,16 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from lab import python_path
-from tests.support.project import database_in
+from tests.support.project import ROOT, database_in
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph_flows import tracking
-from ttsgraph_flows.tracking import SearchTracker, add_test_scores, explained
-
-ROOT = Path(__file__).parents[2]
-# Dies at the given write to the database's folder, as `kill -9` and a full disk would have it.
-DIES = """
-import os, signal, sqlite3, sys
-from contextlib import chdir
-from pathlib import Path
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
-left = int(sys.argv[1])
-@event.listens_for(Engine, "before_cursor_execute")
-def count(*_):
-    global left
-    left -= 1
-    if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-from ttsgraph_flows.tracking import SearchTracker
-SearchTracker("sqlite:///mlflow.db", "x", "y", {})
-"""
+from ttsgraph_flows.tracking import SearchTracker, explained
 
 
 def start(folder):
-    tracker = SearchTracker(f"sqlite:///{folder}/mlflow.db", "experiment", "name", {"a": 1})
-    assert MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(tracker.run_id).data.params == {
-        "a": "1"
-    }
-    return tracker
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("statements", [0, 5, 150])
-def test_what_is_killed_while_it_makes_the_database_leaves_a_project_that_starts(
-    tmp_path, statements
-):
-    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
-    died = subprocess.run(
-        [sys.executable, "-c", DIES, str(statements)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
-    start(tmp_path)
+    uri = f"sqlite:///{folder}/mlflow.db"
+    tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
+    assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
 
 
 def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -67,12 +28,10 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         Path(uri.removeprefix("sqlite:///")).write_bytes(b"half")
         raise tracking.SQLAlchemyError("(sqlite3.OperationalError) database or disk is full")
 
+    said = "the disk is full; what was computed is kept, free space and start again"
     with monkeypatch.context() as patch:
         patch.setattr(tracking, "SqlAlchemyStore", full)
-        with pytest.raises(
-            RunStopped,
-            match="the disk is full; what was computed is kept, free space and start again",
-        ):
+        with pytest.raises(RunStopped, match=said):
             start(tmp_path)
     assert not (tmp_path / "mlflow.db").exists()
     start(tmp_path)
@@ -112,11 +71,6 @@ def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
         assert len(client.search_runs([experiment.experiment_id])) == 8
 
 
-def test_an_empty_file_is_no_database_yet(tmp_path):
-    (tmp_path / "mlflow.db").touch()
-    start(tmp_path)
-
-
 @pytest.mark.parametrize("damage", ["garbage", "half of the tables", "cut"])
 def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
     file = tmp_path / "mlflow.db"
@@ -126,30 +80,16 @@ def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
         database_in(tmp_path)
         os.truncate(file, 8192)
     else:
-        import sqlite3
-
         with sqlite3.connect(file) as store:
             store.execute("create table experiments (experiment_id integer)")
     uri = f"sqlite:///{file}"
     tracking.SqlAlchemyStore._engine_map.pop(uri, None)
-    with (
-        pytest.raises(InputError, match=rf"if {file} is damaged, move it away and start again"),
-        explained(uri),
-    ):
+    advice = rf"if {file} is damaged, move it away and start again"
+    with pytest.raises(InputError, match=advice), explained(uri):
         tracking.SqlAlchemyStore(uri, str(tmp_path))
     file.rename(tmp_path / "away")
     tracking.SqlAlchemyStore._engine_map.pop(uri, None)
     start(tmp_path)
-
-
-def test_scores_of_a_search_whose_run_is_gone_say_how_to_have_it_again(tmp_path):
-    import pandas as pd
-
-    uri = database_in(tmp_path)
-    with pytest.raises(
-        InputError, match="expected the search's run nothing, found none; run the search again"
-    ):
-        add_test_scores(uri, "nothing", pd.DataFrame())
 
 
 def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_path):

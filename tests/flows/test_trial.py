@@ -1,7 +1,5 @@
 """What a trial in service came to, in the registry and in the lineage; drift as a Prefect event."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 
@@ -24,6 +22,7 @@ from ttsgraph_flows.served import write_served
 
 UNTESTED = Figures()
 BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
+WORSE = Decision(False, "worse: 20.0 % of 50 answers", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,15 @@ def registered(registry, number, promote="better", tested=UNTESTED):
     """A version with hardly any past: enough to be served and judged."""
     client = MlflowClient(registry.uri)
     run = client.create_run(client.create_experiment(f"trial-{promote}-{number}"))
-    profile = profile_of("http://127.0.0.1:9/v1")
-    profile = profile.model_copy(
-        update={"deploy": profile.deploy.model_copy(update={"promote": promote})}
-    )
-    graph = graph_of("fuser", *["small"] * number)
     task = f"math{promote}"
-    deployed = Deployed(task, graph, profile_for(profile, task), tested=tested)
+    profile = profile_of("http://127.0.0.1:9/v1")
+    deploy = profile.deploy.model_copy(update={"promote": promote})
+    changes = {"deploy": deploy, "tasks": {task: profile.tasks["math"]}}
+    graph = graph_of("fuser", *["small"] * number)
+    deployed = Deployed(task, graph, profile.model_copy(update=changes), tested=tested)
+    digests = ("bundle_sha256", "settings_sha256", "prompt_sha256", "agent_prompts_sha256")
     record = Provenance(
-        task=deployed.task,
+        task=task,
         profile="none",
         method="random",
         seed=0,
@@ -56,19 +55,12 @@ def registered(registry, number, promote="better", tested=UNTESTED):
         files={"results/search.json": "0"},
         dataset=Dataset(path="q", md5="0", source={}, splits={}),
         code=Code(commit=None, changed=False),
-        bundle_sha256="",
-        settings_sha256="",
-        prompt_sha256="",
-        agent_prompts_sha256="",
         models={},
         budget={},
         test=TestResult(accuracy=0.5, low=0.4, high=0.6, questions="q", outcomes={}),
+        **dict.fromkeys(digests, ""),
     )
     return registry.register(deployed, record)
-
-
-def profile_for(profile, task):
-    return profile.model_copy(update={"tasks": {task: profile.tasks["math"]}})
 
 
 def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
@@ -91,12 +83,10 @@ def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
     first = registered(registry, 1, "by_hand")
     registry.promote(first)
     second = registered(registry, 2, "by_hand")
-    registry.settle("mathby_hand", second.number, BETTER)
-    assert registry.find("mathby_hand@champion").number == first.number
-    assert registry.find("mathby_hand@challenger").tags["decision"].startswith("the settings say")
-    worse = Decision(False, "worse: 20.0 % of 50 answers", 1.0)
-    registry.settle("mathby_hand", second.number, worse)
-    assert registry.find("mathby_hand@challenger").tags[TRIAL] == worse.reason
+    for decision, tag, said in ((BETTER, "decision", "the settings say"), (WORSE, TRIAL, "worse:")):
+        registry.settle("mathby_hand", second.number, decision)
+        assert registry.find("mathby_hand@champion").number == first.number
+        assert registry.find("mathby_hand@challenger").tags[tag].startswith(said)
 
 
 def test_drift_is_an_event_that_the_tasks_deployment_waits_for(monkeypatch):

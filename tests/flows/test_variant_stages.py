@@ -1,7 +1,5 @@
 """Variants through the stages, the registry, the report and a re-search, on the simulated pool."""
 
-from __future__ import annotations
-
 from contextlib import chdir
 
 import pandas as pd
@@ -39,31 +37,25 @@ def test_a_search_finds_a_graph_of_the_best_variant_and_has_to_beat_it_alone(pro
     assert test.loc["single", "label"] == WISE
 
 
-def test_its_lineage_holds_and_lists_the_variant(project):
+def test_its_lineage_lists_the_variant_and_the_report_says_in_words_what_it_is(project):
     with chdir(project.folder):
         walked = lineage("math@champion", project.uri)
-        assert walked.broken == ()
-        assert f"{WISE}@unpinned" in {link.subject for link in walked.links if link.name == "model"}
-        assert [version.label for version in dependents(project.uri, model=f"{WISE}@unpinned")] == [
-            "math/1"
-        ]
-
-
-def test_the_report_says_in_words_what_a_variant_is(project):
-    with chdir(project.folder):
         report.report.fn()
+    assert walked.broken == ()
+    assert f"{WISE}@unpinned" in {link.subject for link in walked.links if link.name == "model"}
+    (version,) = dependents(project.uri, model=f"{WISE}@unpinned")
+    assert version.label == "math/1"
     page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
     assert f"{SMALL} at reasoning effort high" in page
 
 
 def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champion(project):
+    before = project.settings["pool"][SMALL]
+
     def plan(**variants):
-        pool = project.settings["pool"]
-        project.settings["pool"] = pool | {
-            SMALL: pool[SMALL] | {"variants": pool[SMALL]["variants"] | variants}
-        }
+        known = before | {"variants": before["variants"] | variants}
+        project.settings["pool"][SMALL] = known
         project.save()
-        project.settings["pool"] = pool
         with chdir(project.folder):
             registry = research.Registry(project.uri)
             champion = registry.find("math@champion")
@@ -72,7 +64,5 @@ def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champi
     assert plan().kind == "nothing"
     joined = plan(cold={"temperature": 0.1})
     assert (joined.kind, joined.newcomers) == ("warm", (f"{SMALL}:cold",))
-    assert (
-        plan(wise={"reasoning_effort": "low"}).reason
-        == f"the champion uses {WISE}, which left the pool or changed"
-    )
+    changed = plan(wise={"reasoning_effort": "low"})
+    assert changed.reason == f"the champion uses {WISE}, which left the pool or changed"

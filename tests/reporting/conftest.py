@@ -1,7 +1,5 @@
 """What the tests of the report share: a project whose report was written, and a browser."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from pathlib import Path
@@ -38,9 +36,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(built, tmp_path_factory):
-    """The page of a search that found something, of one that found nothing better, and of closed
-    models.
-    """
+    """Pages of a search that found something, found nothing better, and of closed models."""
     folder = tmp_path_factory.mktemp("cases")
     (folder / "closed").mkdir()
     return {

@@ -1,7 +1,5 @@
 """Pages of small projects for the tests of the report, and how they are opened."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import chdir
 from pathlib import Path
@@ -32,9 +30,7 @@ def unfold(page: Any) -> None:
 
 
 def nothing_better(project: Path, folder: Path) -> Path:
-    """A copy of a project whose gate put up one call, which the paired test can't tell from what
-    was found.
-    """
+    """A copy whose gate selected one call, which the test can't tell from what was found."""
     shutil.copytree(
         project, folder, ignore=shutil.ignore_patterns("cache", ".dvc", "mlruns", "reports")
     )

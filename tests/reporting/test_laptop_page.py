@@ -1,7 +1,5 @@
 """The default profile as its recorded calls have it: README says what comes of them."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from pathlib import Path
@@ -21,9 +19,7 @@ TASK = "math"
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which the first task was rebuilt from the calls that are shipped, without any
-    model, and its report written.
-    """
+    """The first task, rebuilt from the calls that are shipped, and its report."""
     folder = tmp_path_factory.mktemp("laptop").resolve()
     with chdir(ROOT):
         params = load_params().model_copy(update={"tasks": (TASK,)})

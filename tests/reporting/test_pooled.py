@@ -1,7 +1,5 @@
 """Several seeds of a task are told together: shares, and tests on the questions of all of them."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
@@ -9,13 +7,15 @@ from scipy.stats import binomtest
 from ttsgraph.reporting.pooled import pooled, write_pooled
 
 
-def answers(arm: str, seed: int, correct: str, units: float = 1.0) -> list[dict[str, object]]:
-    """A row per letter: `x` right, `.` wrong, `?` lost."""
-    grades = {"x": 1.0, ".": 0.0, "?": None}
+def answers(arm: str, seed: int, grades: str, units: float = 1.0, question: str = "") -> list[dict]:
+    """A row per letter: `x` right, `.` wrong, `?` lost, a digit so many tenths."""
+    known = {"x": 1.0, ".": 0.0, "?": None}
     row = {"arm": arm, "seed": seed, "units": units}
     return [
-        row | {"question": f"{seed}/q{place}", "correct": grades[letter]}
-        for place, letter in enumerate(correct)
+        row
+        | {"question": question or f"{seed}/q{k}"}
+        | {"correct": known[x] if x in known else int(x) / 10}
+        for k, x in enumerate(grades)
     ]
 
 
@@ -52,15 +52,25 @@ def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):
 
 
 def test_of_graded_answers_it_is_the_scores_that_are_compared():
-    graded = [
-        {"arm": arm, "seed": 0, "question": f"q{k}", "correct": grade, "units": 1.0}
-        for arm, grades in {"found": (0.9, 0.4, 1.0), "put up": (0.5, 0.5, 1.0)}.items()
-        for k, grade in enumerate(grades)
-    ]
+    graded = [*answers("found", 0, "94x"), *answers("put up", 0, "55x")]
     shares = pooled(pd.DataFrame(graded)).set_index("arm")
     assert shares.loc["found", "accuracy"] == pytest.approx(2.3 / 3)
     assert shares.loc["put up", "found: more, points"] == pytest.approx(10)
     assert shares.loc["found", "low"] < 2.3 / 3 < shares.loc["found", "high"]
+
+
+def test_a_question_that_several_seeds_test_counts_once_by_its_mean():
+    grades = {"found": "xx.", "put up": ".x."}
+    rows = [
+        row
+        for arm, letters in grades.items()
+        for seed, letter in enumerate(letters)
+        for row in answers(arm, seed, letter, question="q")
+    ]
+    found = pooled(pd.DataFrame(rows)).set_index("arm")
+    assert found.loc["found", ["accuracy", "questions"]].tolist() == pytest.approx([2 / 3, 1])
+    assert found.loc["put up", "found: more, points"] == pytest.approx(100 / 3)
+    assert found.loc["put up", "found: p"] == 1.0
 
 
 def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
@@ -70,16 +80,3 @@ def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
     assert "+28.6 (0.5)" in page
     assert "simulated" not in write_pooled(tmp_path, "laptop-math", table, False).read_text()
     assert pd.read_csv(tmp_path / "laptop-math.csv")["arm"].tolist() == list(table["arm"])
-
-
-def test_a_question_that_several_seeds_test_counts_once_by_its_mean():
-    rows = [
-        {"arm": arm, "seed": seed, "question": "q", "correct": correct, "units": 1.0}
-        for arm, grades in {"found": (1.0, 1.0, 0.0), "put up": (0.0, 1.0, 0.0)}.items()
-        for seed, correct in enumerate(grades)
-    ]
-    found = pooled(pd.DataFrame(rows)).set_index("arm")
-    assert found.loc["found", "accuracy"] == pytest.approx(2 / 3)
-    assert found.loc["found", "questions"] == 1
-    assert found.loc["put up", "found: more, points"] == pytest.approx(100 / 3)
-    assert found.loc["put up", "found: p"] == 1.0

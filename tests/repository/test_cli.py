@@ -46,10 +46,9 @@ def fails(ttsgraph):
     return run
 
 
-def write(folder: Path, graph: CollaborationGraph | dict) -> str:
-    path = folder / "graph.json"
-    path.write_text(graph.to_json() if isinstance(graph, CollaborationGraph) else json.dumps(graph))
-    return str(path)
+def write(folder: Path, graph: CollaborationGraph) -> str:
+    (folder / "graph.json").write_text(graph.to_json())
+    return "graph.json"
 
 
 def test_cost_prints_what_theorem_1_says(project, shown):
@@ -58,31 +57,6 @@ def test_cost_prints_what_theorem_1_says(project, shown):
     assert {"flops", "budget_units", "dollars", "width", "depth", "n_nodes"} <= set(cost)
     assert cost["budget_units"] == pytest.approx(CHAIN_OF_3_LLAMA_8B, abs=0.01)
     assert (cost["width"], cost["depth"], cost["n_nodes"]) == (1, 3, 3)
-
-
-def test_validate_says_what_a_graph_is(project, shown):
-    file = write(project, parallel(["gemma-3-1b"] * 3, "llama-3.2-1b"))
-    found = shown("graph", "validate", file, *PAPER)
-    assert (found["valid"], found["n_nodes"], found["width"], found["depth"]) == (True, 4, 3, 2)
-
-
-def test_draw_writes_a_picture(project, ttsgraph, fails):
-    file = write(project, parallel(["a", "b"], "c"))
-    assert ttsgraph("graph", "draw", file, "--out", "graph.svg").code == 0
-    assert "<svg" in (project / "graph.svg").read_text()
-    fails(("graph", "draw", file, "--out", "graph.txt"), ".svg", "graph.txt")
-
-
-def test_an_estimate_adds_up(project, shown):
-    found = shown("estimate", *PAPER, "--task", "math")
-    assert found["calls"]["total"] == sum(v for k, v in found["calls"].items() if k != "total")
-    # each alone, and what reading answers adds
-    assert found["calls"]["profile"] == 6 * (750 + 8 * 3)
-    low, high = found["dollars_between"]
-    assert 1 < low < found["dollars"] < high < 20
-    hours = sum(found["hours_by_stage"].values())
-    assert found["seconds"] / 3600 == pytest.approx(hours, abs=0.05)
-    assert shown("estimate", "--profile", "laptop", "--task", "math")["seconds"] is None
 
 
 def use_stub(project: Path, url: str) -> tuple[str, ...]:
@@ -112,81 +86,52 @@ def nodes(*roles: str, model: str = "gemma-3-1b") -> list[dict]:
     return [{"id": i, "role": role, "model": model} for i, role in enumerate(roles)]
 
 
-THREE = nodes("assistant", "assistant", "assistant")
+GRAPHS = {
+    "right": {"nodes": nodes("assistant"), "edges": []},
+    "cycle": {"nodes": nodes(*["assistant"] * 3), "edges": [[0, 1], [1, 0], [1, 2]]},
+    "voter": {"nodes": nodes("voter"), "edges": []},
+    "stranger": {"nodes": nodes("assistant", model="gpt"), "edges": []},
+}
 
 
-class TestBadInputGetsOneLineAndExitCode2:
-    @pytest.mark.parametrize(
-        ("nodes", "edges", "expected"),
-        [
-            (
-                THREE,
-                [[0, 1], [1, 0], [1, 2]],
-                "expected an acyclic graph, found a cycle among nodes [0, 1]",
-            ),
-            (nodes("voter"), [], "needs at least 1 predecessor, found 0"),
-            (nodes("assistant", model="gpt"), [], "unknown model 'gpt'; the pool has"),
-        ],
-    )
-    def test_graphs(self, project, fails, nodes, edges, expected):
-        file = write(project, {"nodes": nodes, "edges": edges})
-        fails(("graph", "validate", file, *PAPER), expected)
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "graph validate cycle.json",
+            ["expected an acyclic graph, found a cycle among nodes [0, 1]"],
+        ),
+        ("graph validate voter.json", ["needs at least 1 predecessor, found 0"]),
+        ("graph validate stranger.json", ["unknown model 'gpt'; the pool has"]),
+        ("graph ask results/laptop/math/random/graph.json 1+1", ["`make repro` makes it"]),
+        ("graph draw right.json --out graph.txt", [".svg", "graph.txt"]),
+        ("graph cost nothing.json", ["nothing.json", "no such file; correct the path"]),
+        ("graph cost right.json --profile desktop", ["unknown profile 'desktop'", "laptop, paper"]),
+        ("estimate --profile typo", ["unknown key 'search.patiance', did you mean 'patience'?"]),
+        ("estimate --profile poor", ["budget 0.5 (flops) holds no call", "raise budget.limit"]),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expected):
+    for name, graph in GRAPHS.items():
+        (project / f"{name}.json").write_text(json.dumps(graph))
+    paper = (project / "profiles" / "paper.yaml").read_text()
+    for name, old, new in (("typo", "patience:", "patiance:"), ("poor", "limit: 80", "limit: 0.5")):
+        (project / "profiles" / f"{name}.yaml").write_text(paper.replace(old, new))
+    more = () if "--profile" in command or "--out" in command else PAPER
+    fails((*command.split(), *more), *expected)
 
-    @pytest.mark.parametrize(
-        "command", [("estimate",), ("lineage", "math@champion"), ("new-task", "a", "b.jsonl")]
-    )
-    def test_outside_a_project(self, tmp_path, monkeypatch, fails, command):
-        monkeypatch.chdir(tmp_path)
-        fails(command, "params.yaml: expected a settings file", "run this in a project's folder")
 
-    @pytest.mark.parametrize(
-        ("command", "expected"),
-        [
-            (
-                ("graph", "ask", "results/laptop/math/random/graph.json", "1 + 1"),
-                ("`make repro` makes it",),
-            ),
-            (
-                ("graph", "cost", "nothing.json", *PAPER),
-                ("nothing.json", "no such file; correct the path"),
-            ),
-            (
-                ("graph", "cost", "graph.json", "--profile", "desktop"),
-                ("unknown profile 'desktop'", "laptop, paper"),
-            ),
-        ],
-    )
-    def test_names_of_nothing(self, project, fails, command, expected):
-        write(project, chain(["gemma-3-1b"]))
-        fails(command, *expected)
+@pytest.mark.parametrize(
+    "command", [("estimate",), ("lineage", "math@champion"), ("new-task", "a", "b.jsonl")]
+)
+def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
+    monkeypatch.chdir(tmp_path)
+    fails(command, "params.yaml: expected a settings file", "run this in a project's folder")
 
-    @pytest.mark.parametrize(
-        ("old", "new", "expected"),
-        [
-            (
-                "patience:",
-                "patiance:",
-                ("paper.yaml: unknown key 'search.patiance', did you mean 'patience'?",),
-            ),
-            ("limit: 80", "limit: 0.5", ("budget 0.5 (flops) holds no call", "raise budget.limit")),
-        ],
-    )
-    def test_settings(self, project, fails, old, new, expected):
-        path = project / "profiles" / "paper.yaml"
-        path.write_text(path.read_text().replace(old, new))
-        fails(("estimate", *PAPER), *expected)
 
-    def test_endpoint_that_refuses(self, project, fails):
-        options = use_stub(project, "http://127.0.0.1:9/v1")
-        fails(
-            ("graph", "ask", write(project, chain(["only"])), "1 + 1", *options),
-            "127.0.0.1:9",
-            "Connection error",
-            "start it, or correct base_url",
-        )
-
-    def test_model_the_server_does_not_have(self, project, fails):
-        file = write(project, chain(["only"]))
-        with serve(StubServer(("other",))) as url:
-            asked = ("graph", "ask", file, "1 + 1", *use_stub(project, url))
-            fails(asked, "expected model 'stub'", "has other")
+def test_an_endpoint_that_refuses_or_lacks_the_model_is_named(project, fails):
+    asked = ("graph", "ask", write(project, chain(["only"])), "1 + 1")
+    refused = ("127.0.0.1:9", "Connection error", "start it, or correct base_url")
+    fails((*asked, *use_stub(project, "http://127.0.0.1:9/v1")), *refused)
+    with serve(StubServer(("other",))) as url:
+        fails((*asked, *use_stub(project, url)), "expected model 'stub'", "has other")

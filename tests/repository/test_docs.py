@@ -1,8 +1,4 @@
-"""What the documentation says can be done: each of its commands, programs, settings and changes is
-carried out in a copy.
-"""
-
-from __future__ import annotations
+"""What the documentation says can be done is carried out in a copy."""
 
 import re
 import shlex
@@ -31,17 +27,10 @@ QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method
 # Their commands need no results either, but minutes.
 UNHURRIED = ["docs/worlds.md"]
 OTHERS = [page for page in PAGES if page not in QUICK + UNHURRIED and blocks_of(page)]
+SLOW = UNHURRIED + OTHERS
 COMMANDS = [
     (block, command) for page in PAGES for block in blocks_of(page) for command in block.commands
 ]
-
-
-def carried_out(page: str, project: DocsProject) -> None:
-    try:
-        for block in blocks_of(page):
-            project.carry_out(block)
-    finally:
-        project.close()
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +50,17 @@ def built(plain: DocsProject, tmp_path_factory: pytest.TempPathFactory) -> DocsP
     return project
 
 
-@pytest.mark.parametrize("page", QUICK)
-def test_a_page_does_what_it_says(page: str, plain: DocsProject, tmp_path: Path) -> None:
-    carried_out(page, plain.copy(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", UNHURRIED)
-def test_a_page_does_what_it_says_in_minutes(page: str, plain: DocsProject, tmp_path: Path) -> None:
-    carried_out(page, plain.copy(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", OTHERS)
-def test_a_page_does_what_it_says_of_results(page: str, built: DocsProject, tmp_path: Path) -> None:
-    carried_out(page, built.copy(tmp_path))
+@pytest.mark.parametrize("page", [*QUICK, *(pytest.param(p, marks=pytest.mark.slow) for p in SLOW)])
+def test_a_page_does_what_it_says(
+    page: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    made: DocsProject = request.getfixturevalue("built" if page in OTHERS else "plain")
+    project = made.copy(tmp_path)
+    try:
+        for block in blocks_of(page):
+            project.carry_out(block)
+    finally:
+        project.close()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)])
@@ -105,18 +90,10 @@ def test_settings_and_changes_to_the_code_are_accepted(
             compile(path.read_text(), path, "exec")
 
 
-def test_every_block_can_be_carried_out_or_is_told_apart() -> None:
-    for page in PAGES:
-        for block in blocks_of(page):
-            assert block.language in LANGUAGES, (
-                f"{page}:{block.line}: expected a fence of {sorted(LANGUAGES)}"
-            )
-
-
-def test_what_is_not_run_is_on_a_page() -> None:
-    typed = {command for _, command in COMMANDS}
-    assert set(not_run()) <= typed
-    assert all(len(reason.split()) >= 3 for reason in not_run().values())
+def test_every_block_can_be_carried_out_and_what_is_not_run_is_on_a_page() -> None:
+    for block in (block for page in PAGES for block in blocks_of(page)):
+        assert block.language in LANGUAGES, f"{block.page}:{block.line}: expected {LANGUAGES}"
+    assert set(not_run()) <= {command for _, command in COMMANDS}
 
 
 @pytest.mark.parametrize(("block", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
@@ -146,14 +123,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         ["cp", "-r", str(ROOT / "docs"), str(ROOT / "CONTRIBUTING.md"), str(folder)], check=True
     )
-    reference = [
-        "--name",
-        "ttsgraph",
-        "--title",
-        "Command line",
-        "--output",
-        str(folder / "docs" / "reference" / "cli.md"),
-    ]
+    reference = ["--name", "ttsgraph", "--title", "Command line"]
+    reference += ["--output", str(folder / "docs" / "reference" / "cli.md")]
     write_text(folder / "docs" / "reference" / "keys.md", settings_page())
     for command in (
         [str(bin_ / "typer"), "ttsgraph.cli", "utils", "docs", *reference],
@@ -169,36 +140,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
-    assert {
-        Path(page).with_suffix(".html").name for page in PAGES if page.startswith("docs/")
-    } <= pages
-    for page in pages:
-        text = (site / page).read_text()
-        assert not re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="?(?:https?:)?//', text), page
-        assert not re.findall(r'<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//', text), (
-            page
-        )
-
-
-def test_the_recipes_of_contributing_are_on_the_site_and_nowhere_else(site: Path) -> None:
-    recipes = {"add-a-model", "add-a-task", "add-a-role", "add-a-method"}
-    page = (site / "contributing.html").read_text()
-    assert recipes <= set(re.findall(r'<h2 id="([a-z-]+)"', page))
-    for name in ("own-task", "own-role", "own-method"):
-        assert (
-            set(
-                re.findall(
-                    r'href="contributing.html#([a-z-]+)"', (site / f"{name}.html").read_text()
-                )
-            )
-            & recipes
-        ), name
-        assert not {"register_task(", "@register("} & set(
-            re.findall(r"\S+\(", (ROOT / "docs" / f"{name}.md").read_text())
-        ), name
-
-
-def test_formulas_are_mathml_and_references_come_from_docstrings(site: Path) -> None:
-    assert (site / "method.html").read_text().count('display="block"') >= 10
+    documented = [Path(page) for page in PAGES if page.startswith("docs/")]
+    assert {page.with_suffix(".html").name for page in documented} <= pages
+    fetched = r'<(?:script|img|iframe)[^>]*\ssrc="?(?:https?:)?//'
+    fetched += r'|<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//'
+    assert [page for page in pages if re.search(fetched, (site / page).read_text())] == []
+    assert (site / "method.html").read_text().count('display="block"') >= 10  # formulas
     assert "Check a graph: acyclic, one sink" in (site / "reference" / "cli.html").read_text()
     assert "Theorem 1 in FLOPs" in (site / "reference" / "graphs.html").read_text()

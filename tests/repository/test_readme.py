@@ -1,7 +1,5 @@
 """README's answer is that of the last report: one command puts it there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -40,57 +38,38 @@ def shipped(name: str) -> bytes:
     return done.stdout if done.returncode == 0 else (ROOT / name).read_bytes()
 
 
-def test_every_figure_of_the_answer_is_that_of_the_run_in_dvc_lock() -> None:
-    """`make readme` writes all of it; a figure that was typed, or is of another run, shows here.
+SHOWN = [
+    (ANSWERS, "dvc.lock", {}),
+    (
+        "published/coder/answers.json",
+        "published/coder/lock.yaml",
+        {"marks": MARKS, "overview": CODER_OVERVIEW},
+    ),
+]
 
-    That the run's figures are those of its tables is for tests/reporting/test_laptop_page.py.
-    """
+
+@pytest.mark.parametrize(("answers", "lock", "options"), SHOWN)
+def test_every_figure_of_an_answer_is_that_of_its_run(answers, lock, options) -> None:
+    """A figure that was typed, or is of another run, shows here."""
     shown = shipped("README.md").decode()
-    told = shipped(str(ANSWERS))
-    assert with_block(shown, json.loads(told)) == shown
-    stages = yaml.safe_load(shipped("dvc.lock"))["stages"]
+    told = shipped(str(answers))
+    assert with_block(shown, json.loads(told), **options) == shown
+    stages = yaml.safe_load(shipped(lock))["stages"]
     kept = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
-    digest = hashlib.md5(told).hexdigest()
-    assert kept[f"reports/{json.loads(told)['profile']}/answers.json"] == digest
+    path = f"reports/{json.loads(told)['profile']}/answers.json"
+    assert kept[path] == hashlib.md5(told).hexdigest()
 
 
-def test_what_is_said_of_the_coders_is_that_of_the_published_run() -> None:
-    shown = shipped("README.md").decode()
-    told = shipped("published/coder/answers.json")
-    assert with_block(shown, json.loads(told), marks=MARKS, overview=CODER_OVERVIEW) == shown
-    lock = yaml.safe_load(shipped("published/coder/lock.yaml"))["stages"]
-    kept = {out["path"]: out["md5"] for stage in lock.values() for out in stage["outs"]}
-    assert kept["reports/coder/answers.json"] == hashlib.md5(told).hexdigest()
-
-
-def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
-    before = (ROOT / "README.md").read_text()
-    after = with_block(before, TOLD)
-    head = before.partition(BEGIN)[0]
-    tail = before.partition(END)[2]
-    assert after.startswith(head)
-    assert after.endswith(tail)
-    assert "**math**: Use this: three calls of a and their majority." in after
-    assert "| → found by random | 50.8 % |" in after
-    assert after.count(BEGIN) == after.count(END) == 1
-    assert f"]({OVERVIEW})" in after
-    assert with_block(after, TOLD) == after
-
-
-def test_what_is_simulated_says_so() -> None:
-    assert "Simulated: no language model answered." in with_block(
-        f"{BEGIN}{END}", TOLD | {"simulated": True}
-    )
-
-
-def test_a_readme_without_marks_is_left_alone() -> None:
+def test_what_is_simulated_says_so_and_a_readme_without_marks_is_left_alone() -> None:
+    simulated = with_block(f"{BEGIN}{END}", TOLD | {"simulated": True})
+    assert "Simulated: no language model answered." in simulated
     with pytest.raises(InputError, match="expected the lines"):
         with_block("# A project", TOLD)
 
 
-def test_the_pictures_come_with_it(tmp_path: Path) -> None:
+def test_the_answer_goes_between_its_marks_and_its_pictures_come_with_it(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text(f"# A\n{BEGIN}\n{END}\n")
+    (tmp_path / "README.md").write_text(f"# A\n{BEGIN}\n{END}\nthe rest\n")
     (tmp_path / "params.yaml").write_text("{profile: laptop, tasks: [math], methods: [random]}")
     with chdir(tmp_path):
         with pytest.raises(InputError, match="`make repro` makes it"):
@@ -104,4 +83,9 @@ def test_the_pictures_come_with_it(tmp_path: Path) -> None:
         assert PICTURE.read_text() == "<svg>graph</svg>"
         assert OVERVIEW.read_text() == "<svg>scores</svg>"
         assert json.loads(ANSWERS.read_text()) == TOLD
-        assert "Use this: three calls" in Path("README.md").read_text()
+        after = Path("README.md").read_text()
+    assert after.startswith(f"# A\n{BEGIN}")
+    assert after.endswith(f"{END}\nthe rest\n")
+    for part in ("Use this: three calls of a", "| → found by random | 50.8 % |", f"]({OVERVIEW})"):
+        assert part in after
+    assert with_block(after, TOLD) == after

@@ -1,44 +1,15 @@
 """The recording is made of what a run really shows, and needs nothing from elsewhere."""
 
-from __future__ import annotations
-
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from rich.text import Text
 
-from lab.benchmarks.recording import PICTURE, SECONDS, movie, watched
+from lab.benchmarks.recording import PICTURE, SECONDS, movie
 from tests.support.project import ROOT
-from ttsgraph_flows.live import BOARD, picture
+from ttsgraph_flows.live import picture
 
-STAGE = f"""
-import json, os, pathlib, sys, time
-folder = pathlib.Path(os.environ[{BOARD!r}])
-known = dict(label="pilot math", headline="pilot math", time="", details="", line="pilot: done")
-for share in (0.0, 1.0):
-    (folder / "new").write_text(json.dumps(known | dict(share=share, ended=share == 1.0)))
-    (folder / "new").replace(folder / "pilot.json")
-    time.sleep(float(sys.argv[1]))
-sys.exit(int(sys.argv[2]))
-"""
-
-
-def test_what_is_recorded_is_the_board_of_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", STAGE, "0", "0"]
-    boards = list(watched(command, os.environ, tmp_path / "board", every_s=0.01))
-    assert [posting.line for posting in boards[-1]] == ["pilot: done"]
-    assert boards[-1][0].ended
-
-
-def test_a_run_that_fails_is_no_recording(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", STAGE, "0", "3"]
-    with pytest.raises(subprocess.CalledProcessError):
-        list(watched(command, os.environ, tmp_path / "board", every_s=0.01))
+ELSEWHERE = r"(?:href|src)=\"http|url\(.?http|@import"
 
 
 def test_the_picture_lasts_at_most_a_minute_and_fetches_nothing() -> None:
@@ -48,7 +19,7 @@ def test_the_picture_lasts_at_most_a_minute_and_fetches_nothing() -> None:
     (seconds,) = re.findall(r"animation:([\d.]+)s", svg)
     assert float(seconds) <= SECONDS
     assert "end" in "".join(root.itertext()).replace("\N{NO-BREAK SPACE}", " ")
-    assert not re.findall(r"(?:href|src)=\"http|url\(.?http|@import", svg)
+    assert not re.findall(ELSEWHERE, svg)
 
 
 def test_the_recording_that_readme_shows_is_one_and_says_that_it_is_simulated() -> None:
@@ -58,4 +29,4 @@ def test_the_recording_that_readme_shows_is_one_and_says_that_it_is_simulated() 
     assert "simulated: no language model answered" in said
     assert "ttsgraph serve math@champion" in said
     assert len(svg) < 500_000
-    assert not re.findall(r"(?:href|src)=\"http|url\(.?http|@import", svg)
+    assert not re.findall(ELSEWHERE, svg)

@@ -1,13 +1,7 @@
-"""What results depend on: dvc.yaml, import closures and settings in one place; and what DVC calls
-stale after an edit.
-"""
+"""What results depend on: import closures and settings."""
 
-from __future__ import annotations
-
-import ast
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from contextlib import chdir
@@ -19,10 +13,9 @@ import yaml
 
 from lab import python_path
 from lab.project.dvc_yaml import dvc_yaml
-from tests.support.project import ROOT
+from tests.support.project import ROOT, copy_folder
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base import code as code_module
-from ttsgraph.base import style
 from ttsgraph.base.code import Code, Parsed, own_code, parsed
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.parsing import parse
@@ -44,6 +37,7 @@ from ttsgraph_flows import report
 from ttsgraph_flows import stage as stage_module
 from ttsgraph_flows.verify import flow_of
 
+ROOTS = ("pipeline", "flows", "checker", "reader")
 LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
 
 
@@ -65,15 +59,18 @@ def test_dvc_yaml_is_what_the_plans_say() -> None:
 
 def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_nothing_for_types() -> None:
     closure = own_code().closure("ttsgraph_flows.search")
-    assert "ttsgraph.endpoints.openai_client" in closure  # imported in functions alone
-    assert "ttsgraph.serving.transformers_server" in closure  # run by its path
-    assert (
-        "codecheck.sandbox_values" in closure
-    )  # imported plainly by a script that is run by its path
-    assert "ttsgraph.searching.agent" in closure
+    assert {
+        "ttsgraph.endpoints.openai_client",  # imported in functions alone
+        "ttsgraph.serving.transformers_server",  # run by its path
+        "codecheck.sandbox_values",  # imported plainly by a script that is run by its path
+        "ttsgraph.searching.agent",
+    } <= set(closure)
     assert any(name.endswith("update.md.j2") for name in closure)
     assert not any(name.startswith("ttsgraph.reporting") for name in closure)
     assert "ttsgraph.graphs.graph" not in own_code().closure("ttsgraph.base.errors")
+    source = b"from . import a\nfrom ..b import c\n"
+    source += b"if TYPE_CHECKING:\n    import d\nelse:\n    import e\n"
+    assert parsed(source, "p.q").imports == ("p.q", "p.q.a", "p.b", "p.b.c", "e")
 
 
 @pytest.mark.parametrize(
@@ -92,12 +89,6 @@ def test_docstrings_comments_and_layout_do_not_count_but_everything_else(
 ) -> None:
     before = parsed(b"import os\ndef f(x):\n    return x + 1\n", "p").digest
     assert (parsed(text.encode(), "p").digest == before) is same
-
-
-def test_relative_imports_and_those_for_types_alone() -> None:
-    source = b"from . import a\nfrom ..b import c\n"
-    source += b"if TYPE_CHECKING:\n    import d\nelse:\n    import e\n"
-    assert parsed(source, "p.q").imports == ("p.q", "p.q.a", "p.b", "p.b.c", "e")
 
 
 def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
@@ -185,44 +176,26 @@ def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
     assert one == moved != another
 
 
-def test_sections_and_parts_of_them() -> None:
-    wanted = settings_identity(
-        laptop(), "math", ("search.batch", "tasks.kind", "agent", "agent.roles")
-    )
-    assert wanted.keys() == {"search.batch", "tasks.kind", "agent"}
-    assert wanted["tasks.kind"] == {"math": "math"}
-    assert settings_identity(laptop(tasks__math__splits__test=9), "math", ("tasks.kind",)) == {
-        "tasks.kind": {"math": "math"}
-    }
-
-
-SMALL = "ttsgraph.graphs.graph"
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "code.json"
-
-
-def remembering(memory: Path, root: Path | None = None, module: str = SMALL) -> str:
-    code = Code(*([root] if root else own_code().roots), memory=memory)
-    found = code.digest(module)
+def remembering(memory: Path, root: Path) -> str:
+    """The digest of ttsgraph.a, by what is remembered where there is something."""
+    code = Code(root, memory=memory)
+    found = code.digest("ttsgraph.a")
     code.remember()
     return found
 
 
-def test_digests_are_the_same_with_a_memory_and_without_of_every_stage(memory: Path) -> None:
-    modules = [plan.module for plan in STAGES]
-    without = own_code().digests(*modules)
-    for _ in range(2):  # the first one fills it
-        code = Code(*own_code().roots, memory=memory)
-        assert code.digests(*modules) == without
-        code.remember()
-    assert kept(memory)["modules"].keys() == without.keys() & code.modules.keys()
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package whose module a imports b."""
+    package = tmp_path / "ttsgraph"
+    package.mkdir()
+    for name, text in (("__init__", ""), ("a", "from . import b\n"), ("b", "X = 1\n")):
+        (package / f"{name}.py").write_text(text)
+    return package
 
 
 def test_what_is_remembered_is_not_parsed_again_until_it_changes(
-    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsings = []
 
@@ -231,17 +204,13 @@ def test_what_is_remembered_is_not_parsed_again_until_it_changes(
         return parsed(source, package)
 
     monkeypatch.setattr(code_module, "parsed", counting)
-    package = tmp_path / "ttsgraph"
-    package.mkdir()
-    for name, text in (("__init__", ""), ("a", "from . import b\n"), ("b", "X = 1\n")):
-        (package / f"{name}.py").write_text(text)
-    before = remembering(memory, tmp_path, "ttsgraph.a")
-    assert len(parsings) == 3
-    assert remembering(memory, tmp_path, "ttsgraph.a") == before
-    assert len(parsings) == 3
+    memory = tmp_path / "state" / "code.json"
+    before = remembering(memory, tmp_path)
+    assert before == remembering(memory, tmp_path) == Code(tmp_path).digest("ttsgraph.a")
+    assert len(parsings) == 3 + 0 + 3
     (package / "b.py").write_text("X = 2\n")
-    after = remembering(memory, tmp_path, "ttsgraph.a")
-    assert len(parsings) == 4
+    after = remembering(memory, tmp_path)
+    assert len(parsings) == 7
     assert after == Code(tmp_path).digest("ttsgraph.a") != before
     # The same text as a package's imports something else: ttsgraph.a.b, which isn't there.
     (package / "a").mkdir()
@@ -249,39 +218,35 @@ def test_what_is_remembered_is_not_parsed_again_until_it_changes(
     assert Code(tmp_path, memory=memory).closure("ttsgraph.a") == ("ttsgraph", "ttsgraph.a")
 
 
-def test_a_damaged_memory_is_not_used_and_written_anew(memory: Path) -> None:
-    right = remembering(memory)
+def test_a_memory_that_is_damaged_or_of_another_version_is_not_used(
+    tmp_path: Path, package: Path
+) -> None:
+    memory = tmp_path / "code.json"
+    right = remembering(memory, tmp_path)
     whole = memory.read_bytes()
-    for damaged in (b"", b"[1]", b'{"x": 3}', b"\xff", whole[:-9], whole.replace(b"base", b"bass")):
+    for damaged in (b"", b"[1]", b'{"x": 3}', b"\xff", whole[:-9], whole.replace(b"t", b"T", 1)):
         memory.write_bytes(damaged)
-        assert remembering(memory) == right
+        assert remembering(memory, tmp_path) == right
         assert memory.read_bytes() == whole
-
-
-def test_the_memory_of_another_version_of_the_parsing_is_not_used(memory: Path) -> None:
-    right = remembering(memory)
     data = kept(memory)
     for known in data["modules"].values():
         known["digest"] = "0" * 16
     keep(memory, data | {"made_by": "another version"})
-    assert remembering(memory) == right
+    assert remembering(memory, tmp_path) == right
     keep(memory, data)  # only to see that this test would tell
-    assert remembering(memory) != right
-
-
-def test_a_memory_that_cannot_be_written_harms_nothing(memory: Path) -> None:
-    memory.mkdir(parents=True)
-    assert remembering(memory) == own_code().digest(SMALL)
+    assert remembering(memory, tmp_path) != right
+    memory.unlink()
+    memory.mkdir()  # which can't be written
+    assert remembering(memory, tmp_path) == right
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Copies of the source roots, to be edited."""
     folder = tmp_path_factory.mktemp("sources")
-    roots = ("pipeline", "flows", "checker", "reader")
-    for root in roots:
-        shutil.copytree(ROOT / root, folder / root, ignore=shutil.ignore_patterns("*.pyc"))
-    return tuple(folder / root for root in roots)
+    for root in ROOTS:
+        copy_folder(root, folder)
+    return tuple(folder / root for root in ROOTS)
 
 
 def identities_of(sources: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
@@ -315,9 +280,7 @@ ALL = of("sample", "pilot_plots", *ASKING) | {"report"}
 
 STALE = {
     "ttsgraph.graphs.graph": ALL,
-    "ttsgraph.tasks.base": ALL,
     "ttsgraph.tasks.choice": of("sample", "pilot_plots", *ASKING, tasks=("mmlu",)) | {"report"},
-    "ttsgraph.tasks.humaneval": {"report"},
     "ttsgraph.base.style": of("pilot_plots") | {"report"},
     "ttsgraph.searching.contest.contest": of("init_family", "init_instances"),
     "ttsgraph.deployment.promotion": of("evaluate") | {"report"},
@@ -326,7 +289,6 @@ STALE = {
     "ttsgraph.service.app": set(),
     "ttsgraph_flows.sample": of("sample"),
     "ttsgraph_flows.pilot": of("pilot"),
-    "ttsgraph_flows.report": {"report"},
 }
 
 
@@ -359,36 +321,6 @@ def test_another_version_of_a_library_makes_stale_what_it_may_decide(
     assert "math-verify" in before["profile math"]["libraries"]
 
 
-class Edited:
-    """A built project, and what DVC calls stale in it after an edit."""
-
-    def __init__(self, project: SimulatedProject) -> None:
-        self.project = project
-
-    def stale(self) -> set[str]:
-        """The stages whose identity differs from what DVC recorded."""
-        done = self.project.run(sys.executable, "-m", "ttsgraph_flows.identity")
-        assert done.returncode == 0, done.stderr
-        changed = json.loads(self.project.dvc("status", "--json"))
-        return {name.split("@")[0] for name in changed if name != "identity"}
-
-    def after(self, path: Path, text: str) -> set[str]:
-        """The stale stages with another text in a file of the copy."""
-        file = self.project.folder / path
-        before = (self.project.folder / path).read_text()
-        assert text != before, path
-        file.write_text(text)
-        try:
-            return self.stale()
-        finally:
-            file.write_text(before)
-
-
-@pytest.fixture(scope="module")
-def edited(searched: SimulatedProject, tmp_path_factory: pytest.TempPathFactory) -> Edited:
-    return Edited(searched.copy(tmp_path_factory.mktemp("edited") / "project"))
-
-
 def run_modules(project: SimulatedProject, name: str) -> set[str]:
     """The modules of the project that a process has imported once a stage has run in it."""
     program = (
@@ -408,44 +340,21 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
 
 
 @pytest.mark.slow
-class TestWhatAnEditMakesStale:
-    def test_a_stage_imports_nothing_that_its_identity_leaves_out(self, edited: Edited) -> None:
-        """Against what processes really imported, so that no stale result is missed."""
-        roots = [
-            edited.project.folder / name for name in ("pipeline", "flows", "checker", "reader")
-        ]
-        code = Code(*roots)
-        with chdir(edited.project.folder):
-            others = other_kinds(load_profile("simulated-small"), "math")
-        for plan in STAGES:
-            without = others if "task" in plan.per else set()
-            ran = run_modules(edited.project, plan.name) - without
-            left_out = ran - set(code.closure(plan.module, without=without))
-            assert not left_out, plan.name
-
-    def test_dvc_says_so_too_and_a_colour_or_how_models_are_served_asks_no_model(
-        self, edited: Edited
-    ) -> None:
-        assert edited.stale() == set()
-        path = Path(style.__file__).relative_to(ROOT)
-        text = (edited.project.folder / path).read_text()
-        assert edited.after(path, text.replace("#0365a3", "#0365a4")) == {"pilot_plots", "report"}
-        path = Path(client.__file__).relative_to(ROOT)
-        text = (edited.project.folder / path).read_text()
-        assert edited.after(path, _with_other_words(text)) == set()
-        path = Path("profiles/simulated-small.yaml")
-        settings = yaml.safe_load((edited.project.folder / path).read_text())
-        name = next(iter(settings["pool"]))
-        settings["engine"]["concurrency"] = 5
-        settings["pool"][name]["serve"] = {"replicas": 4}
-        assert edited.after(path, yaml.safe_dump(settings)) == set()
-        settings["pool"][name]["price"] = 99
-        assert {"profile", "search", "evaluate"} <= edited.after(path, yaml.safe_dump(settings))
+def test_a_stage_imports_nothing_that_its_identity_leaves_out(copied: SimulatedProject) -> None:
+    """Against what processes really imported, so that no stale result is missed."""
+    code = Code(*(copied.folder / name for name in ROOTS))
+    with chdir(copied.folder):
+        others = other_kinds(load_profile("simulated-small"), "math")
+    for plan in STAGES:
+        without = others if "task" in plan.per else set()
+        ran = run_modules(copied, plan.name) - without
+        left_out = ran - set(code.closure(plan.module, without=without))
+        assert not left_out, plan.name
 
 
 @pytest.mark.slow
 def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
-    edited: Edited, monkeypatch: pytest.MonkeyPatch
+    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: set[str] = set()
 
@@ -463,7 +372,7 @@ def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
     for module in (stage_module, report):
         monkeypatch.setattr(module, "load_profile", watched)
     arguments = {"task": "math", "method": "random"}
-    with chdir(edited.project.folder):
+    with chdir(copied.folder):
         for plan in STAGES:
             flow_of(plan.name)(**{key: arguments[key] for key in plan.per})
             declared = {section.partition(".")[0] for section in plan.settings}
@@ -474,24 +383,10 @@ def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
             assert seen <= declared | set(SERVING), plan.name
 
 
-def _with_other_words(text: str) -> str:
-    """The same code with another docstring and a comment."""
-    tree = ast.parse(text)
-    documented = ast.get_docstring(tree) is not None
-    lines = text.splitlines(keepends=True)
-    rest = lines[tree.body[0].end_lineno :] if documented else lines
-    return '"""Other words."""\n# A comment.\n' + "".join(rest)
-
-
 def test_identities_do_not_depend_on_the_process() -> None:
-    program = (
-        "from ttsgraph.base.code import own_code; print(own_code().digest('ttsgraph_flows.search'))"
-    )
+    module = "ttsgraph_flows.search"
+    program = f"from ttsgraph.base.code import own_code; print(own_code().digest({module!r}))"
     for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": python_path(ROOT)},
-            capture_output=True,
-        )
-        assert done.stdout.decode().strip() == own_code().digest("ttsgraph_flows.search")
+        env = {"PYTHONHASHSEED": seed, "PYTHONPATH": python_path(ROOT)}
+        found = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=env)
+        assert found.decode().strip() == own_code().digest(module)

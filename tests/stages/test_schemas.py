@@ -1,6 +1,4 @@
-"""Tables come back as they were written, and those that can't be right are refused by a message
-that names row and rule.
-"""
+"""Tables come back as written; those that can't be right are refused with row and rule."""
 
 import math
 from dataclasses import asdict
@@ -58,20 +56,17 @@ def test_all_problems_are_named_at_once_with_column_check_and_first_rows(tmp_pat
     with pytest.raises(DataError) as caught:
         write_table(table, Questions, tmp_path / "questions.parquet")
     message = str(caught.value)
-    assert "questions.parquet: " in message
-    assert "missing column 'meta'" in message
-    assert "unexpected column 'extra'" in message
-    assert "column 'split' fails isin" in message
-    assert "row 1: 'trian'; row 2: 'tset'" in message
-    assert "column 'answer' fails str_length" in message
+    for part in (
+        "questions.parquet: ",
+        "missing column 'meta'",
+        "unexpected column 'extra'",
+        "column 'split' fails isin",
+        "row 1: 'trian'; row 2: 'tset'",
+        "column 'answer' fails str_length",
+    ):
+        assert part in message
     assert "\n" not in message
     assert not list(tmp_path.iterdir())
-
-
-def test_only_the_first_offending_rows_are_shown():
-    table = pd.concat([questions(split="nowhere", id=f"{k}", text=f"{k}") for k in range(3)])
-    with pytest.raises(DataError, match=r"and \d+ more\)"):
-        check(table, Questions, "questions")
 
 
 MADE_BY = "the stage 'sample' makes it: `python -m ttsgraph_flows.sample`"
@@ -92,13 +87,6 @@ def test_a_table_that_can_not_be_used_names_the_stage_that_makes_it(tmp_path, wr
         read_table(Questions, path, "sample")
     assert str(caught.value).startswith(f"{path}: {said}")
     assert MADE_BY in str(caught.value)
-
-
-def test_the_archive_has_the_promised_columns():
-    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units
-    accuracy accuracy_low accuracy_high n_scored n_unscored latency_s prompt_tokens
-    completion_tokens dollars calls status error"""
-    assert set(promised.split()) <= set(Candidates.to_schema().columns)
 
 
 def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
@@ -225,15 +213,6 @@ def test_a_wrong_table_is_refused(archive, made):
         checked(made(archive))
 
 
-def test_a_message_names_the_rule_and_each_row_once(archive):
-    table = archive.assign(accuracy_low=1.0)
-    with pytest.raises(DataError) as caught:
-        checked(table)
-    message = str(caught.value)
-    assert message.count("accuracy_within_its_interval") == 1
-    assert "row 0, row 1, row 2 and " in message
-
-
 def first(**values):
     def change(table):
         for column, value in values.items():
@@ -241,6 +220,10 @@ def first(**values):
         return table
 
     return change
+
+
+def every(**values):
+    return lambda table: table.assign(**values)
 
 
 def twice(table):
@@ -270,8 +253,8 @@ OTHERS = {
             first(spoilt=99_999),
             first(repairable=99_999),
             first(nodes_left=99),
-            lambda table: table.assign(is_sink=True),
-            lambda table: table.assign(cost_share=1.0),
+            every(is_sink=True),
+            every(cost_share=1.0),
         ],
     ),
     "random/test.parquet": (
@@ -281,8 +264,8 @@ OTHERS = {
             twice,
             first(found_only=5),
             first(n_unscored=7),
-            lambda table: table.assign(rival_only=99_999),
-            lambda table: table.assign(p_differs=0.001),
+            every(rival_only=99_999),
+            every(p_differs=0.001),
         ],
     ),
     "random/answers.parquet": (
@@ -294,7 +277,7 @@ OTHERS = {
     "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
     "../../../data/simulated-small/math/questions.parquet": (
         Questions,
-        [first(text="  "), lambda table: table.assign(text="the same")],
+        [first(text="  "), every(text="the same")],
     ),
 }
 

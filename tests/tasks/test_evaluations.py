@@ -1,7 +1,5 @@
 """Questions of other tools: tables, tasks of lm-eval and inspect_ai."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,27 +41,17 @@ needs_lm_eval = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm_eval
 
 
 @needs_lm_eval
-def test_a_task_of_lm_eval_is_read_by_its_name() -> None:
+def test_a_task_of_lm_eval_is_read_by_its_name_and_its_templates() -> None:
     task = lm_eval_task("gsm8k")
     assert (task["dataset_path"], task["dataset_name"]) == ("openai/gsm8k", "main")
     docs = [("d:0", {"question": "Two apples and one?", "answer": "2 + 1 = 3\n#### 3"})]
     ((_, row),) = lm_eval_rows("gsm8k", task, docs)
     assert row == {"question": "Question: Two apples and one?\nAnswer:", "answer": "3"}
-    assert get_task("number").parse(row, "d:0").answer == "3"
-
-
-@needs_lm_eval
-def test_choices_of_lm_eval_are_choices() -> None:
-    task = lm_eval_task("arc_easy")
     choices = {"text": ["sun", "moon"], "label": ["A", "B"]}
     doc = {"question": "What shines by day?", "choices": choices, "answerKey": "A"}
-    ((where, row),) = lm_eval_rows("arc_easy", task, [("d:0", doc)])
+    ((where, row),) = lm_eval_rows("arc_easy", lm_eval_task("arc_easy"), [("d:0", doc)])
     assert (row["answer"], row["choices"]) == (0, ["sun", "moon"])
     assert get_task("choice").parse(row, where).answer == "A"
-
-
-@needs_lm_eval
-def test_what_lm_eval_does_not_have_or_only_as_code_is_named() -> None:
     with pytest.raises(DataError, match="lm-eval: expected a task that it has, found 'gsm9k'"):
         load_rows(LmEvalSource(kind="lm_eval", task="gsm9k"), 0)
     with pytest.raises(DataError, match="expected templates, but its process_docs is code"):

