@@ -35,6 +35,12 @@ class TestValue:
         assert np.isnan(shares).sum() == known.n_unscored
         assert np.nanmean(shares) == pytest.approx(objective.value(known))
 
+    def test_a_share_of_speed_is_taken_along_the_tangent_at_the_mean(self):
+        # At a mean of half_s speed scores 1/2, and each 20 s more score 1/2 less.
+        results = (QuestionResult("a", True, "", 0.0), QuestionResult("b", False, "", 20.0))
+        shares = JOINT.shares(Feedback(results, Usage(), 0.0))
+        assert shares == pytest.approx([0.6 + 0.4 * 0.75, 0.4 * 0.25])
+
     @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
     def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):
         objective = Objective(kind="joint", weight=weight)

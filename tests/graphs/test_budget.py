@@ -62,6 +62,25 @@ def test_runtime_is_the_critical_path_and_needs_speeds():
     assert runtime.graph_cost(parallel(["m"] * 5, "m")) == pytest.approx(one + 0.1 + 0.05 + 1.0)
 
 
+def test_what_an_answer_adds_to_prompt_and_writing_is_counted_where_it_was_measured():
+    read, more = 8, 3
+    measured = Lengths(100, 10, read, more, {"fuser": (20, 5)})
+    spec = ModelSpec("m", "f", 1e9, 1e9, 2, 4, Price(2, 3), speed=(0.001, 0.1))
+    pool = ModelPool((spec,))
+    for role, (reads, writes) in (("assistant", (read, more)), ("fuser", (20, 5))):
+        node = Node(0, role, "m")
+        runtime = CostModel(pool, measured, "runtime").node_cost(node, 2)
+        assert runtime == pytest.approx(0.001 * (100 + 2 * reads) + 0.1 * (10 + 2 * writes))
+        dollars = CostModel(pool, measured, "dollars").node_cost(node, 2)
+        assert dollars == pytest.approx((2 * (100 + 2 * reads) + 3 * (10 + 2 * writes)) / 1e6)
+        # As many tokens more, of either kind, are attended to by all before them.
+        flops = CostModel(pool, measured)
+        expected = explicit_flops(spec, 100 + 2 * (reads + writes), 10)
+        assert flops.node_cost(node, 2) * flops.unit == pytest.approx(expected)
+    by_member = CostModel(pool, {"m": measured}, "dollars")
+    assert by_member.graph_cost(single("m")) == pytest.approx((200 + 30) / 1e6)
+
+
 def test_top_k_bounds_what_a_fuser_reads():
     wide = parallel(["gemma-3-1b"] * 5, "gemma-3-1b")
     sink = Node(wide.sink, "fuser", "gemma-3-1b", top_k=2)

@@ -19,8 +19,9 @@ from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.settle import answered, needs
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.graphs.mean_cost import Expected
+from ttsgraph.graphs.settle import Votes, answered, needs
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
 from ttsgraph.models.client import Sampling
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contest import Contest
@@ -85,6 +86,21 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
             assert classes[i][column] == (-1 if form is None else int(form))
 
 
+@given(st.integers(1, 7), st.integers(0, 5000), st.sampled_from([LOSSLESS, BETA, Stop("none")]))
+def test_votes_are_counted_as_they_come_and_stop_as_one_by_one(size, seed, stop):
+    said = np.random.default_rng(seed).integers(-1, 3, (size, COLUMNS))
+    votes = Votes(said)
+    for heard in range(1, size + 1):
+        for column in range(COLUMNS):
+            forms = [None if form < 0 else str(form) for form in said[:heard, column].tolist()]
+            known = [form for form in forms if form is not None]
+            most = max((known.count(form) for form in known), default=0)
+            first = next((k for k, f in enumerate(forms) if f and known.count(f) == most), 0)
+            assert votes.most(heard)[column] == most
+            assert votes.leader(heard)[column] == first
+            assert votes.stops(stop, heard)[column] == stops(stop, dict(enumerate(forms)), size)
+
+
 def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:
     """Mean costs by `draws` answers of each model to each question of a world."""
     graph = topologies.parallel(models * draws, models[0], "voter")
@@ -139,7 +155,9 @@ def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
     assert mean.expected(graph).worst == worst.graph_cost(graph)
     assert 0 < mean.expected(graph).error < 0.1 * mean.graph_cost(graph)
     plain = topologies.parallel([LARGE] * 9, LARGE, "voter")
-    assert mean.graph_cost(plain) == worst.graph_cost(plain)
+    cost = worst.graph_cost(plain)
+    assert mean.expected(plain) == Expected(cost, 0.0, cost)
+    assert mean.graph_cost(plain) == cost
 
 
 def test_seconds_of_waves_add_up_on_average(profile):

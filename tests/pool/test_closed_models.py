@@ -11,6 +11,8 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Feedback, QuestionResult, Usage
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.client import Completion
+from ttsgraph.pool.spec import Price
 from ttsgraph.reporting.explain import explain
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.agent.context import pool_table
@@ -45,6 +47,14 @@ def test_a_model_is_a_name_and_a_price_and_an_endpoint():
     # By price, where sizes are not known.
     assert list(pool.families) == ["small", "middle", "large"]
     assert pool.unknown.keys() == pool.keys()
+
+
+def test_tokens_that_an_endpoint_knew_and_those_of_reasoning_have_prices_of_their_own():
+    call = Completion("", 100, 50, 0.0, known_tokens=40, reasoning_tokens=30)
+    plain = 100 * 10 + 50 * 40
+    assert Price(10, 40).of(call) == pytest.approx(plain / 1e6)
+    assert Price(10, 40, cached=1).of(call) == pytest.approx((plain - 40 * 9) / 1e6)
+    assert Price(10, 40, 1, 80).of(call) == pytest.approx((plain - 40 * 9 + 30 * 40) / 1e6)
 
 
 @pytest.mark.parametrize("metric", ["dollars", "runtime"])

@@ -14,7 +14,14 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Completion, Message, Request, Sampling
-from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.limits import (
+    OVERHEAD_TOKENS,
+    TOLD_MARGIN,
+    Account,
+    Meter,
+    MeteredClient,
+    metered,
+)
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
@@ -146,6 +153,63 @@ def test_an_agent_pays_too_and_is_not_asked_beyond_the_limit():
     with pytest.raises(LimitReached, match=r"limits\.dollars of 1 reached \(1 spent\)"):
         paying([], "update", "{}")
     assert len(asked) == 3
+
+
+def test_every_payment_is_told_and_a_failed_attempt_counts_until_no_other_fits():
+    told, noted = [], []
+    meter = Meter(LimitSettings(dollars=1.0), Spent(0.25, 5, 7.0), noted.append, told.append)
+    meter.add(Spent(0.25, 10, 99.0))
+    meter.lost(Spent(0.4, 1))
+    assert [(each.dollars, each.tokens) for each in told] == [(0.5, 15), (pytest.approx(0.9), 16)]
+    assert all(7.0 <= each.wall_s < 90 for each in told)
+    assert meter.now.dollars == pytest.approx(0.65)
+    assert meter.left.dollars == pytest.approx(0.1)
+    assert not meter.over
+    # Noted is a hundredth of the limit more than was spent, but not more than the limit.
+    assert noted[0].dollars == pytest.approx(0.51)
+    with pytest.raises(LimitReached):
+        meter.lost(Spent(0.2, 1))
+    assert meter.over
+    meter.note_now()
+    assert noted[-1].dollars == pytest.approx(1.1)
+
+
+def test_half_of_what_is_left_is_held_back_and_calls_wait_for_it_in_their_order():
+    async def run() -> list[int]:
+        meter = Meter(LimitSettings(tokens=100))
+        began = []
+
+        async def call(number: int, tokens: int) -> None:
+            await meter.hold(Spent(0.0, tokens))
+            began.append(number)
+
+        first, second = Spent(0.0, 30), Spent(0.0, 20)
+        await meter.hold(first)
+        await meter.hold(second)
+        waiting = [asyncio.create_task(call(k, tokens)) for k, tokens in ((1, 30), (2, 1))]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert began == []  # the second would fit, but the first is waiting
+        meter.release(second)
+        await asyncio.sleep(0)
+        assert began == []
+        meter.release(first)
+        await asyncio.gather(*waiting)
+        return began
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_a_call_may_take_its_prompts_bytes_until_its_endpoint_told_how_many_tokens_they_are():
+    client = MeteredClient(ScriptedClient(lambda request: "1"), Meter(LimitSettings()), LAPTOP_POOL)
+    request = Request("small", "r", (Message("user", "x" * 100),), Sampling(max_tokens=8))
+    before = client._most(request)
+    assert before.tokens == OVERHEAD_TOKENS + 100 + 8
+    assert before.dollars == pytest.approx(before.tokens * 0.01 / 1e6)
+    client._paid(request, Completion("1", 20, 1, 0.0))
+    assert client._most(request).tokens == OVERHEAD_TOKENS + 20 * TOLD_MARGIN + 8
+    client._paid(request, Completion("1", 500, 1, 0.0))  # no tokenizer makes more of them
+    assert client._most(request).tokens == before.tokens
 
 
 @pytest.mark.parametrize(
