@@ -20,9 +20,7 @@ if TYPE_CHECKING:  # for those who check the types of what they write
     from ttsgraph.api.result import search as search
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
-"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or
-clients.
-"""
+"""Imported when asked for: `import ttsgraph` brings no tables, plots or clients."""
 
 
 def __getattr__(name: str) -> Any:

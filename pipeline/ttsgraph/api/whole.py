@@ -65,9 +65,7 @@ class Searched:
     """What was tested, as the cases, with each question's grade."""
 
     table: pd.DataFrame
-    """The same with the columns of schemas.Evaluations, the graph that was found in the first
-    row.
-    """
+    """The same with the columns of schemas.Evaluations, the graph that was found first."""
 
     choice: Choice
     nodes: pd.DataFrame

@@ -8,15 +8,10 @@ weighted   a vote in which an answer counts by how often its model is right alon
 judge      has its model choose one of the answers, which it gives as it came (ours)
 router     asks one of several branches, by the question's text, and gives its answer (ours)
 
-To add a role, write one function and register it: `speak` builds the messages of a role that calls
-a model, `decide` picks an answer for a role that does not, and `pick` does so knowing the question
-and how often each model is right.
-
-    register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then
-    answers"))
-
-CONTRIBUTING.md does it step by step. No other module knows roles by their names, but for the three
-that graphs are made of (ASSISTANT, FUSER, VOTER): all go by what a Role says of itself.
+To add a role, write one function and register it, as CONTRIBUTING.md does step by step: `speak`
+builds a model's messages, `decide` picks an answer without one, `pick` does so knowing the question
+and how often models are right. Other modules know ASSISTANT, FUSER and VOTER, of which graphs are
+made, and else go by what a Role says of itself.
 """
 
 from __future__ import annotations

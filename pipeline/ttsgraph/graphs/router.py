@@ -268,13 +268,11 @@ def _check(data: dict[str, Any], size: int) -> None:
     if not rule:
         known = len(data["tokens"])
         rows = data["weights"]
+        sizes = {"idf": known, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
         expect(
             all(isinstance(token, str) for token in data["tokens"])
-            and _numbers(data["idf"], known)
-            and _numbers(data["mean"], len(LENGTHS))
-            and _numbers(data["spread"], len(LENGTHS))
+            and all(_numbers(data[name], size) for name, size in sizes.items())
             and min(data["spread"]) > 0
-            and _numbers(data["intercept"], count)
             and isinstance(rows, list)
             and len(rows) == known + len(LENGTHS)
             and all(_numbers(row, count) for row in rows),

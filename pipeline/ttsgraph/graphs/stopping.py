@@ -154,8 +154,7 @@ def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, .
 
 
 Head = Callable[[str], str]
-"""The part of a form that a vote in two steps counts first: then it counts the forms with the most
-frequent head alone."""
+"""The part of a form that a vote in two steps counts first, then forms with that head alone."""
 
 
 def stops(

@@ -1,38 +1,28 @@
-"""The simulated pool: an in-process client whose answers come from a stochastic model, not from
-language models.
+"""The simulated pool: an in-process client whose answers come from a stochastic model.
 
-It reads what a server would read, the messages alone: which synthetic question is asked, and what
-the predecessors answered. An answer depends on the request's content key and on nothing else, so
-nothing is stored: to make it again costs less than to look it up. Tokens are the task's average
-lengths, and latencies the model's speed. A variant has its model's skill and capacity, or those
-that stand under its own name. Answers follow a stochastic model of what a model of a given skill
-does with a question and with others' answers:
+It reads the messages alone, as a server would: which synthetic question is asked, and what the
+predecessors answered. An answer depends on the request's content key alone, so nothing is stored.
+Tokens are the task's average lengths, latencies the model's speed. A variant has its model's skill
+and capacity, or those that stand under its own name.
 
 A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is
-right with probability logistic(skill - spread * z). A call that reads others' answers carries a
-load: one for each answer, and `growth` more for every revision that the answer has been through,
-because what is passed on grows with it. With a probability that rises with load over capacity the
-call loses the thread, and is right only by chance (`chance`). An assistant's answer has been
-through one revision more than any that it read; a fuser writes its answer anew, and `carry` is the
-share of those revisions that stays in it. Otherwise
+right with probability logistic(skill - spread * z). Answers that a call reads are a load: one for
+each, and `growth` more for every revision that it has been through. With a probability that rises
+with load over capacity the call loses the thread, and is right only by `chance`. An assistant's
+answer has one revision more than any that it read; in a fuser's the share `carry` stays. Otherwise
 
 assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
-           that a model of skill + insight solves the question alone, a right one is corrupted with
-           `corrupt` times the probability that the model fails alone
+           that a model of skill + insight is right alone, a right one corrupted with `corrupt`
+           times the probability that the model fails alone
 fuser      takes one of the different answers, with odds of (number of its supporters) **
-           `majority`, for the right one times `discernment`, which falls with the load as exp(-blur
-           * load / capacity); a wrong one it repairs as an assistant does, with `mend` times the
-           probability
+           `majority`, for the right one times `discernment` * exp(-blur * load / capacity); a wrong
+           one it repairs as an assistant does, with `mend` times the probability
 
-Wrong answers are few per question, and one of them is a favourite: its share among them is drawn
-per question between the two values of `favourite`. So errors agree with each other, and votes can
-fail.
-
-Three traits are 0 in the calibrated tasks and make other worlds (`lab/worlds/named/`): `own` is the
-share of a question's difficulty that is a family's own, so that families complement each other;
-`alike` the probability that a draw repeats what the model always says to a question, so that draws
-of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as
-right.
+Of the few wrong answers to a question one is a favourite, with a share between the two values of
+`favourite`: so errors agree with each other, and votes can fail. Three traits are 0 in the
+calibrated tasks (`lab/worlds/named/` has others): `own` is the share of difficulty that is a
+family's own, `alike` the probability that a draw repeats what the model always says, `noise` the
+share of questions whose key is wrong, so that the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -163,9 +153,7 @@ class _Asked:
     favourite: float
     """share of the most frequent wrong answer among the wrong ones"""
     replies: Sequence[str]
-    """in the models' eyes, the right one first; where the key is wrong, the favourite is graded as
-    right
-    """
+    """in the models' eyes, the right one first; of a wrong key the favourite is graded right"""
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)

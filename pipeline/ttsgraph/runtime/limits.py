@@ -51,13 +51,10 @@ OVERHEAD_TOKENS = 64
 """Of a prompt beside its texts: roles and turns."""
 
 ESTIMATED = 1.1
-"""Factor on tokens and dollars that are estimated, so that the limit holds where tokenizers differ.
-"""
+"""Factor on estimated tokens and dollars, so that limits hold where tokenizers differ."""
 
 TOLD_MARGIN = 1.5
-"""Once an endpoint has counted prompts, further ones have at most this many times as many tokens
-per byte.
-"""
+"""Tokens per byte of further prompts at most, as a multiple of those an endpoint counted."""
 
 
 class _Noted(Closed):
@@ -343,9 +340,7 @@ class CountingClient(MeteredClient):
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner, meter, pool)
         self.asked: dict[str, tuple[str, int, bool, bool]] = {}
-        """Key of a call -> its model, its bound on tokens, whether the answer was cut by that, and
-        whether its tokens are estimated.
-        """
+        """Key of a call -> model, bound on tokens, whether that cut it, and tokens are estimated."""
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ended = (completion.cut, completion.estimated)

@@ -226,9 +226,7 @@ class Worker:
 
 
 _opening = threading.Lock()
-"""Pieces come in threads; what they share is made once, as are syntax trees, which Python before
-3.11.8 can't build in two threads.
-"""
+"""What pieces share is made once; nor can Python before 3.11.8 parse in two threads at a time."""
 
 
 @lru_cache(maxsize=4)

@@ -33,8 +33,7 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 EXAMPLES = "EXAMPLES"
-"""What a module calls its example rows: kind -> a row, or several, of questions with their answers.
-"""
+"""What a module calls its example rows: kind -> a row, or several, with right answers."""
 
 SUM = Question("sum", "2 + 2", "4")
 ANSWERS = ("It is 4.", "The answer is 5.", "4")

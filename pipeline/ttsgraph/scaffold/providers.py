@@ -43,8 +43,7 @@ _UNLISTED = (403, 404, 405, 501)
 """How servers say that they list no models, or not to this key."""
 
 ListPrice = Mapping[str, float]
-"""$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it.
-"""
+"""$ per million tokens by `prompt`, `completion`, `cached`, `reasoning`, as in a profile."""
 
 _A_TOKEN = {
     "prompt": ("prompt", "input_cost_per_token"),

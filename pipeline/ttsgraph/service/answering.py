@@ -28,8 +28,7 @@ ALIVE: Piece = {}
 """In place of a piece: nothing yet."""
 
 HEAD_S = 0.05
-"""Until a stream's first sign of life: an error before it, and before any text, has its own status.
-"""
+"""Until a stream's first sign of life: an error before it and any text has its own status."""
 
 ALIVE_S = 10.0
 """Between two signs of life."""
