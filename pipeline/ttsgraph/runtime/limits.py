@@ -340,7 +340,7 @@ class CountingClient(MeteredClient):
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner, meter, pool)
         self.asked: dict[str, tuple[str, int, bool, bool]] = {}
-        """Key of a call -> model, bound on tokens, whether that cut it, and tokens are estimated."""
+        """Key of a call -> model, bound on tokens, whether that cut it, tokens are estimated."""
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ended = (completion.cut, completion.estimated)
