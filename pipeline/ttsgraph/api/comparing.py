@@ -111,11 +111,10 @@ async def compare_methods(
     seeds: Sequence[int],
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Search with each method and seed, and test what it found.
-
-    As plain data: `accuracy` and `units` on the test and different `calls` by method and seed, and
-    of each further method p of a paired two-sided Wilcoxon test over seeds against the first.
-    Raises InputError for a method that is unknown or named twice, and as `search_whole`.
+    """Search with each method and seed, and test what it found. As plain data: `accuracy` and
+    `units` on the test and different `calls` by method and seed, and of each further method p of a
+    paired two-sided Wilcoxon test over seeds against the first. Raises InputError for a method that
+    is unknown or named twice, and as `search_whole`.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
         raise InputError(

@@ -95,10 +95,9 @@ async def search_whole(
     say: Callable[[str], None] = lambda line: None,
     team: Case | None = None,
 ) -> Searched:
-    """Search with one method and test what it found, within the profile's limits.
-
-    `questions` are by split. With a `team`, a graph may cost what that does, and it is tested too.
-    Raises InputError for what can't be used, also a role of the team's that is of no use here, and
+    """Search with one method and test what it found, within the profile's limits. `questions` are
+    by split. With a `team`, a graph may cost what that does, and it is tested too. Raises
+    InputError for what can't be used, also a role of the team's that is of no use here, and
     RunStopped when calls fail for good or a limit is reached.
     """
     searcher_class(method)  # which names the known ones, before anything is spent

@@ -43,11 +43,10 @@ class Parsed:
 
 
 class Code:
-    """The modules of packages in some source roots, by dotted name; each file is read once.
-
-    What was parsed is kept in the file `memory`, if there is one, by content, as parsing takes a
-    second; where that is missing, damaged or another version's, files are parsed. Who may write it
-    can falsify a digest, but also the call cache next to it, and so the results themselves.
+    """The modules of packages in some source roots, by dotted name; each file is read once. What
+    was parsed is kept in the file `memory`, if there is one, by content, as parsing takes a second;
+    where that is missing, damaged or another version's, files are parsed. Who may write it can
+    falsify a digest, but also the call cache next to it, and so the results themselves.
     """
 
     def __init__(

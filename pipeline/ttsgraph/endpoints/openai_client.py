@@ -160,7 +160,6 @@ DEFAULT_POLICY = FailurePolicy()
 
 class OpenAIClient(Client):
     """Chat completions for a pool of models, each attempt at the least busy replica that works.
-
     Retries are made here alone: the `openai` package makes one attempt at a time. Raises CallFailed
     for what still fails, ContextOverflow for a prompt that the model can't hold, RunStopped when a
     model has no server left that works, or too many calls failed (`FailurePolicy`).

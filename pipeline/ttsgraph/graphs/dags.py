@@ -54,11 +54,10 @@ def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
-    """Labeled DAGs that a permutation of this cycle type leaves as they are.
-
-    No edge is inside a cycle, and between cycles of lengths a and b edges fall into gcd(a, b)
-    orbits, each in or out: so these are DAGs on the cycles with 2**gcd - 1 ways for an edge, found
-    by inclusion and exclusion over the set of sources; equal cycles are counted together.
+    """Labeled DAGs that a permutation of this cycle type leaves as they are. No edge is inside a
+    cycle, and between cycles of lengths a and b edges fall into gcd(a, b) orbits, each in or out:
+    so these are DAGs on the cycles with 2**gcd - 1 ways for an edge, found by inclusion and
+    exclusion over the set of sources; equal cycles are counted together.
     """
     lengths = [part for part, _ in cycle_type]
 

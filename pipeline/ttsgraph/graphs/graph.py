@@ -284,11 +284,10 @@ class CollaborationGraph:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hex digest of the graph apart from its numbering.
-
-        It is of a full description, so graphs with the same digest are isomorphic (roles, models
-        and top_k included), and isomorphic graphs have the same one as long as colour refinement
-        and at most HASH_BRANCHES tie-breaks settle the order: of almost all graphs.
+        """Hex digest of the graph apart from its numbering. It is of a full description, so graphs
+        with the same digest are isomorphic (roles, models and top_k included), and isomorphic
+        graphs have the same one as long as colour refinement and at most HASH_BRANCHES tie-breaks
+        settle the order: of almost all graphs.
         """
         labels = sorted({node.label for node in self.nodes})
         depth_of = {i: d for d, level in enumerate(self.levels) for i in level}

@@ -159,10 +159,8 @@ def passing(ballot: Ballot) -> str:
 
 def by_weight(ballot: Ballot) -> str:
     """The answer with the most weight, the earliest on a tie; ones without a form count only if all
-    are.
-
-    Of a model that is right with probability p (unmeasured: half), an answer weighs -log(1 - p):
-    the sum says how unlikely it is that all who agree are wrong.
+    are. Of a model that is right with probability p (unmeasured: half), an answer weighs -log(1 -
+    p): the sum says how unlikely it is that all who agree are wrong.
     """
     weights: dict[str, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]

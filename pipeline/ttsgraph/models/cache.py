@@ -56,11 +56,9 @@ class _Entry:
 
 
 class CallStore(ABC):
-    """Completions by content key; all who open it see the first one put.
-
-    An entry has a checksum over key and value: one that does not fit is a miss, reported and made
-    anew. Above `max_bytes` calls unused for longest go; last use is kept in hours, so that reading
-    seldom writes.
+    """Completions by content key; all who open it see the first one put. An entry has a checksum
+    over key and value: one that does not fit is a miss, reported and made anew. Above `max_bytes`
+    calls unused for longest go; last use is kept in hours, so that reading seldom writes.
     """
 
     path: Path
@@ -183,7 +181,6 @@ class CallStore(ABC):
 class CallCache(CallStore):
     """A CallStore in one SQLite file for processes of one machine, not on a network file system, as
     its log needs shared memory. What SQLite can't read is put aside, reported, and begun anew.
-
     Raises DataError when it can't be opened, RunStopped when it can't be written later (a full
     disk).
     """
@@ -297,12 +294,10 @@ class CallCache(CallStore):
 
 
 class SharedCallCache(CallStore):
-    """A CallStore in a folder, one file a call, for processes of any machine.
-
-    It needs only what network file systems promise: hard links are made whole or not at all. Keys
-    spread evenly over 256 subfolders, each held to its share of `max_bytes`; a file's time of
-    change is its last use. Raises DataError when the folder can't be used, RunStopped when it can't
-    be written later.
+    """A CallStore in a folder, one file a call, for processes of any machine. It needs only what
+    network file systems promise: hard links are made whole or not at all. Keys spread evenly over
+    256 subfolders, each held to its share of `max_bytes`; a file's time of change is its last use.
+    Raises DataError when the folder can't be used, RunStopped when it can't be written later.
     """
 
     noun = "folder"

@@ -289,10 +289,9 @@ OnPiece = Callable[[Piece], object]
 
 class Client:
     """The one seam between ttsgraph and a language model: who answers, and who stands before (a
-    cache, a recorder, a meter).
-
-    Who inherits writes `complete`, or `begin` where an answer may be there at once: that spares a
-    task of the event loop, which costs more than most answers from a cache or a simulation.
+    cache, a recorder, a meter). Who inherits writes `complete`, or `begin` where an answer may be
+    there at once: that spares a task of the event loop, which costs more than most answers from a
+    cache or a simulation.
     """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:

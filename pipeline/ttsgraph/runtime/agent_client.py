@@ -35,11 +35,10 @@ FORMS = ("schema", "object", "text")
 
 
 class AgentClient(Client):
-    """One model behind one endpoint.
-
-    A schema is sent as the strictest `response_format` the endpoint takes: one refused (HTTP 400,
-    422) is tried weaker. An attempt takes `timeout_s` at most, and is repeated `max_retries` times.
-    Raises CallFailed for what still fails, EndpointError for a refused key or an unknown model.
+    """One model behind one endpoint. A schema is sent as the strictest `response_format` the
+    endpoint takes: one refused (HTTP 400, 422) is tried weaker. An attempt takes `timeout_s` at
+    most, and is repeated `max_retries` times. Raises CallFailed for what still fails, EndpointError
+    for a refused key or an unknown model.
     """
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
@@ -110,11 +109,10 @@ class AgentClient(Client):
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
-    """How an agent reaches its model, for worker threads of the running event loop.
-
-    Its searcher thinks in plain steps in a thread (`asyncio.to_thread`), its request runs on the
-    loop, which so stays free and can cancel it. Raises EndpointError for what the user has to mend,
-    RunStopped for an endpoint that failed for good.
+    """How an agent reaches its model, for worker threads of the running event loop. Its searcher
+    thinks in plain steps in a thread (`asyncio.to_thread`), its request runs on the loop, which so
+    stays free and can cancel it. Raises EndpointError for what the user has to mend, RunStopped for
+    an endpoint that failed for good.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()

@@ -36,7 +36,6 @@ ALIVE_S = 10.0
 
 class Answering:
     """A question being answered; made in a running event loop, where its work begins at once.
-
     `task` results in the answer or raises ApiError; cancelling it stops every call of the graph.
     `pieces` gives the last node's text as it comes, or at once where that calls no model. `formed`:
     the answer is choices in a form, rather than one text.

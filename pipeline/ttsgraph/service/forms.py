@@ -60,11 +60,9 @@ def dumped(value: Any) -> str:
 
 
 class FormedTask:
-    """A kind of question whose answers are counted in the form that a client asked for.
-
-    Calls of tools are told apart by the tools' names, then arguments; JSON by its normal form;
-    other texts as the kind does. Calls of no tool of the client's, or not of its schema, do not
-    count.
+    """A kind of question whose answers are counted in the form that a client asked for. Calls of
+    tools are told apart by the tools' names, then arguments; JSON by its normal form; other texts
+    as the kind does. Calls of no tool of the client's, or not of its schema, do not count.
     """
 
     def __init__(self, inner: Task, form: Form) -> None:

@@ -19,11 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Keys:
-    """The keys of which a request has to send one; with none, everybody may ask.
-
-    One is of the environment, others of a file of lines `SHA-256 in hex, name`, as `sha256sum`
-    writes, read again when it changes. Raises InputError for a file that can't be read; later, the
-    old keys hold.
+    """The keys of which a request has to send one; with none, everybody may ask. One is of the
+    environment, others of a file of lines `SHA-256 in hex, name`, as `sha256sum` writes, read again
+    when it changes. Raises InputError for a file that can't be read; later, the old keys hold.
     """
 
     def __init__(self, key: str, file: Path | None) -> None:
