@@ -51,6 +51,28 @@ _TEMPLATES = jinja2.Environment(
 )
 
 
+def ahead_of_one(votes: Sequence[int]) -> Fraction:
+    """`ttsgraph.graphs.stopping.confidence` exactly, and without NumPy: the probability that the
+    leader stays ahead of the runner-up. `votes` are counts, the largest first.
+    """
+    leader = votes[0]
+    rival = votes[1] if len(votes) > 1 else 0
+    throws = leader + rival + 1
+    return Fraction(sum(comb(throws, k) for k in range(rival + 1, throws + 1)), 2**throws)
+
+
+PARTS: dict[str, Callable[..., Any]] = {
+    "picks": Ballot,
+    "judges": chosen,
+    "stops": cut_at_stop,
+    "adaptive": majority,
+    "gates": disagreement,
+    "waves": decided,
+    "confident": ahead_of_one,
+}
+"""What a graph runs with of which this holds, beside its roles' own functions."""
+
+
 def export(deployed: Deployed, form: str = "python") -> str:
     """The file, in one of FORMS. Raises InputError that names what can't be written."""
     if form not in FORMS:
@@ -61,12 +83,13 @@ def export(deployed: Deployed, form: str = "python") -> str:
             "expected a graph without a router to export, found one: its parameters are no program;"
             " serve it (ttsgraph serve), or export one of its branches"
         )
-    adaptive = graph.adaptive
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}
     decides = {name: way for name, role in roles.items() if (way := role.decide or role.pick)}
     spoken = [entry for entry in nodes.values() if "model" in entry]
-    facts = {
+    facts: dict[str, Any] = {
+        "picks": [name for name, role in roles.items() if role.pick is not None],
+        "adaptive": graph.adaptive,
         "judges": any(role.read is chosen for role in roles.values()),
         "stops": any("stop" in entry["sampling"] for entry in spoken),
         "gates": any(node.gate for node in graph.nodes),
@@ -74,20 +97,20 @@ def export(deployed: Deployed, form: str = "python") -> str:
         "confident": any(node.stop.confident for node in graph.nodes),
         "systemless": any(not entry["system_role"] for entry in spoken),
     }
-    picks = [name for name, role in roles.items() if role.pick is not None]
     written = Written({*_IMPORTS, *(_OF_LANGGRAPH if form == "langgraph" else ())})
     written.take([mark_for, without_thoughts, *decides.values()])
-    written.take(_parts(facts, adaptive, bool(picks)))
+    written.take(part for fact, part in PARTS.items() if facts[fact])
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
     reads = ""
     reading: dict[str, Any] = {}
-    if decides or adaptive:
-        reads, reading = _reading(deployed.grader, decides, written)
-    elif facts["judges"]:
+    counts = decides or graph.adaptive
+    if counts or facts["judges"]:
         try:
             reads, reading = _reading(deployed.grader, decides, written)
-        except InputError:  # then a judge that names no answer takes the first
-            reads = "lambda text: None"
+        except InputError:
+            if counts:
+                raise
+            reads = "lambda text: None"  # a judge that names no answer takes the first
             written.imports.add("from types import SimpleNamespace")
     for entry in spoken if not facts["systemless"] else []:
         del entry["system_role"]
@@ -107,24 +130,8 @@ def export(deployed: Deployed, form: str = "python") -> str:
         code="\n\n\n".join(written.sources.values()),
         reads=reads,
         decides=f"{{{names}}}" if decides else "",
-        picks=picks,
-        adaptive=adaptive,
         langgraph=form == "langgraph",
     )
-
-
-def _parts(facts: dict[str, bool], adaptive: bool, picks: bool) -> list[Callable[..., Any]]:
-    """What such a graph runs with, beside its roles' own functions."""
-    parts: list[tuple[bool, Callable[..., Any]]] = [
-        (picks, Ballot),
-        (facts["judges"], chosen),
-        (facts["stops"], cut_at_stop),
-        (adaptive, majority),
-        (facts["gates"], disagreement),
-        (facts["waves"], decided),
-        (facts["confident"], ahead_of_one),
-    ]
-    return [part for needed, part in parts if needed]
 
 
 def _shown(value: Any) -> str:
@@ -346,14 +353,3 @@ def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> Non
         raise InputError(
             f"{where}: expected the standard library alone, but it needs {_root(statement)}"
         )
-
-
-# `ttsgraph.graphs.stopping.confidence` without NumPy, and exactly.
-def ahead_of_one(votes: Sequence[int]) -> Fraction:
-    """`ttsgraph.graphs.stopping.confidence` exactly, and without NumPy: the probability that the
-    leader stays ahead of the runner-up. `votes` are counts, the largest first.
-    """
-    leader = votes[0]
-    rival = votes[1] if len(votes) > 1 else 0
-    throws = leader + rival + 1
-    return Fraction(sum(comb(throws, k) for k in range(rival + 1, throws + 1)), 2**throws)

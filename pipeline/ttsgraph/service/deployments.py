@@ -176,7 +176,7 @@ class Deployments:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Resolve and follow all names until the end. Raises InputError at the beginning."""
+        """Resolve and follow all names until the end. Raises InputError where one can't be."""
         try:
             for name in self._names:
                 await self._update(name)
