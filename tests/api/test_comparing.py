@@ -57,10 +57,11 @@ def read(folder: Path, **team: object):
     return preset_case("team.yaml", profile(folder)).graph
 
 
-def test_proposers_and_an_aggregator_are_a_graph(project: Path) -> None:
-    graph = read(project, **TEAM)
+@pytest.mark.parametrize("role", ["fuser", "judge"])
+def test_proposers_and_an_aggregator_are_a_graph(project: Path, role: str) -> None:
+    graph = read(project, **TEAM if role == "fuser" else TEAM | {"role": role})
     assert [node.model for node in graph.nodes] == [SMALL, SMALL, OTHER, OTHER]
-    assert graph.node(graph.sink).role == "fuser"
+    assert graph.node(graph.sink).role == role
     assert (graph.width, graph.depth) == (3, 2)
 
 
@@ -76,17 +77,24 @@ def test_a_vote_needs_no_aggregator_and_endpoints_names_count(project: Path) -> 
     graph = read(project, proposers=[SMALL, "google/gemma-3-1b-it"], role="voter")
     assert graph.node(graph.sink).role == "voter"
     assert [node.model for node in graph.nodes] == [SMALL, OTHER, SMALL]
-    (project / "graph.json").write_text(graph.to_json())
-    assert preset_case("graph.json", profile(project)).graph == graph
+
+
+def test_a_team_may_be_a_mapping_or_a_graph_too(project: Path) -> None:
+    known = profile(project)
+    made = preset_case(TEAM, known)
+    assert (made.columns["label"], made.graph) == ("team", read(project, **TEAM))
+    (project / "graph.json").write_text(made.graph.to_json())
+    for given in (made.graph, "graph.json"):
+        assert preset_case(given, known).graph == made.graph
+    (project / "bad.json").write_text('{"nodes": []}')
+    with pytest.raises(GraphError, match=r"bad\.json: expected at least one node"):
+        preset_case("bad.json", known)
 
 
 @pytest.mark.parametrize(
     ("team", "expected"),
     [
-        (
-            {"proposers": [SMALL]},
-            "team.yaml: expected an aggregator, or role: voter, found neither",
-        ),
+        ({"proposers": [SMALL]}, "team.yaml: expected an aggregator, or role: voter, found"),
         (TEAM | {"aggregator": "gpt-9"}, "expected a model of the profile's pool .* found 'gpt-9'"),
         (TEAM | {"role": "boss"}, "role: expected one of assistant, fuser, .* found 'boss'"),
         (TEAM | {"colour": "blue"}, "colour"),
@@ -95,14 +103,6 @@ def test_a_vote_needs_no_aggregator_and_endpoints_names_count(project: Path) -> 
 def test_what_is_wrong_with_a_team_is_named(project: Path, team: dict, expected: str) -> None:
     with pytest.raises(SettingsError, match=expected):
         read(project, **team)
-
-
-def test_a_role_that_needs_answers_has_them(project: Path) -> None:
-    made = read(project, **TEAM | {"role": "judge"})
-    assert made.node(made.sink).role == "judge"
-    (project / "bad.json").write_text('{"nodes": []}')
-    with pytest.raises(GraphError, match=r"bad\.json: expected at least one node"):
-        preset_case("bad.json", profile(project))
 
 
 def test_the_command_says_whether_a_team_is_worth_it(project: Path) -> None:
@@ -125,27 +125,23 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs" / "own-team.md").read_text()
+    _, commands, preset, *_ = (part.split("```")[0] for part in page.split("```text\n"))
     rows = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
-    questions = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "support.jsonl").write_text(questions)
-    commands = [
-        line
-        for line in page.split("```text\n")[1].split("```")[0].splitlines()
-        if "ttsgraph " in line
-    ]
-    preset = page.split("```text\n")[2].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
-        for line in (line for line in commands if not line.startswith("pip")):
-            monkeypatch.chdir(tmp_path / "mine" if (tmp_path / "mine").exists() else tmp_path)
+        for line in commands.splitlines():
+            if "ttsgraph " not in line or line.startswith("pip"):
+                continue
             command = shlex.split(line.replace("https://models.example/v1", url))[1:]
-            if command[0] == "compare":
-                Path("team.yaml").write_text(preset)
             if command[0] == "init":
                 command += ["--budget", "$0.00002"]
             done = CliRunner().invoke(app, command)
             assert done.exit_code == 0, (done.output, done.exception)
             if command[0] == "init":
-                (path,) = Path("mine/profiles").glob("*.yaml")
+                monkeypatch.chdir(tmp_path / "mine")
+                Path("team.yaml").write_text(preset)
+                (path,) = Path("profiles").glob("*.yaml")
                 path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | SECONDS))
     assert "worth it: " in done.output
     told = json.loads(Path("results/mine/support/compare/team.json").read_text())
@@ -158,9 +154,8 @@ def test_methods_are_kept_with_their_seeds(project: Path) -> None:
     assert done.exit_code == 0, done.output
     path = project / "results/simulated/math/compare/random-agent_reinforce.json"
     told = json.loads(path.read_text())
-    assert [(row["method"], row["seed"]) for row in told["rows"]] == [
-        ("random", 3), ("random", 4), ("agent_reinforce", 3), ("agent_reinforce", 4),
-    ]  # fmt: skip
+    expected = [(method, seed) for method in ("random", "agent_reinforce") for seed in (3, 4)]
+    assert [(row["method"], row["seed"]) for row in told["rows"]] == expected
     assert all(row["calls"] > 0 and row["units"] > 0 for row in told["rows"])
     assert told["smallest_p"] == 0.5
     assert told["tests"][0]["method"] == "agent_reinforce"

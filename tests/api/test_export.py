@@ -43,18 +43,15 @@ class Telling(StubServer):
         made = super().completion(body, count)
         asked = [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
         digest = hashlib.sha256(json.dumps([asked, body.get("stop")]).encode()).hexdigest()
-        text = body["messages"][-1]["content"]
-        said = digest[:6] if len(text) > 40 else str(int(digest, 16) % 2)
-        number = 1 + int(digest, 16) % 3
-        text = f"<think>Best: 9</think>I think. Best: {number}\nAnswer: {said}\nENDS here"
-        in_parts = body["model"] == "c"
-        made["choices"][0]["message"]["content"] = (
-            [{"type": "text", "text": text}] if in_parts else text
-        )
+        said = digest[:6] if len(body["messages"][-1]["content"]) > 40 else str(int(digest, 16) % 2)
+        best = f"<think>Best: 9</think>I think. Best: {1 + int(digest, 16) % 3}"
+        text = f"{best}\nAnswer: {said}\nENDS here"
+        parts = [{"type": "text", "text": text}] if body["model"] == "c" else text
+        made["choices"][0]["message"]["content"] = parts
         return made
 
 
-def deployed(folder: Path, url: str, graph: CollaborationGraph, kind: str = "exact") -> Deployed:
+def deployed(folder: Path, url: str, graph: CollaborationGraph) -> Deployed:
     rows = [{"question": f"q{k}?", "answer": f"{k}"} for k in range(20)]
     (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     variants = {"curt": {"temperature": 0.0, "stop": ["ENDS"], "instruction": "Be curt."}}
@@ -64,8 +61,14 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph, kind: str = "exa
         "b": shared,
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
-    profile = profile_of(models, folder / "qa.jsonl", kind, "$1")
+    profile = profile_of(models, folder / "qa.jsonl", "exact", "$1")
     return Deployed(TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4}))
+
+
+def changed(made: Deployed, **changes: object) -> Deployed:
+    """The same with other settings of its task."""
+    task = made.profile.task(TASK).model_copy(update=changes)
+    return replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: task}}))
 
 
 def votes(models: list[str], rule: Stop, waves: tuple[int, ...]) -> CollaborationGraph:
@@ -76,14 +79,9 @@ def votes(models: list[str], rule: Stop, waves: tuple[int, ...]) -> Collaboratio
 
 def gated(over: float, role: str) -> CollaborationGraph:
     """Two cheap answers; where they differ, a third and, of all, one; then a check of that."""
-    nodes = (
-        Node(0, "assistant", "a"),
-        Node(1, "assistant", "b"),
-        Node(2, "assistant", "c"),
-        Node(3, role, "b", gate=Gate(over, (0, 1))),
-        Node(4, "assistant", "a:curt"),
-    )
-    return CollaborationGraph(nodes, ((0, 3), (1, 3), (2, 3), (3, 4)))
+    nodes = [Node(k, "assistant", model) for k, model in enumerate("abc")]
+    nodes += [Node(3, role, "b", gate=Gate(over, (0, 1))), Node(4, "assistant", "a:curt")]
+    return CollaborationGraph(tuple(nodes), ((0, 3), (1, 3), (2, 3), (3, 4)))
 
 
 GRAPHS = {
@@ -196,39 +194,11 @@ def test_what_a_bundle_says_is_data_and_never_code(
 @pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])
 def test_votes_of_kinds_that_say_how_they_read_are_written(kind: str, tmp_path: Path) -> None:
     task = TASKS[kind]
-    text = export(replaced(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind))
+    text = export(changed(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind=kind))
     scope = {"__name__": "answers"}
     exec(compile(text, "answers.py", "exec", dont_inherit=True), scope)
     for reply in ("So.\nAnswer: 1,200", '{"a": [1]} or {"b": 2}', "The answer is (B).", "no", ""):
         assert scope["extract"](reply) == task.extract(reply)
-
-
-def replaced(made: Deployed, kind: str) -> Deployed:
-    settings = made.profile.task(TASK).model_copy(update={"kind": kind})
-    return replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: settings}}))
-
-
-def test_what_one_file_cannot_hold_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
-    made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
-    with pytest.raises(InputError, match="how answers of kind regex are read is more than one"):
-        export(replaced(made, "regex"))
-    assert export(replaced(replace(made, graph=GRAPHS["a fan"]), "regex"))
-    judged = get_role("judge")
-    register_role(Role("critic", speak=judged.speak, min_in_degree=1))
-    critic = replace(made, graph=topologies.parallel(["a"], "b", "critic"))
-    with pytest.raises(InputError, match=r"node 1: expected a role .* found critic"):
-        export(critic)
-    register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
-    with pytest.raises(InputError, match="expected a function with a name in its module"):
-        export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
-    few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
-    task = made.profile.task(TASK).model_copy(update={"prompt": few})
-    shown = replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: task}}))
-    with pytest.raises(InputError, match="a: expected chat prompts to export, found few_shot"):
-        export(shown)
 
 
 class Otherwise(ExactTask):
@@ -247,14 +217,25 @@ class InTwoSteps(ExactTask):
         return form[:1]
 
 
-@pytest.mark.parametrize("kind", [Otherwise, InTwoSteps])
-def test_a_kind_whose_votes_a_file_cannot_count_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ExactTask]
+def test_what_one_file_cannot_hold_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TASKS, kind.name, kind())
+    monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
-    with pytest.raises(InputError, match=f"how answers of kind {kind.name} are read"):
-        export(replaced(made, kind.name))
+    for task in (Otherwise(), InTwoSteps(), TASKS["regex"]):
+        monkeypatch.setitem(TASKS, task.name, task)
+        with pytest.raises(InputError, match=f"how answers of kind {task.name} are read"):
+            export(changed(made, kind=task.name))
+    assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
+    register_role(Role("critic", speak=get_role("judge").speak, min_in_degree=1))
+    with pytest.raises(InputError, match=r"node 1: expected a role .* found critic"):
+        export(replace(made, graph=topologies.parallel(["a"], "b", "critic")))
+    register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
+    with pytest.raises(InputError, match="expected a function with a name in its module"):
+        export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
+    few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
+    with pytest.raises(InputError, match="a: expected chat prompts to export, found few_shot"):
+        export(changed(made, prompt=few))
 
 
 def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,14 +64,21 @@ def profile(folder: Path) -> dict[str, Any]:
     return yaml.safe_load((folder / "profiles" / "mine.yaml").read_text())
 
 
+def made_at(
+    stub: Quirky, folder: Path, file: Path, prices: tuple[str, ...] = PRICE
+) -> dict[str, Any]:
+    """The profile that `init` makes at this stub."""
+    with serve(stub) as url:
+        done = init(folder / "mine", file, "--url", url, *prices)
+    assert done.exit_code == 0, done.output
+    return profile(folder / "mine")
+
+
 def test_init_finds_out_how_models_want_to_be_asked(tmp_path: Path) -> None:
     known = capitals()
-    file = jsonl(tmp_path / "qa.jsonl", known)
-    stub = Quirky({"org/a": 0.6, "org/text-embed": 0.1}, known=known, refuses=("temperature",))
-    with serve(stub) as url:
-        done = init(tmp_path / "mine", file, "--url", url, *PRICE)
-    assert done.exit_code == 0, done.output
-    made = profile(tmp_path / "mine")
+    skills = {"org/a": 0.6, "org/text-embed": 0.1}
+    stub = Quirky(skills, known=known, refuses=("temperature",))
+    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known))
     assert list(made["pool"]) == ["a"]
     assert made["pool"]["a"]["left_out"] == ["temperature"]
     assert made["tasks"]["qa"]["kind"] in ("exact", "choice")
@@ -81,11 +88,8 @@ def test_init_finds_out_how_models_want_to_be_asked(tmp_path: Path) -> None:
 
 def test_init_sees_that_models_reason_and_gives_them_room(tmp_path: Path) -> None:
     known = capitals()
-    file = jsonl(tmp_path / "qa.jsonl", known)
-    stub = Quirky({"thinker": 0.8}, known=known, thinks=900, usage=True)
-    with serve(stub) as url:
-        assert init(tmp_path / "mine", file, "--url", url, *PRICE).exit_code == 0
-    made = profile(tmp_path / "mine")
+    stub = Quirky({"thinker": 0.8}, known=known, thinks=900)
+    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known))
     assert made["tasks"]["qa"]["sampling"]["max_tokens"] > 900
     assert made["pool"]["thinker"]["variants"] == {"low": {"reasoning_effort": "low"}}
 
@@ -95,23 +99,24 @@ def test_two_providers_have_their_own_keys_and_prices(
 ) -> None:
     known = capitals()
     file = jsonl(tmp_path / "qa.jsonl", known)
-    monkeypatch.setenv("FIRST_KEY", "key-of-first-0123456789")
-    monkeypatch.setenv("SECOND_KEY", "key-of-second-0123456789")
-    first = Quirky({"same": 0.5}, (1, 2), known, key="key-of-first-0123456789", lists_prices=True)
-    second = Quirky({"same": 0.7}, (5, 9), known, key="key-of-second-0123456789", lists_prices=True)
-    with serve(first) as one, serve(second) as two:
+    keys = {"FIRST_KEY": "key-of-first-0123456789", "SECOND_KEY": "key-of-second-0123456789"}
+    stubs = []
+    for (name, key), prices in zip(keys.items(), ((1, 2), (5, 9)), strict=True):
+        monkeypatch.setenv(name, key)
+        stubs.append(Quirky({"same": 0.5}, prices, known, key=key, lists_prices=True))
+    with serve(stubs[0]) as one, serve(stubs[1]) as two:
         both = ("--url", one, "--key-env", "FIRST_KEY", "--url", two, "--key-env", "SECOND_KEY")
         done = init(tmp_path / "mine", file, *both)
         assert done.exit_code == 0, done.output
         dear = ("--price", "same=7,8", "--budget", ".002")
         assert init(tmp_path / "dear", file, *both, *dear).exit_code == 0
-    prices = [model["price"]["prompt"] for model in profile(tmp_path / "dear")["pool"].values()]
-    assert prices == [1, 7]  # an option behind a --url is about that
-    pool = list(profile(tmp_path / "mine")["pool"].values())
-    assert [model["price"]["prompt"] for model in pool] == [1, 5]
-    assert [model["api_key_env"] for model in pool] == ["FIRST_KEY", "SECOND_KEY"]
-    keys = [{h["authorization"] for h in stub.headers} for stub in (first, second)]
-    assert keys == [{"Bearer key-of-first-0123456789"}, {"Bearer key-of-second-0123456789"}]
+    mine, dearer = (list(profile(tmp_path / name)["pool"].values()) for name in ("mine", "dear"))
+    assert [model["price"]["prompt"] for model in mine] == [1, 5]
+    # An option behind a --url is about that.
+    assert [model["price"]["prompt"] for model in dearer] == [1, 7]
+    assert [model["api_key_env"] for model in mine] == list(keys)
+    heard = [{headers["authorization"] for headers in stub.headers} for stub in stubs]
+    assert heard == [{f"Bearer {key}"} for key in keys.values()]
 
 
 def test_a_variable_that_no_run_would_take_a_key_from_is_refused_at_once(tmp_path: Path) -> None:
@@ -122,13 +127,9 @@ def test_a_variable_that_no_run_would_take_a_key_from_is_refused_at_once(tmp_pat
 
 
 def test_choices_in_one_cell_reach_the_prompt(tmp_path: Path) -> None:
-    known = capitals()
-    letters = with_choices(tmp_path / "my.csv", known)
-    stub = Quirky({"a": 0.6}, known=letters)
-    with serve(stub) as url:
-        done = init(tmp_path / "mine", tmp_path / "my.csv", "--url", url, *PRICE)
-    assert done.exit_code == 0, done.output
-    assert profile(tmp_path / "mine")["tasks"]["my"]["kind"] == "choice"
+    stub = Quirky({"a": 0.6}, known=with_choices(tmp_path / "my.csv", capitals()))
+    made = made_at(stub, tmp_path, tmp_path / "my.csv")
+    assert made["tasks"]["my"]["kind"] == "choice"
     assert "A. Paris" in stub.requests[0]["messages"][-1]["content"]
 
 
@@ -152,39 +153,28 @@ def labelled(choices: list[str], form: str, between: str = " ") -> str:
     return between.join(form.format(L=label, n="ABCD".index(label) + 1, c=c) for label, c in pairs)
 
 
+NESTED = [
+    {
+        "question": {
+            "stem": q,
+            "choices": [{"label": x, "text": y} for x, y in zip("ABCD", c, strict=True)],
+        },
+        "answerKey": f"({'abcd'[i]})",
+    }
+    for q, c, i in ROWS
+]
+LETTERED = [(q, labelled(c, "{L}) {c}"), f"{'ABCD'[i]}) {c[i]}") for q, c, i in ROWS]
+NUMBERED = [(q, labelled(c, "{n}. {c}", "; "), i + 1) for q, c, i in ROWS]
+OPTIONS = [(q, *c, f"Option {'ABCD'[i]}") for q, c, i in ROWS]
+WRONG = [(q, c[i], *(each for each in c if each != c[i])) for q, c, i in ROWS]
 CHOICES = {
-    "a JSON list": as_table(
-        "question options answer", [(q, json.dumps(c), c[i]) for q, c, i in ROWS]
-    ),
-    "lettered": as_table(
-        "question options answer",
-        [(q, labelled(c, "{L}) {c}"), f"{'ABCD'[i]}) {c[i]}") for q, c, i in ROWS],
-    ),
-    "numbered": as_table(
-        "question options answer", [(q, labelled(c, "{n}. {c}", "; "), i + 1) for q, c, i in ROWS]
-    ),
+    "JSON": as_table("question options answer", [(q, json.dumps(c), c[i]) for q, c, i in ROWS]),
+    "lettered": as_table("question options answer", LETTERED),
+    "numbered": as_table("question options answer", NUMBERED),
     "slashes": as_table("Question Options Label", [(q, " / ".join(c), i) for q, c, i in ROWS]),
-    "columns": as_table(
-        "prompt option_a option_b option_c option_d correct_option",
-        [(q, *c, f"Option {'ABCD'[i]}") for q, c, i in ROWS],
-        ";",
-    ),
-    "wrong ones": as_table(
-        "question correct_answer wrong1 wrong2 wrong3",
-        [(q, c[i], *(each for each in c if each != c[i])) for q, c, i in ROWS],
-    ),
-    "nested": as_lines(
-        *(
-            {
-                "question": {
-                    "stem": q,
-                    "choices": [{"label": x, "text": y} for x, y in zip("ABCD", c, strict=True)],
-                },
-                "answerKey": f"({'abcd'[i]})",
-            }
-            for q, c, i in ROWS
-        )
-    ),
+    "columns": as_table("prompt option_a option_b option_c option_d correct_option", OPTIONS, ";"),
+    "wrong ones": as_table("question correct_answer wrong1 wrong2 wrong3", WRONG),
+    "nested": as_lines(*NESTED),
 }
 
 
@@ -207,24 +197,24 @@ def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
 
 PLAIN = [(q, f"{c[i]} {k}") for k, (q, c, i) in enumerate(ROWS)]
 PAIRS = [{"question": q, "answer": a} for q, a in PLAIN]
+
+
+def chatted(question: str, answer: str) -> dict[str, Any]:
+    said = (("user", question), ("assistant", answer))
+    return {"messages": [{"role": role, "content": content} for role, content in said]}
+
+
+DEEP = [{"in": {"question": q}, "out": {"answer": a}} for q, a in PLAIN]
+EMPTY_ROWS = as_table("question answer", PLAIN).replace("\n", "\n\r\n,\r\n")
 TEXTS = {
-    "bom.csv": as_table("question answer", [(q, a) for q, a in PLAIN], ";").encode("utf-8-sig"),
-    "utf16.CSV": as_table("QUESTION Answer", [(q, a) for q, a in PLAIN]).encode("utf-16"),
-    "tabs.tsv": as_table("question answer", [(q, a) for q, a in PLAIN], "\t").encode(),
-    "empty.csv": as_table("question answer", [(q, a) for q, a in PLAIN])
-    .replace("\n", "\n\r\n,\r\n")
-    .encode(),
+    "bom.csv": as_table("question answer", PLAIN, ";").encode("utf-8-sig"),
+    "utf16.CSV": as_table("QUESTION Answer", PLAIN).encode("utf-16"),
+    "tabs.tsv": as_table("question answer", PLAIN, "\t").encode(),
+    "empty.csv": EMPTY_ROWS.encode(),
     "bom.jsonl": as_lines(*PAIRS).encode("utf-8-sig"),
     "list.json": json.dumps({"data": PAIRS}, indent=1).encode(),
-    "deep.jsonl": as_lines(
-        *({"in": {"question": q}, "out": {"answer": a}} for q, a in PLAIN)
-    ).encode(),
-    "chat.jsonl": as_lines(
-        *(
-            {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
-            for q, a in PLAIN
-        )
-    ).encode(),
+    "deep.jsonl": as_lines(*DEEP).encode(),
+    "chat.jsonl": as_lines(*(chatted(q, a) for q, a in PLAIN)).encode(),
 }
 
 
@@ -293,21 +283,14 @@ def test_models_that_cost_nothing_get_a_speed_and_odd_names_a_plain_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = capitals()
-    file = jsonl(tmp_path / "qa.jsonl", known)
-    with serve(Quirky({"x/llama 3@v1:free": 0.6}, known=known)) as url:
-        free = ("--price-prompt", "0", "--price-completion", "0")
-        assert init(tmp_path / "mine", file, "--url", url, *free).exit_code == 0
-        monkeypatch.chdir(tmp_path / "mine")
-        assert ttsgraph("estimate").exit_code == 0
-    made = profile(tmp_path / "mine")
+    stub = Quirky({"x/llama 3@v1:free": 0.6}, known=known)
+    free = ("--price-prompt", "0", "--price-completion", "0")
+    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known), free)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert ttsgraph("estimate").exit_code == 0
     assert made["budget"]["metric"] == "runtime"
     assert list(made["pool"]) == ["llama-3-v1-free"]
     assert made["pool"]["llama-3-v1-free"]["speed"][1] > 0
-
-
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
-    monkeypatch.chdir(folder)
-    return ttsgraph("run", *more)
 
 
 @pytest.mark.slow
@@ -315,13 +298,12 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
 def test_three_commands_lead_to_a_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, habit: str
 ) -> None:
-    known = capitals(100)
     habits: dict[str, dict[str, Any]] = {
         "reasons": {"thinks": 700},
         "tells no usage": {"usage": False},
         "refuses": {"refuses": ("temperature", "top_p", "max_tokens")},
     }
-    letters = with_choices(tmp_path / "my.csv", known)
+    letters = with_choices(tmp_path / "my.csv", capitals(100))
     stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, **habits[habit])
     with serve(stub) as url:
         done = init(tmp_path / "mine", tmp_path / "my.csv", "--url", url, *PRICE)
@@ -330,7 +312,7 @@ def test_three_commands_lead_to_a_graph(
         asked = stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
         expected = json.loads(ttsgraph("estimate").output)["expected"]
-        done = run(tmp_path / "mine", monkeypatch)
+        done = ttsgraph("run")
         assert done.exit_code == 0, (done.output, done.exception)
         assert stub.refused - before <= 2
         spent = stub.dollars - asked

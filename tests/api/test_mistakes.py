@@ -18,7 +18,11 @@ from ttsgraph.cli import app
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
 KNOWN = {row["question"]: row["answer"] for row in ROWS}
+SAME = [row | {"answer": "yes"} for row in ROWS]
+TABLE = "question,a1,b1,c1\nx,1,2,3\n"
+UNQUOTED = "question,answer\nwhy, then,so\n"
 PRICE = ("--price-prompt", "1", "--price-completion", "2")
+NOWHERE = "http://127.0.0.1:9/v1"
 
 
 @dataclass
@@ -55,24 +59,12 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "no such file": (lambda p: p.init(file="other.csv"), "other.csv"),
     "an empty file": (lambda p: p.init(file=p.file("e.jsonl", "")), "e.jsonl"),
     "no JSON": (lambda p: p.init(file=p.file("e.jsonl", "question,answer\n")), "e.jsonl:1"),
-    "no answers": (
-        lambda p: p.init(file=p.file("e.csv", "question,a1,b1,c1\nx,1,2,3\n")),
-        "expected answers in a column",
-    ),
-    "commas without quotes": (
-        lambda p: p.init(file=p.file("e.csv", "question,answer\nwhy, then,so\n")),
-        "double quotes",
-    ),
+    "no answers": (lambda p: p.init(file=p.file("e.csv", TABLE)), "expected answers in a column"),
+    "no quotes": (lambda p: p.init(file=p.file("e.csv", UNQUOTED)), "double quotes"),
     "few questions": (lambda p: p.init(file=p.file("e.jsonl", lines(ROWS[:4]))), "at least 10"),
-    "one answer for all": (
-        lambda p: p.init(file=p.file("e.jsonl", lines([row | {"answer": "yes"} for row in ROWS]))),
-        "expected answers that differ",
-    ),
+    "one answer": (lambda p: p.init(file=p.file("e.jsonl", lines(SAME))), "answers that differ"),
     "a folder in use": (lambda p: p.init(name="."), "expected a new folder"),
-    "no server": (
-        lambda p: ["init", "new", "--url", "http://127.0.0.1:9/v1", *PRICE],
-        "http://127.0.0.1:9/v1",
-    ),
+    "no server": (lambda p: ["init", "new", "--url", NOWHERE, *PRICE], NOWHERE),
     "a model that is not there": (lambda p: p.init("--model", "big"), "expected model 'big'"),
     "no price": (lambda p: ["init", "new", "--questions", "qa.jsonl", "--url", p.url], "--price"),
     "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more"),
@@ -84,15 +76,14 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "no project here": (lambda p: ["run", "--task", "qa"], "params.yaml"),
     "no such task": (lambda p: ["run", "--task", "other"], "'other'"),
     "a key of the profile that is none": (edited("limits: {}", "limit: {}", "run"), "limit"),
-    "a table of another program": (
-        lambda p: p.init(file=p.file("book.xlsx", "PK")),
-        "save a table as .csv",
-    ),
+    "another program's table": (lambda p: p.init(file=p.file("b.xlsx", "PK")), "save a table as"),
     "an option that is none": (lambda p: p.init("--question", "qa.jsonl"), "--questions"),
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
 }
+
+
 AT_A_LIMIT = {"a limit below a call"}
 OUTSIDE = {"no project here"}
 

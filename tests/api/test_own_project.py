@@ -19,39 +19,35 @@ from ttsgraph.cli import app
 PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
 
 
-def init(folder: Path, url: str, *more: str):
-    return CliRunner().invoke(app, ["init", str(folder), "--url", url, *PRICES, *more])
-
-
 @pytest.mark.slow
 def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> None:
     """`dvc exp run -S seed=...`, as dvc.yaml of a new project says."""
     project = tmp_path / "mysearch"
     environment = os.environ | {"PYTHONPATH": python_path(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
-    environment |= {
-        f"GIT_{who}_{what}": "a@b.c"
-        for who in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    }
+    for who in ("AUTHOR", "COMMITTER"):
+        environment |= {f"GIT_{who}_{what}": "a@b.c" for what in ("NAME", "EMAIL")}
+    dvc = (sys.executable, "-m", "dvc")
 
     def done(*command: str) -> str:
         return said_by(command, project, environment)
 
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
-        assert init(project, url, "--budget", "$0.00002").exit_code == 0
+        more = ["--url", url, "--budget", "$0.00002", *PRICES]
+        assert CliRunner().invoke(app, ["init", str(project), *more]).exit_code == 0
         command = project / "bin" / "ttsgraph"
         command.parent.mkdir()
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ttsgraph "$@"\n')
         command.chmod(0o755)
         environment["PATH"] = f"{command.parent}{os.pathsep}{environment['PATH']}"
-        (project / ".gitignore").write_text((project / ".gitignore").read_text() + "/bin/\n")
+        with (project / ".gitignore").open("a") as ignored:
+            ignored.write("/bin/\n")
         done("git", "init", "-q")
-        done(sys.executable, "-m", "dvc", "init", "-q")
-        done(sys.executable, "-m", "dvc", "config", "core.analytics", "false")
+        done(*dvc, "init", "-q")
+        done(*dvc, "config", "core.analytics", "false")
         done("git", "add", "-A")
         done("git", "commit", "-qm", "Begin")
-        done(sys.executable, "-m", "dvc", "exp", "run", "-S", "seed=7")
-        shown = json.loads(done(sys.executable, "-m", "dvc", "metrics", "show", "--json"))
+        done(*dvc, "exp", "run", "-S", "seed=7")
+        shown = json.loads(done(*dvc, "metrics", "show", "--json"))
     (scores,) = (each["data"] for each in shown[""]["data"].values())
     assert scores["seed"] == 7
     assert 0 <= scores["accuracy"] <= 1

@@ -72,17 +72,11 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(binaries: Path, cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """What a command says and how it ends; it sees nothing of this environment."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
-    environment = {key: value for key, value in os.environ.items() if key not in hidden}
-    return subprocess.run(
-        [str(binaries / command[0]), *command[1:]],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "MYPYPATH")
+    env = {key: value for key, value in os.environ.items() if key not in hidden}
+    full = [str(binaries / command[0]), *command[1:]]
+    more = {"capture_output": True, "text": True, "timeout": 500, "check": False}
+    return subprocess.run(full, cwd=cwd, env=env, **more)
 
 
 def commands() -> list[tuple[str, ...]]:
@@ -115,23 +109,21 @@ def test_help_of_every_command(binaries: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
+    def done(folder: str, *command: str) -> str:
+        ended = said(binaries, tmp_path / folder, "ttsgraph", *command)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
     prices = ["--price-prompt", "0.1", "--price-completion", "0.3"]
+    rows = [{"question": f"When? {k} + {k + 1}", "answer": f"{2 * k + 1} days"} for k in range(60)]
+    (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
-        more = ["--url", url, "--budget", "$0.00002", *prices]
-        done = said(binaries, tmp_path, "ttsgraph", "init", "mine", *more)
-        assert done.returncode == 0, done.stderr
-        rows = [
-            {"question": f"When? {k} + {k + 1}", "answer": f"{2 * k + 1} days"} for k in range(60)
-        ]
-        (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        added = ("new-task", "support", "../support.jsonl", "--kind", "similarity")
-        done = said(binaries, tmp_path / "mine", "ttsgraph", *added)
-        assert done.returncode == 0, done.stderr
-        done = said(binaries, tmp_path / "mine", "ttsgraph", "run", "--task", "support")
-        assert done.returncode == 0, done.stderr
-    assert "<- in use" in done.stdout
-    assert done.stdout.startswith(("support: Use this", "support: Don't use"))
-    assert "next: ttsgraph serve results/mine/support/found" in done.stdout
+        done("", "init", "mine", "--url", url, "--budget", "$0.00002", *prices)
+        done("mine", "new-task", "support", "../support.jsonl", "--kind", "similarity")
+        shown = done("mine", "run", "--task", "support")
+    assert "<- in use" in shown
+    assert shown.startswith(("support: Use this", "support: Don't use"))
+    assert "next: ttsgraph serve results/mine/support/found" in shown
     bundle = json.loads((tmp_path / "mine/results/mine/support/found/bundle.json").read_text())
     assert "voter" not in {node["role"] for node in bundle["graph"]["nodes"]}
 
@@ -158,12 +150,7 @@ def test_a_script_is_typed(binaries: Path, tmp_path: Path) -> None:
         "reveal_type(result)\n"
     )
     python = ["--python-executable", str(binaries / "python")]
-    command = [sys.executable, "-m", "mypy", "--strict", *python, "script.py"]
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MYPYPATH")
-    }
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert "import-untyped" not in done.stdout
-    assert "ttsgraph.api.result.Result" in done.stdout
+    command = (sys.executable, "-m", "mypy", "--strict", *python, "script.py")
+    shown = said(binaries, tmp_path, *command).stdout
+    assert "import-untyped" not in shown
+    assert "ttsgraph.api.result.Result" in shown

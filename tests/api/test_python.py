@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import chdir
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,9 +17,8 @@ import pytest
 import ttsgraph
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import budget_of, pool_of, questions_file
-from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.base.errors import InputError
 from ttsgraph.stages.plan import RESULTS, STAGE
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
@@ -38,19 +38,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.R
     with serve(StubServer(("a", "b"), skill=0.7)) as url:
 
         async def in_a_running_loop() -> ttsgraph.Result:
-            return ttsgraph.search(
-                models=["a", "b"],
-                base_url=url,
-                price=1.0,
-                questions=folder / "qa.jsonl",
-                grade="exact",
-                budget="$0.0004",
-                progress=False,
-                state=folder / "state",
-                **SMALL,
-            )
+            return searched(folder, models=["a", "b"], base_url=url, price=1.0)
 
         yield asyncio.run(in_a_running_loop()), folder
+
+
+def searched(folder: Path, **models: Any) -> ttsgraph.Result:
+    """A small search of the folder's questions."""
+    more = {"questions": folder / "qa.jsonl", "grade": "exact", "budget": "$0.0004"}
+    return ttsgraph.search(**models, **more, progress=False, state=folder / "state", **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +106,11 @@ def test_what_is_saved_is_loaded_and_can_be_served(
     assert None not in (result.deployed.tested.accuracy, result.deployed.tested.cost)
     assert repr(again.compare()) == repr(result.compare())
     served = []
-    monkeypatch.setattr(
-        server,
-        "serve",
-        lambda loader, names, settings, no_key: served.append((names, loader.resolve(names[0]))),
-    )
+    monkeypatch.setattr(server, "serve", lambda *asked: served.append(asked))
     again.serve(port=0)
-    assert served[0][0] == ("task@kept",)
-    assert served[0][1].graph == result.graph
+    ((loader, names, *_),) = served
+    assert names == ("task@kept",)
+    assert loader.resolve(names[0]).graph == result.graph
 
 
 def test_a_folder_has_the_tables_and_the_page_of_the_stages(
@@ -166,34 +159,11 @@ def test_a_team_of_ones_own_is_compared_as_the_page_says(
     assert ttsgraph.load("kept").compare().verdict == found.verdict
 
 
-def test_a_team_is_a_mapping_a_file_or_a_graph(found: tuple[ttsgraph.Result, Path]) -> None:
-    result, folder = found
-    profile = result.deployed.profile
-    keys = {"proposers": ["a", "a"], "aggregator": "b"}
-    made = preset_case(keys, profile)
-    assert (made.columns["label"], made.graph.width) == ("team", 2)
-    (folder / "mine.yaml").write_text(json.dumps(keys))
-    assert preset_case(folder / "mine.yaml", profile).columns["label"] == "mine"
-    assert preset_case(made.graph, profile).graph == made.graph
-    with pytest.raises(SettingsError, match="team: expected a model of the profile's pool"):
-        preset_case(keys | {"aggregator": "c"}, profile)
-
-
 def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> None:
     result, folder = found
-    models = {
-        name: model.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        for name, model in result.deployed.profile.pool.items()
-    }
-    again = ttsgraph.search(
-        models=models,
-        questions=folder / "qa.jsonl",
-        grade="exact",
-        budget="$0.0004",
-        progress=False,
-        state=folder / "state",
-        **SMALL,
-    )
+    plain = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+    pool = result.deployed.profile.pool
+    again = searched(folder, models={name: pool[name].model_dump(**plain) for name in pool})
     assert again.graph == result.graph
     assert again.spent.dollars == 0  # every call is in the cache
 
@@ -212,26 +182,17 @@ def test_a_budget_says_what_it_is_of(budget: str | float, expected: dict) -> Non
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'",
-    ):
+    said = r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'"
+    with pytest.raises(InputError, match=said):
         budget_of("cheap")
     with pytest.raises(InputError, match="models: expected base_url of 'a'"):
         pool_of(["a"], {})
     with pytest.raises(InputError, match="models: expected price of 'a'"):
         pool_of([{"name": "a", "base_url": "http://x/v1"}], {})
     rows = [{"question": f"q{k}", "answer": f"text {k}"} for k in range(20)]
+    more = {"base_url": "http://x/v1", "price": 1, "budget": "$1", "progress": False}
     with pytest.raises(InputError, match="can be graded in several ways; choose one with --kind"):
-        ttsgraph.search(
-            ["a"],
-            rows,
-            base_url="http://x/v1",
-            price=1,
-            budget="$1",
-            state=tmp_path,
-            progress=False,
-        )
+        ttsgraph.search(["a"], rows, state=tmp_path, **more)
 
 
 def test_questions_come_as_rows_tables_and_frames(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.serving.test_own_servers import profile
 from tests.support import asking
-from tests.support.habits import openai_refusal, vllm_refusal
+from tests.support.habits import openai_refusal, refusing, vllm_refusal
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.endpoints.answers import read_answers
@@ -21,7 +21,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import Dialect, Habits
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.runtime.clients import open_client
@@ -39,11 +39,10 @@ class Several(StubServer):
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         answer = super().completion(body, count)
-        texts = []
-        for k in range(body.get("n", 1)):
-            texts.append(f"{'so ' * k}{answer['choices'][0]['message']['content']}")
+        (first,) = answer["choices"]
+        texts = [f"{'so ' * k}{first['message']['content']}" for k in range(body.get("n", 1))]
         answer["choices"] = [
-            {"index": k, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+            first | {"index": k, "message": first["message"] | {"content": text}}
             for k, text in enumerate(texts)
         ]
         answer["usage"]["completion_tokens"] = sum(len(text.split()) for text in texts)
@@ -140,22 +139,18 @@ def test_where_it_is_ignored_that_is_found_out_too(tmp_path):
         answers = ask(url, *(request(k) for k in range(4)), habits=habits)
         assert [answer.text for answer in answers] == ["2"] * 4
         assert [body.get("n", 1) for body in stub.requests] == [4, 1, 1, 1]
-        known = habits.get(f"{url} served")
-    assert known is not None
-    assert known.left_out == {"n"}
+        assert habits.get(f"{url} served") == Dialect(left_out=frozenset({"n"}))
 
 
 def test_a_refusal_that_is_about_something_else_teaches_nothing_of_it(tmp_path):
     stub = Several(NAMES, skill=1.0)
     habits = Habits(tmp_path / "endpoints.json")
-    refusals = [openai_refusal("temperature"), vllm_refusal("the prompt is filtered")]
-    stub.misbehave = lambda count, body: refusals[0] if "temperature" in body else None
     with serve(stub) as url:
+        stub.misbehave = refusing(("temperature",))
         ask(url, *(request(k) for k in range(3)), habits=habits)
         known = habits.get(f"{url} served")
-        assert known is not None
-        assert known.left_out == {"temperature"}
-        stub.misbehave = lambda count, body: refusals[1]
+        assert known == Dialect(left_out=frozenset({"temperature"}))
+        stub.misbehave = lambda count, body: vllm_refusal("the prompt is filtered")
         failed = ask(url, *(request(k) for k in range(3)), habits=habits)
         assert habits.get(f"{url} served") == known
     assert all(isinstance(failure, CallFailed) for failure in failed)
@@ -176,14 +171,11 @@ def test_trouble_is_that_of_every_call_and_an_overflow_is_none():
 
 
 def choices(*texts: str, written: int, reason: str = "stop", **usage: Any) -> bytes:
-    several = [
-        {
-            "index": k,
-            "finish_reason": reason if text == "bad" else "stop",
-            "message": {"content": text},
-        }
-        for k, text in enumerate(texts)
-    ]
+    """Several answers; one that is `bad` ends with another reason."""
+    several = []
+    for k, text in enumerate(texts):
+        finish = {"finish_reason": reason if text == "bad" else "stop"}
+        several.append({"index": k, "message": {"content": text}} | finish)
     counts = {"prompt_tokens": 10, "completion_tokens": written} | usage
     return json.dumps({"choices": several, "usage": counts}).encode()
 

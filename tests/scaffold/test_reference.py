@@ -37,12 +37,8 @@ def test_the_reference_has_each_key_with_type_default_unit_and_meaning() -> None
     limit = settings["budget.limit"]
     assert (limit.type, limit.default, limit.unit) == ("number", "", "budget.metric's")
     timeout = settings["engine.timeout_s"]
-    assert (timeout.type, timeout.default, timeout.unit, timeout.meaning) == (
-        "number",
-        "120",
-        "seconds",
-        "of one attempt",
-    )
+    assert (timeout.type, timeout.default, timeout.unit) == ("number", "120", "seconds")
+    assert timeout.meaning == "of one attempt"
     assert settings["budget.metric"].type == "flops or dollars or runtime"
     assert settings["pool.<name>.variants.<name>.temperature"].default == "none"
     assert settings["tasks.<name>.source(jsonl).path"].type == "path"
@@ -60,14 +56,6 @@ def test_a_user_sees_eighty_settings_at_most_and_an_expert_all_others_once() -> 
     assert sorted(user + expert) == sorted(keys)
 
 
-def keys(data: dict, prefix: str = "") -> set[str]:
-    """All keys of a YAML file."""
-    own = {f"{prefix}{key}" for key in data}
-    return own.union(
-        *(keys(value, f"{prefix}{key}.") for key, value in data.items() if isinstance(value, dict))
-    )
-
-
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda path: path.stem
 )
@@ -82,10 +70,7 @@ def test_the_schema_takes_every_profile_and_refuses_a_key_that_is_not_known(path
 def test_params_too_with_what_each_key_means() -> None:
     params = schema("params")
     jsonschema.validate(yaml.safe_load((ROOT / "params.yaml").read_text()), params)
-    assert (
-        params["properties"]["seed"]["description"]
-        == "of every random choice; the same seed gives the same results"
-    )
+    assert params["properties"]["seed"]["description"].startswith("of every random choice;")
 
 
 def test_the_schemas_are_written_where_the_files_say_that_they_are(tmp_path: Path) -> None:
