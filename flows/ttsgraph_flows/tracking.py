@@ -473,10 +473,10 @@ MLflow has no default columns that a project could set. It can share a view, tho
 experiment holds it, and a link in the experiment's description opens it.
 """
 
-COLUMNS = ["params.`method`", "params.`budget.limit`", "metrics.`answer/accuracy`"]
-COLUMNS += ["metrics.`answer/above_best_call`", "metrics.`answer/p_best_call`"]
-COLUMNS += ["metrics.`answer/dollars_per_1000`", "metrics.`answer/latency_s`"]
-COLUMNS += ["metrics.`spent/dollars`"]
+COLUMNS = [("params", "method"), ("params", "budget.limit"), ("metrics", "answer/accuracy")]
+COLUMNS += [("metrics", "answer/above_best_call"), ("metrics", "answer/p_best_call")]
+COLUMNS += [("metrics", "answer/dollars_per_1000"), ("metrics", "answer/latency_s")]
+COLUMNS += [("metrics", "spent/dollars")]
 CHARTS = (
     ("answer/dollars_per_1000", "answer/accuracy"),
     ("answer/budget_units", "answer/accuracy"),
@@ -523,7 +523,7 @@ def _view() -> dict[str, Any]:
         charts.append(chart)
     return {
         "searchFilter": SEARCHES,
-        "selectedColumns": COLUMNS,
+        "selectedColumns": [f"{kind}.`{name}`" for kind, name in COLUMNS],
         "orderByKey": "metrics.`answer/accuracy`",
         "orderByAsc": False,
         "isAccordionReordered": True,
