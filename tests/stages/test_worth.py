@@ -1,8 +1,4 @@
-"""What each node of a found graph is for: what the graph scores without it, against what is
-predicted, and evidence that is the same after it was written and read.
-"""
-
-from __future__ import annotations
+"""What each node of a found graph is for: measured without it, and predicted."""
 
 import asyncio
 import json
@@ -13,10 +9,10 @@ import pandas as pd
 import pytest
 
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from tests.pool.test_simulated import client_of, prompt_of, questions_of
+from tests.pool.test_simulated import questions_of
 from tests.support.project import ROOT
-from tests.support.running import PROMPT, TASK
-from ttsgraph.evaluation.environment import Environment, Feedback
+from tests.support.running import PROMPT, TASK, simulated
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -36,7 +32,6 @@ from ttsgraph.stages.schemas import Edges, Nodes, check, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
-from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"
@@ -108,14 +103,11 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, 
     losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
     rests = removals(graph, contest.brief.cost)
     assert losses.keys() == rests.keys()
+    none = predicted_losses(graph, contest.brief, Evidence(QUESTIONS), np.random.default_rng(0))
+    assert none == {}
     whole = truth.accuracy(graph)
     errors = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
     assert np.mean(np.abs(errors)) < MOST_OFF[name]
-
-
-def test_without_evidence_nothing_is_predicted(contest):
-    none = Evidence(QUESTIONS)
-    assert predicted_losses(GRAPHS["fan"], contest.brief, none, np.random.default_rng(0)) == {}
 
 
 def asked(profile, graph):
@@ -174,40 +166,46 @@ def cost(profile: Profile) -> CostModel:
     return profile.cost_model("math")
 
 
-def test_without_a_node_what_only_it_led_to_the_sink_goes_too(cost: CostModel) -> None:
-    rest = without_node(chain([SMALL] * 3), 1, cost)
+INNER = CollaborationGraph(
+    tuple(
+        Node(i, role, model)
+        for i, (role, model) in enumerate(
+            [("assistant", SMALL), ("voter", SMALL), ("assistant", LARGE), ("fuser", LARGE)]
+        )
+    ),
+    ((0, 1), (1, 3), (2, 3)),
+)
+
+
+@pytest.mark.parametrize(
+    ("graph", "node", "left"),
+    [
+        # What only it led to the sink goes too.
+        (chain([SMALL] * 3), 1, [(2, "assistant")]),
+        # A voter that loses its last predecessor goes, or becomes an assistant.
+        (INNER, 0, [(2, "assistant"), (3, "fuser")]),
+        (parallel([SMALL], LARGE, "voter"), 0, [(1, "assistant")]),
+    ],
+)
+def test_what_is_left_of_a_graph_without_a_node(
+    cost: CostModel, graph: CollaborationGraph, node: int, left: list[tuple[int, str]]
+) -> None:
+    rest = without_node(graph, node, cost)
     assert rest is not None
-    assert ([node.id for node in rest.nodes], rest.edges) == ([2], ())
+    assert [(each.id, each.role) for each in rest.nodes] == left
 
 
-def test_a_sink_is_left_out_only_where_one_node_remains_to_answer(cost: CostModel) -> None:
-    row = chain([SMALL] * 3)
-    fan = parallel([SMALL] * 3, SMALL, "fuser")
-    assert set(removals(row, cost)) == {0, 1, 2}
-    assert removals(row, cost)[row.sink].content_hash == chain([SMALL] * 2).content_hash
-    assert fan.sink not in removals(fan, cost)
-    assert removals(single(SMALL), cost) == {}
-
-
-def test_a_voter_that_loses_its_last_predecessor_goes_or_becomes_an_assistant(
+def test_a_sink_is_left_out_only_where_one_node_remains_and_equal_rests_are_tried_once(
     cost: CostModel,
 ) -> None:
-    asked = [("assistant", SMALL), ("voter", SMALL), ("assistant", LARGE), ("fuser", LARGE)]
-    nodes = tuple(Node(i, role, model) for i, (role, model) in enumerate(asked))
-    inner = CollaborationGraph(nodes, ((0, 1), (1, 3), (2, 3)))
-    rest = without_node(inner, 0, cost)
-    assert rest is not None
-    assert [node.id for node in rest.nodes] == [2, 3]
-    last = without_node(parallel([SMALL], LARGE, "voter"), 0, cost)
-    assert last is not None
-    assert [(node.role, node.model) for node in last.nodes] == [("assistant", LARGE)]
-
-
-def test_nodes_that_leave_the_same_graph_are_tried_once(cost: CostModel) -> None:
-    cases = removal_cases(removals(parallel([SMALL] * 5, LARGE, "fuser"), cost))
-    assert [case.graph.content_hash for case in cases] == [
-        parallel([SMALL] * 4, LARGE, "fuser").content_hash
-    ]
+    row = removals(chain([SMALL] * 3), cost)
+    assert set(row) == {0, 1, 2}
+    assert row[2].content_hash == chain([SMALL] * 2).content_hash
+    assert removals(single(SMALL), cost) == {}
+    fan = removals(parallel([SMALL] * 5, LARGE, "fuser"), cost)
+    assert set(fan) == {0, 1, 2, 3, 4}
+    (case,) = removal_cases(fan)
+    assert case.graph.content_hash == parallel([SMALL] * 4, LARGE, "fuser").content_hash
 
 
 def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_once(
@@ -215,7 +213,7 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
 ) -> None:
     graph = parallel([SMALL, SMALL, LARGE], LARGE, "fuser")
     questions = questions_of(profile, "math", 40)
-    environment = environment_of(profile)
+    environment = simulated(profile, "math")
     without = removals(graph, cost)
     cases = removal_cases(without)
     feedbacks = asyncio.run(cases_feedback(cases, environment, questions[:30]))
@@ -254,11 +252,3 @@ def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
     assert (row["iteration"], row["source"], row["target"]) == (2, 3, 7)
     assert math.isclose(row["probability"], 1 / (1 + math.exp(-2.0)))
     assert isinstance(check(edge_table([]), Edges, "edges"), pd.DataFrame)
-
-
-def environment_of(profile: Profile) -> Environment:
-    sampling = profile.task("math").sampling.sampling()
-    pool = profile.model_pool()
-    return Environment(
-        get_task("math"), prompt_of(profile, "math"), sampling, pool, client_of(profile)
-    )

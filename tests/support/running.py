@@ -1,14 +1,17 @@
-"""Two models and a question of arithmetic, for tests that run graphs."""
+"""Two models and a question of arithmetic, and the simulated pool, for tests that run graphs."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Sampling
+from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
@@ -26,3 +29,14 @@ async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) 
 
 def run(graph: CollaborationGraph, client: Client, question: Question = QUESTION) -> NodeAnswer:
     return asyncio.run(run_graph(graph, question, TASK, PROMPT, Sampling(), POOL, client))
+
+
+def simulated(profile: Profile, task: str) -> Environment:
+    """An environment of a profile's simulated pool."""
+    section = profile.task(task)
+    kind = get_task(section.kind)
+    pool = profile.model_pool()
+    lengths = {each.kind: each.lengths.value() for each in profile.tasks.values()}
+    client = SimulatedClient(profile.simulation, pool, lengths)
+    prompt = section.prompt.prompt(kind, ())
+    return Environment(kind, prompt, section.sampling.sampling(), pool, client)
