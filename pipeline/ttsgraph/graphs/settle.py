@@ -99,7 +99,7 @@ class Votes:
 
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
-        same = inputs[None] == np.arange(max(int(inputs.max()), 0) + 1)[:, None, None]
+        same = inputs[None] == np.arange(int(inputs.max(initial=0)) + 1)[:, None, None]
         self._votes = same.cumsum(axis=1, dtype=np.int32)
         self._first = np.where(same.any(axis=1), same.argmax(axis=1), self.total)
         self._columns = np.arange(count)
