@@ -343,8 +343,8 @@ class Contest:
         return thinned(graph) if relied_on else graph
 
     def _untried(self, standing: Standing) -> bool:
-        """Whether calls of a graph read others and it was never run, nor it thinned: it doesn't lead
-        where calls ran out before its finals, as what readers make of answers is predicted worst.
+        """Whether calls of a graph read others and it was never run, nor it thinned. It doesn't
+        lead where calls ran out before its finals: what readers make of answers is predicted worst.
         """
         graph = standing.graph
         reads = any(revisions(branch)[branch.sink] > 0 for branch in graph.branches)
