@@ -313,15 +313,18 @@ class JointReinforce(AgentReinforce):
             self.updates.brief = replace(self.problem.brief, notes=self._notes(values, model))
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
-            self._challenge()
+            self._challenge(self._leads())
 
-    def _challenge(self) -> None:
-        """Send the graph with the best lead whose validation can be paid, by many samples: of all
-        that was screened by few, the first has luck.
+    def _leads(self) -> dict[CollaborationGraph, float]:
+        """By how much the best are expected to lead the contest's winner, by many samples: of all
+        that were screened by few, the first has luck.
         """
         model = self._refit(SURE)
         least = self._value(self.incumbent, model)[0]
-        leads = {graph: self._value(graph, model)[0] - least for graph in self._best[:CHALLENGERS]}
+        return {graph: self._value(graph, model)[0] - least for graph in self._best[:CHALLENGERS]}
+
+    def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
+        """Send the graph with the best lead whose validation can be paid."""
         for graph in sorted(leads, key=lambda g: -leads[g]):
             price = self.evidence.new_calls(graph, self.val)
             paid = price <= self.problem.calls - self.spent

@@ -287,7 +287,8 @@ def sample_draws(
     threshold = np.vectorize(NormalDist().inv_cdf)(draws.expected[model])[questions]
     # Of a threshold model, the correlation that gives outcomes the one wanted; exact at one half.
     shared = np.sin(math.pi / 2 * draws.alike[model])[questions]
-    held = known.max(axis=0, initial=0)
+    sure = known.max(axis=0, initial=UNKNOWN)
+    held = np.maximum(sure, 0)
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
         uniform = rng.random((3, columns))
@@ -299,7 +300,7 @@ def sample_draws(
         said = np.where(right, 0, wrong)
         blank = uniform[2] < draws.blank[model][questions]
         if greedy:  # what was seen comes again
-            said = np.where((known >= 0).any(axis=0), known.max(axis=0), said)
+            said = np.where(sure >= 0, sure, said)
             blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, said)
     return found
