@@ -1,5 +1,5 @@
-"""What models say to a question alone: estimates against pairs of draws counted one by one, and
-further draws against the moments that they are to have.
+"""What models say to a question alone: estimates against pairs of draws counted one by one, and the
+urn against its closed form.
 """
 
 from __future__ import annotations
@@ -7,32 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from ttsgraph.searching.response.draws import (
     AKIN,
-    AKIN_BOUND,
     ALIKE,
-    ALIKE_BOUNDS,
-    ALIKE_WRONG,
     BLANK_PRIOR,
     DIFFER,
-    MOST_PAIRS,
-    MOST_SHARED,
     PASSING_PRIOR,
     PRIOR_MODELS,
     PRIOR_PAIRS,
-    PRIOR_QUESTIONS,
     SAME_ERROR,
     SHARES,
     Draws,
     fit_draws,
     question_weights,
     sample_draws,
-    sample_leanings,
     sample_passing,
     wrong_form,
 )
@@ -70,38 +62,29 @@ def by_pairs(seen: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     right = [[[d == 0 for d in column if d >= 0] for column in seen[m].T] for m in MODELS]
     means = np.array([(sum(map(sum, each)) + 1) / (sum(map(len, each)) + 2) for each in right])
     spread = means * (1 - means)
-    scale = np.sqrt(np.outer(spread, spread))
-    sums, counts = np.zeros((3, 3)), np.zeros((3, 3))
+    found = np.zeros((3, 3))
     for k, each in enumerate(right):
         pairs = [
             np.mean([(x - means[k]) * (y - means[k]) for x, y in combinations(draws, 2)])
             for draws in each
             if len(draws) > 1
         ]
-        sums[k, k], counts[k, k] = sum(pairs), len(pairs)
+        prior = PRIOR_PAIRS * ALIKE * spread[k]
+        found[k, k] = (sum(pairs) + prior) / (len(pairs) + PRIOR_PAIRS)
     for k, j in combinations(range(3), 2):
         both = [
             (np.mean(one) - means[k]) * (np.mean(other) - means[j])
             for one, other in zip(right[k], right[j], strict=True)
             if one and other
         ]
-        sums[k, j] = sums[j, k] = sum(both)
-        counts[k, j] = counts[j, k] = len(both)
-    usual = np.zeros((3, 3))
-    for those, prior, most in (
-        (np.eye(3) > 0, ALIKE, MOST_PAIRS),
-        (np.eye(3) == 0, AKIN, MOST_SHARED),
-    ):
-        weight = counts[those] / (1 + counts[those] / most)
-        seen_so = (sums / scale / counts)[those]
-        total = weight @ seen_so + PRIOR_PAIRS * prior
-        usual[those] = total / (weight.sum() + PRIOR_PAIRS)
-    found = (sums + PRIOR_PAIRS * usual * scale) / (counts + PRIOR_PAIRS)
+        prior = PRIOR_PAIRS * AKIN * np.sqrt(spread[k] * spread[j])
+        found[k, j] = found[j, k] = (sum(both) + prior) / (len(both) + PRIOR_PAIRS)
     values, vectors = np.linalg.eigh(found)
+    assert values[0] < 0  # what no covariance can have is left out
     return means, sum(max(v, 1e-4) * np.outer(x, x) for v, x in zip(values, vectors.T, strict=True))
 
 
-def test_expectations_and_what_they_leave_open_are_the_best_linear_ones(seen) -> None:
+def test_expectations_are_the_best_linear_ones_by_own_and_by_others_draws(seen) -> None:
     draws = fit_draws(evidence_of(seen), MODELS)
     means, together = by_pairs(seen)
     assert draws.means == pytest.approx(means)
@@ -109,21 +92,24 @@ def test_expectations_and_what_they_leave_open_are_the_best_linear_ones(seen) ->
     assert min(noise) > 0.02
     for place in range(24):
         known = [seen[m][:, place][seen[m][:, place] >= 0] == 0 for m in MODELS]
-        asked = [j for j in range(3) if len(known[j])]
-        off = [known[j].mean() - means[j] for j in asked]
-        blur = np.diag([noise[j] / len(known[j]) for j in asked])
-        gain = np.linalg.solve(together[np.ix_(asked, asked)] + blur, together[asked])
-        expected = np.clip(means + off @ gain, *SHARES)
-        assert draws.expected[:, place] == pytest.approx(expected, abs=1e-4)
-        left = together - together[:, asked] @ gain
-        open_ = np.diag(left)
-        alike = np.clip(open_ / (expected * (1 - expected)), *ALIKE_BOUNDS)
-        assert draws.alike[:, place] == pytest.approx(alike, abs=1e-3)
-        akin = left / np.sqrt(np.outer(open_, open_))
-        akin[~np.eye(3, dtype=bool)] = np.clip(akin, -AKIN_BOUND, AKIN_BOUND)[
-            ~np.eye(3, dtype=bool)
-        ]
-        assert draws.akin[place] == pytest.approx(akin, abs=1e-3)
+        for k in range(3):
+            for expected, those in ((draws.expected, [0, 1, 2]), (draws.others, [0, 1, 2])):
+                asked = [
+                    j for j in those if len(known[j]) and (expected is draws.expected or j != k)
+                ]
+                off = [known[j].mean() - means[j] for j in asked]
+                blur = np.diag([noise[j] / len(known[j]) for j in asked])
+                gain = np.linalg.solve(together[np.ix_(asked, asked)] + blur, off)
+                best = np.clip(means[k] + together[k, asked] @ gain, *SHARES)
+                assert expected[k, place] == pytest.approx(best, abs=1e-4)
+    for k in range(3):
+        rest = [j for j in range(3) if j != k]
+        told = together[k, rest] @ np.linalg.solve(
+            together[np.ix_(rest, rest)] + np.diag(noise[rest]), together[rest, k]
+        )
+        alike = (together[k, k] - told) / np.mean(draws.others[k] * (1 - draws.others[k]))
+        assert 0.03 < alike < 0.97
+        assert draws.novelty[k] == pytest.approx((1 - alike) / alike)
 
 
 def test_blanks_lean_on_the_models_share_and_wrong_forms_on_those_seen(seen) -> None:
@@ -134,16 +120,11 @@ def test_blanks_lean_on_the_models_share_and_wrong_forms_on_those_seen(seen) -> 
         expected = (blank.sum(axis=0) + BLANK_PRIOR * usual) / (asked.sum(axis=0) + BLANK_PRIOR)
         assert draws.blank[k] == pytest.approx(expected)
     every = np.concatenate([seen[model] for model in MODELS])
-    columns = [column[column > 0] for column in every.T]
-    alike = [np.mean([x == y for x, y in combinations(w, 2)]) for w in columns if len(w) > 1]
-    agree = (sum(alike) + PRIOR_QUESTIONS * ALIKE_WRONG) / (len(alike) + PRIOR_QUESTIONS)
     shares = np.zeros((24, FORMS))
     for place in range(24):
         counts = np.array([(every[:, place] == form).sum() for form in range(1, FORMS)])
-        new = (1 - agree) ** np.arange((counts == 0).sum())
-        shares[place, 1:] = counts
-        shares[place, 1:][counts == 0] = (1 - agree) / agree * new / new.sum()
-    shares /= shares.sum(axis=1, keepdims=True)
+        new = np.where(counts == 0, 1 / max(1, (counts == 0).sum()), counts)
+        shares[place, 1:] = new / new.sum()
     assert draws.wrong == pytest.approx(shares.cumsum(axis=1))
     chance = (shares**2).sum(axis=1).mean()
     for k, model in enumerate(MODELS):
@@ -161,14 +142,14 @@ def test_a_model_that_was_not_asked_is_expected_as_others_and_a_sure_one_not_to_
     assert sure.expected[0] == pytest.approx(SHARES[1])
     assert sure.blank.tolist() == [[0.0] * 300, [0.0] * 300]
     assert (fit_draws(evidence_of({"a": [[BLANK, UNKNOWN]]}), ("a",)).blank == 1).all()
-    # Draws that never differ tell what further ones will be; those that always do, nothing.
+    # Draws that never differ tell that all that others leave open is the question's own.
     halves = [[0, 1] * 150] * 3
-    same = fit_draws(evidence_of({"a": halves}), ("a",))
-    assert same.expected[0] == pytest.approx(np.tile([SHARES[1], SHARES[0]], 150), abs=0.05)
-    assert same.wrong[1, 1] == pytest.approx(1.0, abs=0.05)  # and so is a wrong one's form
+    alike = fit_draws(evidence_of({"a": halves}), ("a",))
+    assert alike.novelty[0] == pytest.approx(0.03 / 0.97)
+    assert alike.repeats[0] == pytest.approx(1.0, abs=0.2)
+    assert alike.others[0] == pytest.approx(0.5)
     mixed = fit_draws(evidence_of({"a": [[0, 1] * 150, [1, 0] * 150]}), ("a",))
-    assert mixed.expected[0] == pytest.approx(0.5, abs=0.01)
-    assert mixed.alike[0] == pytest.approx(ALIKE_BOUNDS[0])
+    assert mixed.novelty[0] == pytest.approx(0.97 / 0.03)
 
 
 def test_models_are_shrunk_to_their_mean_by_the_luck_of_few_questions(seen) -> None:
@@ -204,82 +185,45 @@ SURE = np.concatenate([[0.0], np.full(FORMS - 1, 1.0)])[None]
 """Of one question, whose wrong form is always the first."""
 
 
-def further(seen: Sequence[int], most: int, greedy: bool = False, **changes: object) -> np.ndarray:
-    """(most, COLUMNS) draws of a model that is expected to be right with 0.2, and whose draws have
-    a correlation of 0.5.
+def urn(seen: Sequence[int], most: int, greedy: bool = False, **changes: object) -> np.ndarray:
+    """(most, COLUMNS) draws of a model that is right with 0.2 where it says something new, of an
+    urn in which a new draw counts as one.
     """
     one = np.ones(1)
     given = Draws(
-        "m", 0.2 * one, 0.2 * one[None], 0.5 * one[None], one[None, None], 0 * one[None], one,
+        "m", 0.2 * one, one[None], 0.2 * one[None], 0 * one[None], one, one,
         [np.array(seen, dtype=int)[:, None]], SURE,
     )  # fmt: skip
     rng = np.random.default_rng(0)
-    leaning = sample_leanings(given, COLUMNS, rng)[0]
-    return sample_draws(replace(given, **changes), 0, EVERY, leaning, most, greedy, rng)
+    return sample_draws(replace(given, **changes), 0, EVERY, most, greedy, rng)
 
 
-def test_further_draws_are_right_as_often_as_expected_and_together_as_wanted() -> None:
-    for expected in (0.2, 0.5, 0.8):
-        right = further([0, 1], 2, expected=np.full((1, 1), expected)) == 0
-        assert right.mean() == pytest.approx(expected, abs=0.01)
-        assert np.corrcoef(right)[0, 1] == pytest.approx(0.5, abs=0.04)
-    apart = further([0], 2, alike=np.full((1, 1), 0.0)) == 0
-    assert np.corrcoef(apart)[0, 1] == pytest.approx(0.0, abs=0.02)
-
-
-def test_models_lean_together_as_what_is_left_open_does() -> None:
-    akin = np.array([[1.0, 0.7, 0.0], [0.7, 1.0, -0.4], [0.0, -0.4, 1.0]])
-    given = fit_draws(evidence_of({"a": [[0, 0]]}), MODELS)
-    given = replace(given, akin=np.stack([akin, np.eye(3)]))
-    leanings = sample_leanings(given, COLUMNS, np.random.default_rng(0)).reshape(3, COLUMNS, 2)
-    assert np.corrcoef(leanings[:, :, 0]) == pytest.approx(akin, abs=0.02)
-    assert np.corrcoef(leanings[:, :, 1]) == pytest.approx(np.eye(3), abs=0.02)
-    assert leanings.std(axis=1) == pytest.approx(1.0, abs=0.02)
-
-
-def test_votes_of_weak_models_that_err_together_gain_little() -> None:
-    """One hidden difficulty makes all nine models right or wrong: their vote is as one of them."""
-    rng = np.random.default_rng(1)
-    hidden = rng.standard_normal(200)
-    names = tuple("abcdefghi")
-    said = {
-        name: (0.95 * hidden + 0.3 * rng.standard_normal((1, 200)) > 0.2).astype(int)
-        for name in names
-    }
-    draws = fit_draws(evidence_of(said), names)
-    samples = 40
-    questions = np.tile(np.arange(200), samples)
-    leanings = sample_leanings(draws, samples, rng)
-    right = np.array(
-        [
-            sample_draws(draws, k, questions, leanings[k], 1, False, rng)[0] == 0
-            for k in range(len(names))
-        ]
-    )
-    alone = right.mean()
-    vote = (right.sum(axis=0) > len(names) / 2).mean()
-    true = NormalDist().cdf(0.2 / 0.95)
-    assert alone == pytest.approx(true, abs=0.05)
-    assert vote == pytest.approx(alone, abs=0.02)
+def test_further_draws_follow_the_urn() -> None:
+    first, second = urn([0, 0], 2) == 0
+    # One of two right ones, or new: then one of three.
+    assert first.mean() == pytest.approx(2 / 3 + 0.2 / 3, abs=0.01)
+    assert second[first].mean() == pytest.approx(3 / 4 + 0.2 / 4, abs=0.01)
+    assert second[~first].mean() == pytest.approx(2 / 4 + 0.2 / 4, abs=0.02)
+    assert (urn([], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
+    assert (urn([BLANK, UNKNOWN], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
+    assert (urn([0, 1], 1, novelty=np.zeros(1)) == 0).mean() == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_wrong_form_comes_again_for_a_reason_or_by_chance() -> None:
     even = np.linspace(0, 1, FORMS)[None]
-    never = {"expected": np.full((1, 1), 1e-9)}
-    said = further([3], 1, repeats=np.array([0.4]), wrong=even, **never)
+    said = urn([3], 1, novelty=np.zeros(1), repeats=np.array([0.4]), wrong=even)
     assert (said > 0).all()
     assert (said == 3).mean() == pytest.approx(0.4 + 0.6 / (FORMS - 1), abs=0.01)
-    assert (further([3], 1, wrong=even, **never) == 3).all()
-    first, second = further([], 2, wrong=even, **never)
-    assert (first == second).all()
+    assert (urn([3], 1, novelty=np.zeros(1), wrong=even) == 3).all()
 
 
 def test_what_cannot_be_read_is_drawn_apart_and_a_greedy_model_repeats_itself() -> None:
     blank = {"blank": np.full((1, 1), 0.3)}
-    assert (further([0], 1, **blank) == BLANK).mean() == pytest.approx(0.3, abs=0.01)
+    assert (urn([0], 1, **blank) == BLANK).mean() == pytest.approx(0.3, abs=0.01)
     for said in (0, 3, BLANK):
-        assert (further([said], 3, greedy=True, **blank) == said).all()
-    guessed = further([], 1, greedy=True)
+        assert (urn([said], 3, greedy=True, **blank) == said).all()
+    guessed = urn([], 3, greedy=True)
+    assert (guessed == guessed[0]).all()
     assert (guessed == 0).mean() == pytest.approx(0.2, abs=0.01)
 
 

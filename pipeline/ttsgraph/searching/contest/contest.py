@@ -59,7 +59,7 @@ from ttsgraph.searching.contest.routes import (
 )
 from ttsgraph.searching.contest.thinning import thinned
 from ttsgraph.searching.response.calibration import Forecast, latency_along, misfit, valued
-from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned, revisions
+from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -151,8 +151,7 @@ class Contest:
             await self._round(number)
         await self._finals()
         await self._ask_for_routes()
-        self._route_again(FINAL_SAMPLES)
-        self.standings.sort(key=self._untried)
+        self._route_again()
         return self.standings
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
@@ -235,7 +234,7 @@ class Contest:
                 left -= price
         await self._evaluate(jobs)
 
-    def _route_again(self, samples: int | None = None) -> None:
+    def _route_again(self) -> None:
         """Where no router of single calls was found: learn it from all that is known by now, of the
         models that were asked about as many questions as any.
         """
@@ -249,7 +248,7 @@ class Contest:
         if len(asked) > 1 and max(known.values()) > len(self.train):
             self._learn_router(asked)
             if self.router is not None:
-                self._rank(samples)
+                self._rank()
 
     def _route(self) -> None:
         """Add a route over the best standings, if one is shown to gain."""
@@ -341,14 +340,6 @@ class Contest:
         """
         relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
         return thinned(graph) if relied_on else graph
-
-    def _untried(self, standing: Standing) -> bool:
-        """Whether calls of a graph read others and it was never run, nor it thinned. It doesn't
-        lead where calls ran out before its finals: what readers make of answers is predicted worst.
-        """
-        graph = standing.graph
-        reads = any(revisions(branch)[branch.sink] > 0 for branch in graph.branches)
-        return reads and not {graph, thinned(graph)} & self.evidence.graphs.keys()
 
     async def _finals(self) -> None:
         validation = self._order[len(self.train) :]

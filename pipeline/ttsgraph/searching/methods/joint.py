@@ -47,11 +47,8 @@ EDITS = 48
 """Graphs that an iteration screens: drawn, and changed copies of the best."""
 
 SAMPLES = 4
-SURE = 32
 RATE = 0.3
-"""Draws of what the response model leaves open, many more before one challenges, and Adam's
-learning rate.
-"""
+"""Draws of what the response model leaves open, and Adam's learning rate."""
 
 LEADERS = 4
 SPARE = 3
@@ -74,8 +71,6 @@ the calls that candidates may take, and the value by which a challenger has to b
 """
 
 WATCHED = 40
-CHALLENGERS = 16
-"""Graphs that are kept of those screened, and the best of them that may challenge."""
 
 
 def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
@@ -201,13 +196,13 @@ class JointReinforce(AgentReinforce):
         if all(result.nodes for result in feedback.results if result.correct is not None):
             self.evidence.add(graph, feedback)
 
-    def _refit(self, samples: int = SAMPLES) -> ResponseModel:
+    def _refit(self) -> ResponseModel:
         """The response model of all that is known; the same whenever it is fitted in an
         iteration.
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
         models = tuple(self.problem.brief.cost.pool)
-        return ResponseModel(self.evidence, models, rng, samples)
+        return ResponseModel(self.evidence, models, rng, SAMPLES)
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
         """A graph's value under the objective, and its standard deviation."""
@@ -313,15 +308,7 @@ class JointReinforce(AgentReinforce):
             self.updates.brief = replace(self.problem.brief, notes=self._notes(values, model))
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
-            self._challenge(self._leads())
-
-    def _leads(self) -> dict[CollaborationGraph, float]:
-        """By how much the best are expected to lead the contest's winner, by many samples: of all
-        that were screened by few, the first has luck.
-        """
-        model = self._refit(SURE)
-        least = self._value(self.incumbent, model)[0]
-        return {graph: self._value(graph, model)[0] - least for graph in self._best[:CHALLENGERS]}
+            self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
         """Send the graph with the best lead whose validation can be paid."""

@@ -2,20 +2,17 @@
 
 A model's probability of being right differs between questions. Its mean over questions, its
 variance, and how it goes together with that of other models are estimated from pairs of draws of
-one question; the best linear prediction (kriging) then gives, per question, what all models' draws
-are expected to be, and the covariance of what is left open. Further draws are those of a threshold
-model with these moments: each model leans one way on a question, models' leanings go together as
-what is left open does, and a draw is right where the leaning and a chance of its own stay below a
-threshold. So complementary models show, and so do models that always say the same, or that err on
-the same questions; votes gain as little as that leaves.
+one question; the best linear prediction (kriging) then gives, per question, what a model's draws
+are expected to be, from its own draws and from others'. Further draws follow a Polya urn: each is
+one of the draws before it, or a new one with the probability that the estimated variance leaves. So
+nothing is assumed of how difficulty is distributed; complementary models, and models that always
+say the same, show in the covariances.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -29,12 +26,6 @@ PRIOR_PAIRS = 15.0
 model, and of two models.
 """
 
-MOST_PAIRS = 60.0
-MOST_SHARED = 10.0
-"""Of one model, or of two, what is seen counts for the others as so many questions at most: models
-differ.
-"""
-
 BLANK_PRIOR = 3.0
 """Draws of a question that a model's own share of unreadable ones counts for."""
 
@@ -43,19 +34,6 @@ PASSING_PRIOR = 0.2
 
 SAME_ERROR = 0.5
 """How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
-
-ALIKE_WRONG = 0.4
-PRIOR_QUESTIONS = 5.0
-"""How likely two wrong draws of any models are the same, taken for granted as if seen on so many
-questions.
-"""
-
-ALIKE_BOUNDS = 0.02, 0.97
-AKIN_BOUND = 0.99
-USUAL_BOUNDS = -0.2, 0.95
-"""No correlation of two draws of a model is taken to be outside, none of models' leanings larger,
-and none outside to be usual.
-"""
 
 DIFFER = 0.05
 PRIOR_MODELS = 2.0
@@ -75,18 +53,18 @@ class Draws:
     """What is known of models' answers to questions alone, for M models and Q questions.
 
     `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws,
-    both of what can be read; `alike` (M, Q) the correlation of a model's further draws of a
-    question, `akin` (Q, M, M) that of models' leanings, given all draws; `blank` (M, Q) how likely
-    a draw can't be read; `repeats` (M,) how likely a wrong form comes again for a reason. `seen`
-    has each model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms.
+    `others` (M, Q) given other models' alone, all three of what can be read; `blank` (M, Q) how
+    likely a draw can't be read; `novelty` (M,) how much of the urn is a new draw, in draws;
+    `repeats` (M,) how likely a wrong form comes again for a reason. `seen` has each
+    model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms.
     """
 
     models: Sequence[str]
     means: FloatArray
     expected: FloatArray
-    alike: FloatArray
-    akin: FloatArray
+    others: FloatArray
     blank: FloatArray
+    novelty: FloatArray
     repeats: FloatArray
     seen: Sequence[IntArray]
     wrong: FloatArray
@@ -108,17 +86,24 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     # (Q, M, M) covariance of the models' mean draws; a model that was not asked says nothing.
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
-    weights = np.linalg.solve(observed, np.broadcast_to(covariance, observed.shape))
-    expected = np.clip(means[:, None] + np.einsum("mq,qmn->nq", residual, weights), *SHARES)
-    left = covariance - covariance @ weights
-    variance = np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-6)
-    alike = np.clip(variance.T / (expected * (1 - expected)), *ALIKE_BOUNDS)
-    akin = left / np.sqrt(variance[:, :, None] * variance[:, None, :])
-    akin = np.clip(akin, -AKIN_BOUND, AKIN_BOUND)
-    akin[:, np.arange(len(models)), np.arange(len(models))] = 1.0
+    weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
+    expected = np.clip(means[:, None] + (weights @ covariance).T, *SHARES)
+    others = np.zeros_like(expected)
+    novelty = np.zeros(len(models))
+    for k in range(len(models)):
+        rest = [j for j in range(len(models)) if j != k]
+        among = observed[:, rest][:, :, rest]
+        weights = np.linalg.solve(among, residual[rest].T[..., None])[..., 0]
+        others[k] = np.clip(means[k] + weights @ covariance[rest, k], *SHARES)
+        known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
+        left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
+        # A new draw is like an old one with this probability, beyond what other models' answers
+        # tell.
+        same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
+        novelty[k] = (1 - same) / same
     table = _wrong_forms(seen)
     repeats = _repeats(seen, table)
-    return Draws(models, means, expected, alike, akin, _blanks(seen), repeats, seen, table)
+    return Draws(models, means, expected, others, _blanks(seen), novelty, repeats, seen, table)
 
 
 def question_weights(draws: Draws) -> FloatArray:
@@ -177,65 +162,51 @@ def _covariance(
     counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
 ) -> FloatArray:
     """(M, M) covariance over questions of the models' probabilities of being right, from pairs of
-    different draws. Correlations lean on those of the other models, and these on what is usual.
+    different draws.
     """
-    asked = (counts > 0).astype(float)
-    pairs = asked @ asked.T
-    products = residual @ residual.T
-    for k, mu in enumerate(means):
-        twice = counts[k] > 1
-        n = counts[k][twice]
-        r = right[k][twice]
+    m = len(means)
+    asked = counts > 0
+    spread = means * (1 - means)
+    found = np.zeros((m, m))
+    for a in range(m):
+        for b in range(a):
+            both = int((asked[a] & asked[b]).sum())
+            prior = AKIN * np.sqrt(spread[a] * spread[b])
+            found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
+                both + PRIOR_PAIRS
+            )
+        twice = counts[a] > 1
+        n = counts[a][twice]
+        r = right[a][twice]
+        mu = means[a]
         # Sum over pairs of draws of one question, of the product of their deviations; each question
         # counts as one.
-        several = (
+        products = (
             r * (r - 1) / 2 * (1 - mu) ** 2
             + (n - r) * (n - r - 1) / 2 * mu**2
             - r * (n - r) * mu * (1 - mu)
         )
-        products[k, k] = (several / (n * (n - 1) / 2)).sum()
-        pairs[k, k] = twice.sum()
-    scale = np.sqrt(means * (1 - means))
-    scale = scale[:, None] * scale
-    sums = products / scale
-    one = np.eye(len(means), dtype=bool)
-    alike = _usual(sums[one], pairs[one], ALIKE, MOST_PAIRS)
-    akin = _usual(sums[~one], pairs[~one], AKIN, MOST_SHARED)
-    usual = np.where(one, alike, akin)
-    found = scale * (sums + PRIOR_PAIRS * usual) / (pairs + PRIOR_PAIRS)
+        per_question = products / (n * (n - 1) / 2)
+        found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (
+            int(twice.sum()) + PRIOR_PAIRS
+        )
     values, vectors = np.linalg.eigh(found)
     return np.asarray((vectors * np.maximum(values, 1e-4)) @ vectors.T)
 
 
-def _usual(sums: FloatArray, pairs: FloatArray, prior: float, most: float) -> float:
-    """The correlation to be expected, from those seen (n,) on so many pairs (n,), each counting as
-    `most` at most.
-    """
-    weight = pairs * most / (pairs + most)
-    total = (weight * sums / np.maximum(pairs, 1)).sum() + PRIOR_PAIRS * prior
-    return float(np.clip(total / (weight.sum() + PRIOR_PAIRS), *USUAL_BOUNDS))
-
-
 def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
     """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among
-    them: a wrong draw has one of these the likelier, the less often two wrong draws of a question
-    are the same, and each less likely than the one before.
+    them.
     """
     forms = sum(
         np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
         for draws in seen
     )
     counts = np.asarray(forms, dtype=float)
-    wrong = counts.sum(axis=1)
-    pairs = np.maximum(wrong * (wrong - 1) / 2, 1)
-    same = ((counts * (counts - 1) / 2).sum(axis=1) / pairs)[wrong > 1]
-    agree = (same.sum() + PRIOR_QUESTIONS * ALIKE_WRONG) / (len(same) + PRIOR_QUESTIONS)
-    agree = max(float(agree), SHARES[0])
-    unseen = counts == 0
-    fresh = np.where(unseen, (1 - agree) ** (unseen.cumsum(axis=1) - 1), 0.0)
-    fresh /= np.maximum(fresh.sum(axis=1, keepdims=True), 1e-9)
     shares = np.zeros((len(counts), FORMS))
-    shares[:, 1:] = counts + np.maximum((1 - agree) / agree, SHARES[0]) * fresh
+    unseen = counts == 0
+    # A form not seen yet comes once for all that were; several such don't agree with each other.
+    shares[:, 1:] = counts + unseen / np.maximum(unseen.sum(axis=1, keepdims=True), 1)
     shares[:, 1:] /= shares.sum(axis=1, keepdims=True)
     return shares.cumsum(axis=1)
 
@@ -260,47 +231,37 @@ def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generat
     return np.asarray(rng.random((FORMS, len(questions))) < share[questions].T)
 
 
-def sample_leanings(draws: Draws, samples: int, rng: np.random.Generator) -> FloatArray:
-    """(M, samples * Q) which way each model leans, questions running fastest: standard normal, and
-    together as `akin` says.
-    """
-    values, vectors = np.linalg.eigh(draws.akin)
-    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    noise = rng.standard_normal((samples, *values.shape))
-    return np.einsum("qmn,sqn->msq", roots, noise).reshape(len(draws.models), -1)
-
-
 def sample_draws(
-    draws: Draws,
-    model: int,
-    questions: IntArray,
-    leaning: FloatArray,
-    most: int,
-    greedy: bool,
-    rng: np.random.Generator,
+    draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator
 ) -> IntArray:
-    """(most, C) further draws of a model for each of these questions, given how it leans (C,); a
-    greedy model always repeats its first. Each may be unreadable.
+    """(most, C) further draws of a model for each of these questions, by the urn; a greedy model
+    always repeats its first. Each may be unreadable.
     """
     columns = len(questions)
     known = draws.seen[model][:, questions]
-    threshold = np.vectorize(NormalDist().inv_cdf)(draws.expected[model])[questions]
-    # Of a threshold model, the correlation that gives outcomes the one wanted; exact at one half.
-    shared = np.sin(math.pi / 2 * draws.alike[model])[questions]
-    sure = known.max(axis=0, initial=UNKNOWN)
-    held = np.maximum(sure, 0)
+    urn = np.zeros((len(known) + most, columns), dtype=np.intp)
+    held = np.zeros(columns, dtype=np.intp)
+    every = np.arange(columns)
+    for row in known:
+        there: BoolArray = row >= 0
+        urn[held[there], every[there]] = row[there]
+        held = held + there
+    expected = draws.others[model][questions]
+    novelty = draws.novelty[model]
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
-        uniform = rng.random((3, columns))
-        own = rng.standard_normal(columns)
-        right = np.sqrt(shared) * leaning + np.sqrt(1 - shared) * own < threshold
-        again = (held > 0) & (uniform[0] < draws.repeats[model])
-        wrong = np.where(again, held, wrong_form(draws, questions, uniform[1]))
-        held = np.where((held > 0) | right, held, wrong)
-        said = np.where(right, 0, wrong)
-        blank = uniform[2] < draws.blank[model][questions]
+        uniform = rng.random((5, columns))
+        fresh = (held == 0) | ((uniform[0] < novelty / (novelty + held)) & (not greedy))
+        wrong = wrong_form(draws, questions, uniform[2])
+        new = np.where(uniform[1] < expected, 0, wrong)
+        old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
+        if not greedy:
+            old = np.where((old > 0) & (uniform[4] >= draws.repeats[model]), wrong, old)
+        said = np.where(fresh, new, old)
+        urn[held, every] = said
+        held = held + 1
+        blank = uniform[3] < draws.blank[model][questions]
         if greedy:  # what was seen comes again
-            said = np.where(sure >= 0, sure, said)
             blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, said)
     return found

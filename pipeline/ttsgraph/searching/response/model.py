@@ -19,7 +19,6 @@ from ttsgraph.searching.response.draws import (
     fit_draws,
     question_weights,
     sample_draws,
-    sample_leanings,
     sample_passing,
     wrong_form,
 )
@@ -94,7 +93,6 @@ class ResponseModel:
         self.weights = question_weights(self.draws)
         self._alone = logit(self.draws.expected)[:, self._questions]
         self._rng = rng
-        self._leanings = sample_leanings(self.draws, samples, rng)
         self._drawn: dict[str, IntArray] = {}
         self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
         self._habits = rng.random((len(models), len(self._questions)))
@@ -165,7 +163,6 @@ class ResponseModel:
                 self.draws,
                 self._place[model],
                 self._questions,
-                self._leanings[self._place[model]],
                 1 if greedy else MOST_DRAWS,
                 greedy,
                 self._rng,
