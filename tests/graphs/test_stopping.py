@@ -97,19 +97,17 @@ def test_waves_of_branches_leave_whole_branches_out():
 
 
 @st.composite
-def voting_graphs(draw, gates=False):
-    """DAGs of up to nine nodes with votes in waves, and perhaps gates."""
+def voting_graphs(draw, gates=False, readers=("voter", "voter", "assistant", "fuser")):
+    """DAGs of up to nine nodes with votes in waves, and perhaps gates; `readers` are the roles of
+    those that hear others.
+    """
     n = draw(st.integers(2, 9))
     edges = {(i, j) for j in range(n) for i in range(j) if draw(st.booleans())}
     edges |= {(i, n - 1) for i in range(n - 1) if not any(a == i for a, _ in edges)}
     nodes = []
     for i in range(n):
         before = [a for a, b in sorted(edges) if b == i]
-        role = (
-            draw(st.sampled_from(("voter", "voter", "assistant", "fuser")))
-            if before
-            else "assistant"
-        )
+        role = draw(st.sampled_from(readers)) if before else "assistant"
         gate = None
         if gates and before and draw(st.booleans()):
             watches = tuple(draw(st.sets(st.sampled_from(before), min_size=1)))
