@@ -1,16 +1,43 @@
 """The benchmarks' own parts: what they measure against, and how a run ends."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from contextlib import chdir
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lab import python_path
 from lab.benchmarks import __main__ as bench
-from lab.benchmarks import kernels, wall
+from lab.benchmarks import archive, service
+from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
-from tests.support.project import ROOT
+from lab.benchmarks.pool import questions, stubbed_environment
+from ttsgraph.base.bookkeeping import BOOKKEEPING
+from ttsgraph.evaluation.archive import COLUMNS
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph_flows import report
+from ttsgraph_flows.stage import load_stage
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_benchmark_is_a_module_that_measures():
+    for name in bench.BENCHMARKS + bench.NAMED:
+        assert (
+            "def measure() -> list[Ratio]:"
+            in (ROOT / "lab" / "benchmarks" / f"{name}.py").read_text()
+        )
+
+
+def test_a_benchmark_is_run_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(service, "measure", lambda: [Ratio("r", 1.0, "at most", 1.0, {})])
+    assert bench.main(["service"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -21,43 +48,26 @@ def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
     assert Ratio("r", value, rule, 1.0, {}).holds is holds
 
 
-def test_a_kernel_that_gets_slower_breaks_its_bound():
-    now = [0.0]
+def test_the_stub_server_answers_through_the_whole_stack():
+    async def run():
+        async with stubbed_environment(0.02) as environment:
+            return await environment.evaluate(parallel([MODEL] * 3, MODEL), questions(2))
 
-    def ratios(delay_s):
-        def over(work):
-            def worked():
-                now[0] += delay_s
-                return work()
-
-            return worked
-
-        return kernels.compare(over, repetitions=3, clock=lambda: now[0])
-
-    assert {ratio.holds for ratio in ratios(0.0)} == {True}
-    assert {ratio.holds for ratio in ratios(0.011)} == {False}
-
-
-@pytest.mark.parametrize(
-    ("chains", "depth", "at_once", "delay_s", "core_s", "seconds"),
-    [
-        (1, 4, 8, 0.05, 0.0, 0.2),  # the critical path
-        (192, 4, 32, 0.05, 0.0, 1.2),  # 768 calls, 32 at once
-        (10, 1, 10, 0.0, 0.01, 0.1),  # the core
-        (3, 1, 3, 1.0, 0.2, 1.4),  # the last is sent at 0.3 s, and read from 1.3 s on
-    ],
-)
-def test_a_schedule_that_never_rests_takes_what_is_known_of_it(
-    chains, depth, at_once, delay_s, core_s, seconds
-):
-    assert wall.unresting(chains, depth, at_once, delay_s, core_s) == pytest.approx(seconds)
+    feedback = asyncio.run(run())
+    assert (feedback.n_unscored, feedback.usage.calls, feedback.usage.cached_calls) == (0, 8, 0)
+    assert feedback.latency_s >= 2 * 0.02
 
 
 @pytest.mark.slow
 def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
     command = [sys.executable, "-m", "lab.benchmarks", "growth"]
-    env = {"PYTHONPATH": python_path(ROOT), "PATH": ""}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": python_path(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode in (0, 1), done.stderr
     stored = json.loads((tmp_path / "reports" / "bench.json").read_text())
     assert stored["machine"]["cores"] >= 1
@@ -72,3 +82,16 @@ def test_an_unknown_benchmark_lists_the_known_ones(capsys):
         "unknown benchmark 'speed'; expected some of kernels, client_rate"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.slow
+def test_the_big_archive_is_what_the_stages_leave_and_its_search_goes_on(tmp_path):
+    made = archive.big_archive(tmp_path, candidates=200)
+    with chdir(tmp_path):
+        table = read_table(Candidates, made.method / "archive.parquet", "search")
+        assert (table["split"] == "train").sum() == 200
+        _, again = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
+        kept = [column for column in COLUMNS if column not in BOOKKEEPING]
+        pd.testing.assert_frame_equal(again.table()[kept], table[kept])
+        report.report.fn()
+    assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()

@@ -1,7 +1,6 @@
 """What installing ttsgraph brings along, and that what the README names exists."""
 
 import re
-import subprocess
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -28,14 +27,3 @@ def test_every_make_target_and_file_the_readme_names_exists():
         "profiles/<name>.yaml"
     }:
         assert (ROOT / path).exists(), path
-
-
-def test_no_file_is_a_link():
-    listed = subprocess.run(
-        ["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]
-    for root in ("pipeline", "flows"):
-        files = list((ROOT / root).rglob("*"))
-        assert files
-        assert not [path for path in files if path.is_symlink()]
