@@ -14,7 +14,7 @@ from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, front_of, with_plain
-from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
+from ttsgraph.deployment.promotion import Arm, Choice, Decision, choose
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -71,11 +71,14 @@ class Challenger:
         )
 
 
-def challenger(stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback]) -> Challenger:
-    """Which of the tested graphs is selected; the first is the one that the search found."""
+def challenger(
+    stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback], arms: Sequence[Arm]
+) -> Challenger:
+    """Which of the tested graphs (as cases, what came of them, and as arms) is selected; the first
+    is the one that the search found.
+    """
     settings = stage.profile.deploy
-    cost = stage.profile.cost_model(stage.task)
-    choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
+    choice = choose(arms, settings.margin, settings.confidence)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
     test = provenance.test_result(feedback, stage.questions["test"])

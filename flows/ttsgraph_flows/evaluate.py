@@ -11,6 +11,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.base.files import write_text
+from ttsgraph.deployment.promotion import Arm, arms_of
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
@@ -69,7 +70,15 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         write_text(folder / "scores.json", json.dumps(scores, indent=1))
         stage.write_calls(f"evaluate-{method}")
         stage.record(f"evaluate-{method}", table, folder)
-        publish(CameTo(_select(stage, method, folder, cases, feedbacks, table)))
+        leads = worth.expected_leads(
+            [case.graph for case in cases],
+            tuple(brief.cost.pool),
+            known,
+            start.misfit,
+            np.random.default_rng([stage.params.seed, 3]),
+        )
+        arms = arms_of(cases, feedbacks, cost, leads)
+        publish(CameTo(_select(stage, method, folder, cases, feedbacks, arms, table)))
 
 
 def _tested(
@@ -95,6 +104,7 @@ def _select(
     folder: Path,
     cases: list[Case],
     feedbacks: list[Feedback],
+    arms: list[Arm],
     table: pd.DataFrame,
 ) -> str:
     """Note the test's scores in the search's run, register the graph that the gate chooses, and
@@ -109,7 +119,7 @@ def _select(
     add_test_scores(
         uri, records.read_record(records.Running, folder / "run.json", "search").run_id, table
     )
-    selected = challenger(stage, cases, feedbacks)
+    selected = challenger(stage, cases, feedbacks, arms)
     version, decision = deploy(stage, method, folder, stage.results, selected, table)
     record = Registry(uri).provenance(version)
     choice = selected.choice

@@ -21,6 +21,7 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.promotion import arms_of
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions, settings_sha256
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel
@@ -212,7 +213,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     add_test_scores(stage.params.tracking_uri, run.run_id, table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
-    selected = challenger(tested, cases, feedbacks)
+    selected = challenger(tested, cases, feedbacks, arms_of(cases, feedbacks, cost))
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
     version, decision = deploy(tested, "warm", folder, folder, selected, table, before)

@@ -1,6 +1,7 @@
 """The rule for the champion: a paired test on the same questions."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.promotion import (
     Arm,
+    Choice,
     choose,
     decide,
     successor,
@@ -18,6 +20,7 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent import llm
+from ttsgraph.searching.response.model import Difference
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:
@@ -154,6 +157,49 @@ def test_only_what_was_scored_for_all_graphs_is_compared():
     choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01, 0.95)
     assert choice.place == 0
     assert choice.reason.startswith("nothing to compare: no test question was scored for all")
+
+
+def put_up(found: int, one: int, of: int, lead: Difference | None) -> Choice:
+    """Of a found graph of six calls and one call, with so many right."""
+    rival = arm("one call", 1, one, of, first=of - one)
+    return choose([arm("found", 6, found, of), replace(rival, lead=lead)], 0.01, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("found", "one", "of", "lead", "place"),
+    [
+        # One question of 60 is no more than what the search saw of 90.
+        (48, 49, 60, Difference(0.1, 0.04), 0),
+        (48, 49, 60, None, 1),
+        # A lead of two questions that the search did not expect is no reason to pay for six calls.
+        (49, 47, 60, Difference(0.0, 0.02), 1),
+        (49, 47, 60, None, 0),
+        # Thousands of questions say more than what was expected.
+        (2000, 2080, 4000, Difference(0.1, 0.04), 1),
+        (2080, 2000, 4000, Difference(-0.1, 0.04), 0),
+    ],
+)
+def test_few_test_questions_count_beside_what_the_search_saw(found, one, of, lead, place):
+    assert put_up(found, one, of, lead).place == place
+
+
+def test_where_the_search_decides_against_the_test_the_reason_says_so():
+    kept = put_up(48, 49, 60, Difference(0.1, 0.04))
+    assert "80.0 % of 60 test questions right" in kept.reason
+    assert "with what the search saw it is expected" in kept.reason
+    assert "points behind" in kept.reason
+    left = put_up(49, 47, 60, Difference(0.0, 0.02))
+    assert "with what the search saw it is expected" in left.reason
+    assert "with what the search saw" not in put_up(49, 40, 60, Difference(0.1, 0.04)).reason
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(-0.3, 0.3), st.floats(0, 0.1))
+def test_the_more_the_search_expects_of_what_it_found_the_less_it_makes_way(
+    found, one, mean, spread
+):
+    worse = put_up(found, one, 60, Difference(mean, spread))
+    better = put_up(found, one, 60, Difference(mean + 0.05, spread))
+    assert better.place <= worse.place
 
 
 GRADES = st.sampled_from([True, False, None])

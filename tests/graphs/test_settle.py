@@ -101,6 +101,12 @@ def test_votes_are_counted_as_they_come_and_stop_as_one_by_one(size, seed, stop)
             assert votes.stops(stop, heard)[column] == stops(stop, dict(enumerate(forms)), size)
 
 
+@pytest.mark.parametrize("stop", [LOSSLESS, BETA, Stop("none")])
+def test_no_question_is_no_vote(stop):
+    votes = Votes(np.zeros((3, 0), dtype=np.intp))
+    assert [len(votes.stops(stop, 2)), len(votes.leader(2)), len(votes.most(3))] == [0, 0, 0]
+
+
 def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:
     """Mean costs by `draws` answers of each model to each question of a world."""
     graph = topologies.parallel(models * draws, models[0], "voter")

@@ -31,7 +31,13 @@ from ttsgraph.stages.ablation import PLACEHOLDER, node_table, removal_cases, rem
 from ttsgraph.stages.schemas import Edges, Nodes, check, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
-from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
+from ttsgraph.stages.worth import (
+    expected_leads,
+    kept_nodes,
+    known_evidence,
+    predicted_losses,
+    with_worth,
+)
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"
@@ -108,6 +114,22 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, 
     whole = truth.accuracy(graph)
     errors = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
     assert np.mean(np.abs(errors)) < MOST_OFF[name]
+
+
+def test_leads_over_other_graphs_are_expected_from_what_the_search_saw(profile, contest, again):
+    truth = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 6000, seed=99)
+    best = [standing.graph for standing in contest.standings[:4]]
+    graphs = [*best, single(SMALL), single(MIDDLE), single(LARGE), parallel([LARGE] * 3, LARGE)]
+    pool = tuple(contest.brief.cost.pool)
+    leads = expected_leads(graphs, pool, again, 0.02, np.random.default_rng(3))
+    assert leads[0].mean == 0
+    assert all(lead.spread >= 0.02 for lead in leads)
+    true = [truth.accuracy(graphs[0]) - truth.accuracy(graph) for graph in graphs]
+    errors = [abs(lead.mean - each) for lead, each in zip(leads, true, strict=True)]
+    assert np.mean(errors) < 0.03
+    assert max(true) > 0.1
+    nothing = Evidence(QUESTIONS)
+    assert expected_leads(graphs, pool, nothing, 0.02, np.random.default_rng(3)) == []
 
 
 def asked(profile, graph):

@@ -33,10 +33,12 @@ from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.base import searcher_class
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.response.calibration import misfit
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.worth import expected_leads
 from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
@@ -154,7 +156,14 @@ async def _searched(
     cost = profile.cost_model(task)
     first = questions["val"][0]
     nodes = await tried_without(found.graph, cost, environment, [], first, feedbacks[0])
-    arms = arms_of(cases, feedbacks, cost)
+    leads = expected_leads(
+        [case.graph for case in cases],
+        tuple(environment.pool),
+        contest.evidence,
+        misfit(contest.forecasts),
+        np.random.default_rng([seed, 3]),
+    )
+    arms = arms_of(cases, feedbacks, cost, leads)
     return Searched(
         profile,
         task,

@@ -2,7 +2,8 @@
 and when it becomes champion.
 
 The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found,
-or a baseline that is as good. The champion's rule (`decide`) decides whether that version replaces
+or a baseline that is as good, by the test and by what the search's own evidence lets expect. The
+champion's rule (`decide`) decides whether that version replaces
 the one that serves; `successor` which one does when it can't.
 
 A `Duel` is for a challenger that serves next to the champion: a test that may be looked at after
@@ -18,8 +19,10 @@ BETS. By Ville's inequality it ever reaches 1 / alpha with a probability of at m
 the champion, so that a challenger that is worse ends the test too.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -29,10 +32,16 @@ from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.evaluation.paired import Outcomes, outcomes_of, paired
 from ttsgraph.graphs.budget import CostModel
+from ttsgraph.searching.response.model import Difference
 from ttsgraph.stages.trials import Case, units_of
 
 BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Shares of a duel's capital: small ones find small differences, large ones large differences soon.
+"""
+
+DOUBT = 0.05
+"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
+its winner is, beyond what that evidence says: a winner was chosen for looking good there.
 """
 
 Side = Literal["champion", "challenger"]
@@ -73,12 +82,14 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 @dataclass(frozen=True, slots=True)
 class Arm:
     """A graph that was tried on the same questions as others: its name for people, what a question
-    costs, its answers.
+    costs, its answers; and by how much the search's evidence, of other questions, has the found
+    graph ahead of it, where it says that.
     """
 
     label: str
     units: float
     outcomes: Outcomes
+    lead: Difference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,18 @@ class Choice:
     p_value: float | None = None
 
 
-def arms_of(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> list[Arm]:
-    """Tested graphs as the gate compares them, in their order."""
+def arms_of(
+    cases: Sequence[Case],
+    feedbacks: Sequence[Feedback],
+    cost: CostModel,
+    leads: Sequence[Difference] = (),
+) -> list[Arm]:
+    """Tested graphs as the gate compares them, in their order; `leads` are as of `Arm`, one for
+    each, or none.
+    """
     return [
-        Arm(case.columns["label"], units_of(case.graph, feedback, cost), outcomes_of(feedback))
-        for case, feedback in zip(cases, feedbacks, strict=True)
+        Arm(case.columns["label"], units_of(case.graph, tested, cost), outcomes_of(tested), lead)
+        for case, tested, lead in zip(cases, feedbacks, leads or repeat(None), strict=False)
     ]
 
 
@@ -107,14 +125,16 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     others what it has to beat.
 
     Compared are the questions that all arms were scored on; an arm without any score is left out.
-    One graph is as good as another when it has at most `margin` (a share) fewer of them right, and
-    McNemar's test does not show it worse with this confidence. The found graph stays on equal cost;
-    when it is not as good as the best, it makes way for what is cheaper, or ahead of it by more
-    than the margin. A dearer baseline has to be shown better than the found graph: else one
+    One graph is as good as another when it is expected to have at most `margin` (a share) fewer
+    right, and McNemar's test does not show it worse with this confidence. The found graph stays on
+    equal cost; when it is not as good as the best, it makes way for what is cheaper, or ahead of it
+    by more than the margin. A dearer baseline has to be shown better than the found graph: else one
     question more or less would buy several calls.
 
-    Otherwise a difference beyond the margin counts as it stands, shown or not: one graph has to
-    serve, and with 100 to 400 questions (a standard error of 2 to 5 points) a test that shows
+    What is expected is the difference on these questions and the one by the search's evidence
+    (`Arm.lead`), each as its precision weighs (the posterior mean of two normal measurements): 60
+    questions, with a standard error of 5 points, say little by themselves. Without such evidence
+    the difference counts as it stands, shown or not: one graph has to serve, and a test that shows
     nothing is no reason to serve the one that did worse, or to pay more for what did no better. The
     price: of several baselines the best on these questions looks better than it is. So the reason
     says that the choice was made on them (`split` names them); only a test on others is a fair one.
@@ -127,7 +147,10 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
         return Choice(0, "found", why)
     graded = {k: {q: arms[k].outcomes[q] for q in common} for k in able}
     right = {k: sum(grade or 0 for grade in graded[k].values()) for k in able}
-    place, better = _cheapest([arm.units for arm in arms], graded, right, margin, confidence)
+    units = [arm.units for arm in arms]
+    seen = {k: count / len(common) for k, count in right.items()}
+    expected = _expected(arms, graded, seen)
+    place, better = _cheapest(units, graded, expected, margin, confidence)
     whole = binary(grade or 0 for its in graded.values() for grade in its.values())
     shares = {k: f"{100 * count / len(common):.1f} %" for k, count in right.items()}
     questions = f"of {counted(len(common), f'{split} question')}"
@@ -137,6 +160,8 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
         if top is None:
             return Choice(0, "found", "there is no baseline to compare it with")
         rival = f"the best baseline, {arms[top].label}, {shares[top]}"
+        if _cheapest(units, graded, seen, margin, confidence)[0]:
+            rival += f"; {_told(expected[top] - expected[0])}"
         return Choice(0, "found", f"it has {shares[0]} {scored}, {rival}")
     label, dear = arms[place].label, arms[place].units
     warning = "chosen on these questions, so this score is optimistic"
@@ -147,13 +172,39 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     p = paired(graded[place], graded[0]).p_value()
     told = f"{shares[place]} against {shares[0]} {questions}"
     price = f"for {dear:.3g} instead of {arms[0].units:.3g} (p = {p:.3g})"
+    if expected != seen:
+        price += f"; {_told(expected[place] - expected[0])}"
     return Choice(place, verdict, f"{label} is {verdict}: {told} {price}; {warning}", p)
+
+
+def _told(ahead: float) -> str:
+    where = f"{100 * abs(ahead):.1f} points {'ahead' if ahead > 0 else 'behind'}"
+    return f"with what the search saw it is expected {where}"
+
+
+def _expected(
+    arms: Sequence[Arm], graded: Mapping[int, Outcomes], seen: Mapping[int, float]
+) -> dict[int, float]:
+    """Place -> the share that a graph is expected to have right, beside what the found one had."""
+    expected = dict(seen)
+    for place in graded:
+        lead = arms[place].lead
+        if place == 0 or 0 not in graded or lead is None:
+            continue
+        off = [(grade or 0) - (graded[place][q] or 0) for q, grade in graded[0].items()]
+        # One question more that differs wholly: where none does, not nothing is left open.
+        measured = (1 + sum(each**2 for each in off)) / len(off) ** 2
+        presumed = lead.spread**2 + DOUBT**2
+        weight = measured / (measured + presumed)
+        ahead = weight * lead.mean + (1 - weight) * math.fsum(off) / len(off)
+        expected[place] = seen[0] - ahead
+    return expected
 
 
 def _cheapest(
     units: Sequence[float],
     graded: Mapping[int, Outcomes],
-    right: Mapping[int, float],
+    expected: Mapping[int, float],
     margin: float,
     confidence: float,
 ) -> tuple[int, bool]:
@@ -167,15 +218,14 @@ def _cheapest(
 
     def behind(place: int, other: int) -> bool:
         """Whether it is not as good as the other. A difference of the margin itself is within."""
-        beyond = right[other] - right[place] > margin * len(graded[place]) + 1e-9
-        return beyond or shown(other, place)
+        return expected[other] - expected[place] > margin + 1e-9 or shown(other, place)
 
     eligible = [k for k in graded if 0 not in graded or units[k] <= units[0] or shown(k, 0)]
-    best = max(eligible, key=lambda k: (right[k], -units[k], -k))
+    best = max(eligible, key=lambda k: (expected[k], -units[k], -k))
     fit = [k for k in eligible if not behind(k, best)]
     if 0 in graded and 0 not in fit:
         fit = [k for k in fit if units[k] < units[0] or behind(0, k)]
-    chosen = min(fit, key=lambda k: (units[k], k != 0, -right[k], k))
+    chosen = min(fit, key=lambda k: (units[k], k != 0, -expected[k], k))
     return chosen, 0 not in graded or behind(0, chosen)
 
 

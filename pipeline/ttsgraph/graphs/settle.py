@@ -142,7 +142,7 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """(C,) whether the rule of confidence is sure of the leader, by votes (F, C)."""
     two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
     top = np.partition(two, -2, axis=0)[-2:]
-    base = int(votes.max()) + 1
+    base = int(votes.max(initial=0)) + 1
     codes = top[1] * base + top[0]
     found = np.zeros(base * base, dtype=bool)
     for code in np.flatnonzero(np.bincount(codes)).tolist():
