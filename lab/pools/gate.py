@@ -32,7 +32,7 @@ TESTS = 20
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
 
 
-def tested(pool: Pool, budget: str, seed: int, questions: int) -> dict[str, Any] | None:
+def behind_found(pool: Pool, budget: str, seed: int, questions: int) -> dict[str, Any] | None:
     """A search, and its gate on TESTS drawn tests of so many questions, with and without what the
     search saw: how far what is put up is behind what was found, in points, and its share of the
     cost, on average. None where the best call is all that was found.
@@ -87,7 +87,7 @@ def main() -> None:
     rows = []
     for name, pool in (HELD_OUT if options.held_out else POOLS).items():
         for budget in BUDGETS if name in (options.only or (name,)) else ():
-            row = tested(pool, budget, options.seed, options.questions)
+            row = behind_found(pool, budget, options.seed, options.questions)
             if row is not None:
                 rows.append({"pool": name, "budget": budget} | row)
     table = pd.DataFrame(rows)

@@ -74,7 +74,7 @@ class ContestSettings(Closed):
     picks: PositiveInt = 4
     """graphs run in a round"""
     final_block: PositiveInt = 16
-    """validation questions of the leader at a time, in the finals"""
+    """questions that the leader is run on at a time, in the finals"""
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """of the calls, before the finals"""
     kept: PositiveInt = 3

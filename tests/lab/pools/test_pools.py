@@ -9,7 +9,7 @@ import pytest
 
 from lab.pools.bench import TRUTH_SEED, Sizes, brief_of, budgets, measured, search
 from lab.pools.drawn import HELD_OUT, drawn
-from lab.pools.gate import tested
+from lab.pools.gate import behind_found
 from lab.pools.tables import POOLS, TableWorld
 from ttsgraph.graphs import topologies
 from ttsgraph.searching.contest.adaptive import gated
@@ -70,7 +70,7 @@ def test_the_mean_cost_counts_what_a_gate_saves() -> None:
 def test_sixty_test_questions_seldom_put_up_what_is_worse_than_what_was_found() -> None:
     """Beside what the search saw of others; by themselves they do."""
     each = [("firm", "4 cheap"), ("readers", "8 cheap"), ("favourites", "3 dear")]
-    rows = [tested(POOLS[name], budget, 2, 60) for name, budget in each]
+    rows = [behind_found(POOLS[name], budget, 2, 60) for name, budget in each]
     behind = [(row["behind"], row["alone"]) for row in rows if row is not None]
     assert len(behind) == 3
     assert all(kept <= 0.5 < alone for kept, alone in behind)

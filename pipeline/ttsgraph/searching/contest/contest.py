@@ -12,8 +12,9 @@ every node.
    answers that it hears alike (thinning.py), for as long as predictions hold.
    From the second round on, a route over the best of them is among them: which question goes to
    which graph, learnt from all that is known by then (routes.py).
-4. Finals: the leader is run whole on validation questions, a few at a time, for as long as it
-   leads. So what is found is seldom a graph that was never run, which is where predictions fail.
+4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
+   time, for as long as it leads. So what is found is seldom a graph that was never run, which is
+   where predictions fail, and has been lucky on as many questions as there are.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
 by the more, the more questions those were and the further predictions have been off in this contest
@@ -342,11 +343,11 @@ class Contest:
         return thinned(graph) if relied_on else graph
 
     async def _finals(self) -> None:
-        validation = self._order[len(self.train) :]
+        validation_first = np.roll(self._order, len(self.val))
         while True:
             self._rank(FINAL_SAMPLES)
             leader = self.standings[0].graph
-            places = self.evidence.missing(leader, validation)[: self.settings.final_block]
+            places = self.evidence.missing(leader, validation_first)[: self.settings.final_block]
             left = self.settings.calls - self.calls
             while self.evidence.new_calls(leader, places) > left:
                 places = places[: len(places) // 2]
