@@ -16,6 +16,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.graphs.roles import checking
+from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.stages import records
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
@@ -70,7 +71,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         write_text(folder / "scores.json", json.dumps(scores, indent=1))
         stage.write_calls(f"evaluate-{method}")
         stage.record(f"evaluate-{method}", table, folder)
-        leads = worth.expected_leads(
+        leads = expected_leads(
             [case.graph for case in cases],
             tuple(brief.cost.pool),
             known,

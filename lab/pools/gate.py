@@ -16,9 +16,8 @@ from lab.pools.bench import TRUTH_SEED, Sizes, budgets, measured, search
 from lab.pools.drawn import HELD_OUT
 from lab.pools.tables import POOLS, Pool, TableWorld
 from ttsgraph.deployment.promotion import Arm, choose
-from ttsgraph.searching.response.calibration import misfit
+from ttsgraph.searching.response.calibration import expected_leads, misfit
 from ttsgraph.stages.trials import test_cases
-from ttsgraph.stages.worth import expected_leads
 
 SIZES = Sizes(train=60, val=30, calls=1400)
 """Of a project of 150 questions, which leaves 60 for the test."""

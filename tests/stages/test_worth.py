@@ -23,6 +23,7 @@ from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.methods.summary import edge_table
+from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
@@ -32,7 +33,6 @@ from ttsgraph.stages.schemas import Edges, Nodes, check, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph.stages.worth import (
-    expected_leads,
     kept_nodes,
     known_evidence,
     predicted_losses,

@@ -33,12 +33,11 @@ from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.base import searcher_class
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.response.calibration import misfit
+from ttsgraph.searching.response.calibration import expected_leads, misfit
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.stages.worth import expected_leads
 from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"

@@ -1,6 +1,5 @@
-"""What a found graph is worth, from evidence: how far it is expected to be ahead of others; of each
-node what it read and said on the test questions, and what the graph is predicted to lose without
-it.
+"""What each node of a found graph is worth, from evidence: what it read and said on the test
+questions, and what the graph is predicted to lose without it.
 """
 
 import math
@@ -15,7 +14,6 @@ from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response import evidence
-from ttsgraph.searching.response.calibration import valued
 from ttsgraph.searching.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
 from ttsgraph.stages.schemas import Candidates, Evidence, Nodes, Trials, check_evidence, read_table
@@ -78,27 +76,6 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
         if found.exists() and nodes.exists() and CollaborationGraph.read(found) == graph:
             return read_table(Nodes, nodes, "evaluate")
     return None
-
-
-def expected_leads(
-    graphs: Sequence[CollaborationGraph],
-    models: Sequence[str],
-    known: evidence.Evidence,
-    misfit: float,
-    rng: np.random.Generator,
-) -> list[Difference]:
-    """By how much the first of these graphs is expected to be ahead of each; none without evidence.
-    `misfit` is what the response model's form gets wrong of a graph, as a standard deviation.
-    """
-    if not known.graphs:
-        return []
-    model = ResponseModel(known, tuple(models), rng, SAMPLES)
-    values = [valued(graph, model, known, misfit).accuracy for graph in graphs]
-    spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
-    return [
-        Difference(values[0] - value, math.hypot(spread, misfit))
-        for value, spread in zip(values, spreads, strict=True)
-    ]
 
 
 def predicted_losses(

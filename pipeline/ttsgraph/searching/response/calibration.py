@@ -15,7 +15,7 @@ from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.response.model import Predictor
+from ttsgraph.searching.response.model import Difference, Predictor, ResponseModel
 
 LEVEL = 0.9
 
@@ -24,6 +24,9 @@ USUAL = 0.02
 """By how much the model's form may be wrong of a graph, and what is usual before any forecast: the
 mean of an exponential prior, in accuracy.
 """
+
+SAMPLES = 16
+"""Draws of what the evidence leaves open, where graphs are compared; enough for their spread."""
 
 SHIFTS = np.linspace(-1.0, 1.0, 401)
 TAILS = 3
@@ -151,6 +154,27 @@ def valued(
         shift, own = own_shift(float(residual.mean()), error, own)
         accuracy += shift
     return Valued(accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count)
+
+
+def expected_leads(
+    graphs: Sequence[CollaborationGraph],
+    models: Sequence[str],
+    evidence: Evidence,
+    off: float,
+    rng: np.random.Generator,
+) -> list[Difference]:
+    """By how much the first of these graphs is expected to be ahead of each; none without evidence.
+    `off` is as of `valued`.
+    """
+    if not evidence.graphs:
+        return []
+    model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
+    values = [valued(graph, model, evidence, off).accuracy for graph in graphs]
+    spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
+    return [
+        Difference(values[0] - value, math.hypot(spread, off))
+        for value, spread in zip(values, spreads, strict=True)
+    ]
 
 
 def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:
