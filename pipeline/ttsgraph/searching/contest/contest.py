@@ -14,7 +14,8 @@ every node.
    which graph, learnt from all that is known by then (routes.py).
 4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
    time, for as long as it leads. So what is found is seldom a graph that was never run, which is
-   where predictions fail, and has been lucky on as many questions as there are.
+   where predictions fail, and has been lucky on as many questions as there are. Where calls ran
+   out before, the best that was run is found.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
 by the more, the more questions those were and the further predictions have been off in this contest
@@ -153,7 +154,16 @@ class Contest:
         await self._finals()
         await self._ask_for_routes()
         self._route_again()
+        first = next((k for k, known in enumerate(self.standings) if self._was_run(known.graph)), 0)
+        self.standings.insert(0, self.standings.pop(first))
         return self.standings
+
+    def _was_run(self, graph: CollaborationGraph) -> bool:
+        """Whether it was, or all of its calls were made. What was only predicted doesn't lead in
+        the end, where calls ran out before its finals: that is where predictions fail, and it may
+        lead for what they get wrong.
+        """
+        return graph in self.evidence.graphs or not self.evidence.new_calls(graph, self._order)
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
         """The best graphs so far, which stand in every search after it."""
