@@ -22,7 +22,6 @@ the champion, so that a challenger that is worse ends the test too.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -115,9 +114,10 @@ def arms_of(
     """Tested graphs as the gate compares them, in their order; `leads` are as of `Arm`, one for
     each, or none.
     """
+    known: Sequence[Difference | None] = leads or [None] * len(cases)
     return [
         Arm(case.columns["label"], units_of(case.graph, tested, cost), outcomes_of(tested), lead)
-        for case, tested, lead in zip(cases, feedbacks, leads or repeat(None), strict=False)
+        for case, tested, lead in zip(cases, feedbacks, known, strict=True)
     ]
 
 
