@@ -32,12 +32,7 @@ from ttsgraph.stages.ablation import PLACEHOLDER, node_table, removal_cases, rem
 from ttsgraph.stages.schemas import Edges, Nodes, check, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
-from ttsgraph.stages.worth import (
-    kept_nodes,
-    known_evidence,
-    predicted_losses,
-    with_worth,
-)
+from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"

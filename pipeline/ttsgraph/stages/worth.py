@@ -14,13 +14,11 @@ from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response import evidence
+from ttsgraph.searching.response.calibration import SAMPLES
 from ttsgraph.searching.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
 from ttsgraph.stages.schemas import Candidates, Evidence, Nodes, Trials, check_evidence, read_table
 from ttsgraph.tasks.base import Question
-
-SAMPLES = 16
-"""Draws of what the evidence leaves open; enough for their spread."""
 
 
 def evidence_in(
