@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from contextlib import chdir
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,14 +15,13 @@ from lab.benchmarks import archive, service
 from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed_environment
+from tests.support.project import ROOT
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.evaluation.archive import COLUMNS
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph_flows import report
 from ttsgraph_flows.stage import load_stage
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_every_benchmark_is_a_module_that_measures():

@@ -4,8 +4,6 @@ and the page says what was measured.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -14,12 +12,12 @@ from lab.worlds.best import TRUTH_SEED
 from lab.worlds.fronts import Front, gains
 from lab.worlds.report import write_fronts
 from lab.worlds.settings import FrontSettings, load_worlds
+from tests.support.project import ROOT
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.profile import load_profile
 
-ROOT = Path(__file__).parents[3]
 SETTINGS = FrontSettings(limits=(8,), questions=300, truth=2000, steps=30)
 WORLD = "alike-draws"
 

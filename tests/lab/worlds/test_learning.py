@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -12,10 +10,10 @@ from lab.worlds.learning import AS_SET, HALF, WITHOUT, learning
 from lab.worlds.report import write_learning
 from lab.worlds.run import WorldCell, WorldRun
 from lab.worlds.settings import WorldsSettings, load_worlds
+from tests.support.project import ROOT
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import load_profile
 
-ROOT = Path(__file__).parents[3]
 WORLD = "alike-draws"
 BUDGET = 8.0
 BEST = 0.6
