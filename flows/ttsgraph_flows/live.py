@@ -21,9 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ttsgraph.base.files import write_text
-from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
+from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent, run_state
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.trials import Shown
 
 BOARD = "TTSGRAPH_BOARD"
 """The variable that tells a stage the folder into which it writes how far it is."""
@@ -71,6 +72,11 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
     else:
         yield view.publish
         print(view.posting().line, file=sys.stderr, flush=True)
+
+
+def shown(label: str, at_most: bool = False) -> Shown:
+    """Shows a stage of this label, once it is known how many questions it has to answer."""
+    return lambda total: live(run_state(label, total, at_most))
 
 
 def wants_display() -> bool:

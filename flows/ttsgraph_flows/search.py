@@ -23,15 +23,16 @@ from ttsgraph.models.client import Chat
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.contest.contenders import Learnt
-from ttsgraph.searching.methods import Problem, Searcher, searcher_class
+from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import WarmReinforce
-from ttsgraph.settings.profile import SearchSettings, loop_calls
+from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
 from ttsgraph.stages.records import Running, Started, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph.stages.starting import problem_of
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show
@@ -55,28 +56,22 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     settings = stage.profile.search
     start = read_record(Started, stage.results / "start.json", "init_instances")
-    brief = stage.brief()
     contenders = start.standing()
-    learnt = learnt_of(stage, start)
-    contest = stage.profile.init.contest
-    left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
-
-    texts = {question.id: question.text for question in stage.questions["train"]}
+    known = stage.profile, stage.brief(), stage.questions, stage.params.seed
+    problem = problem_of(*known, start.counts, contenders, learnt_of(stage, start))
 
     async def prepare(
         environment: Environment, speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
-        known = replace(brief, questions=texts), settings, stage.profile.agent, start.counts
-        problem = Problem(*known, stage.params.seed, speak, contenders, learnt, left)
-        return method_class.of(problem), settings
+        return method_class.of(replace(problem, speak=speak)), settings
 
     calls = settings.max_iterations * (
         settings.candidates * settings.batch + stage.settings.splits.val
     )
     names = ("profile.parquet", "pilot.parquet", "evidence.parquet", "init_instances.parquet")
-    known = {name: md5(stage.results / name) for name in names}
+    read = {name: md5(stage.results / name) for name in names}
     standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
-    decisive = {"start": start.counts, "contenders": standing, "calls": left, **known}
+    decisive = {"start": start.counts, "contenders": standing, "calls": problem.calls, **read}
     exchanges = [exchange.model_dump() for exchange in start.exchanges]
     folder = stage.results / method
     tracked_search(stage, method, folder, prepare, calls, decisive, exchanges, method_class)

@@ -180,7 +180,7 @@ def run(
     ] = None,
 ) -> None:
     """Search, test and save the graph to use with its page, without the stages: no Prefect, DVC or
-    MLflow, no pilot, no registry.
+    MLflow, no registry, and with a contest no pilot.
 
     Example: ttsgraph run --task sample
     """

@@ -1,7 +1,8 @@
 """What a whole search leaves in a folder: the tables and the page that the stages leave of one.
 
 Next to its graph stand `index.html` and `tables/`, with files of the names and columns that the
-stages write. There is no pilot and no registry; both are empty, or left out of the page.
+stages write. There is no registry, and with a contest no pilot; both are empty, or left out of the
+page.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from ttsgraph.stages import schemas
 from ttsgraph.stages.lengths import brief_of, scores_of
 from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record, write_search
 from ttsgraph.stages.schemas import write_table
-from ttsgraph.stages.standings import contest_evidence, contest_table, preference_of, start_data
 from ttsgraph.stages.trials import answers_table
 from ttsgraph.stages.worth import predicted_losses, with_worth
 from ttsgraph.tasks.sources import questions_table
@@ -49,35 +49,34 @@ def write_kept(folder: Path, searched: Searched, name: str) -> Path:
 
 
 def _write_start(folder: Path, searched: Searched) -> None:
-    """What comes before the search: questions, models alone, and the contest."""
-    contest = searched.contest
-    preference = preference_of(contest, contest.standings)
-    kept = searched.profile.init.contest.kept
+    """What comes before the search: questions, models alone, and the contest or the trials."""
+    sought, start = searched.sought, searched.sought.start
     for table, schema, file in (
         (questions_table(searched.questions), schemas.Questions, "questions"),
-        (searched.alone, schemas.Profiles, "profile"),
-        (schemas.Pilots.empty(), schemas.Pilots, "pilot"),
-        (schemas.Trials.empty(), schemas.Trials, "init_family"),
-        (contest_table(contest), schemas.Trials, "init_instances"),
-        (contest_evidence(contest), schemas.Evidence, "evidence"),
+        (sought.alone, schemas.Profiles, "profile"),
+        (sought.pilot, schemas.Pilots, "pilot"),
+        (start.family, schemas.Trials, "init_family"),
+        (start.trials, schemas.Trials, "init_instances"),
+        (start.answers, schemas.Evidence, "evidence"),
     ):
-        write_table(table, schema, folder / f"{file}.parquet")
-    chosen = {"models": list(preference.models), "reason": preference.reason}
-    write_record(Preferred, folder / "preference.json", chosen)
-    write_record(Started, folder / "start.json", start_data(contest, kept))
+        written = table if len(table) else schema.empty()
+        write_table(written, schema, folder / f"{file}.parquet")
+    write_record(Preferred, folder / "preference.json", start.preferred)
+    write_record(Started, folder / "start.json", start.started)
 
 
 def _write_method(folder: Path, searched: Searched) -> None:
     """The search and its test."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "journal.jsonl").write_bytes(searched.journal)
-    write_search(folder, searched.found, searched.archive, searched.spent)
+    sought, found = searched.sought, searched.sought.found
+    (folder / "journal.jsonl").write_bytes(sought.journal)
+    write_search(folder, found, sought.archive, searched.spent, sought.exchanges)
     brief = brief_of(
-        searched.profile, searched.task, scores_of(searched.alone), searched.questions["train"]
+        searched.profile, searched.task, scores_of(sought.alone), searched.questions["train"]
     )
     rng = np.random.default_rng([searched.seed, 2])
-    losses = predicted_losses(searched.found.graph, brief, searched.contest.evidence, rng)
-    nodes = with_worth(searched.nodes, searched.found.graph, searched.feedbacks[0], losses)
+    losses = predicted_losses(found.graph, brief, searched.evidence, rng)
+    nodes = with_worth(searched.nodes, found.graph, searched.feedbacks[0], losses)
     grader = searched.profile.task(searched.task).task
     answers = answers_table(searched.cases, searched.feedbacks, grader.extract)
     write_table(searched.table, schemas.Evaluations, folder / "test.parquet")

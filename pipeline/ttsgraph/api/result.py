@@ -22,6 +22,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import TableSource, plain
@@ -193,6 +194,7 @@ def search(
     seed: int = 0,
     progress: bool = True,
     state: str | Path = STATE,
+    client: Client | None = None,
     **sections: Any,
 ) -> Result:
     """Find the graph that answers best within a budget per question, and test it; works where an
@@ -204,8 +206,8 @@ def search(
     yours (the keys of a preset, its file, or a graph) is tested too: a question may then cost what
     the team costs, in the budget's unit (dollars by default), and `compare().verdict` says whether
     it is worth it. `sections` replace those of a profile (`init=`, `limits=`, `task=`). Calls are
-    kept below `state`. Raises InputError that says in one line what to mend, RunStopped when calls
-    fail for good.
+    kept below `state`; a `client` is asked in place of the endpoints. Raises InputError that says
+    in one line what to mend, RunStopped when calls fail for good.
     """
     budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)
@@ -217,7 +219,7 @@ def search(
     case = None if team is None else preset_case(team, profile)
     say = print if progress else lambda line: None
     with shown_progress(progress) as publish:
-        work = search_whole(profile, TASK, splits, seed, method, place, publish, say, case)
+        work = search_whole(profile, TASK, splits, seed, method, place, publish, say, case, client)
         return result_of(run(work))
 
 

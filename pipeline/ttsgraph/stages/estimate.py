@@ -67,7 +67,7 @@ INIT_STAGES = 2
 """Stages before the search that ask the agent."""
 
 OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
-"""What `ttsgraph run` does of it."""
+"""What `ttsgraph run` does of it; without a contest the pilot, too."""
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -99,7 +99,8 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     hours = {name: round(one["seconds"] / 3600, 2) for name, one in used.items() if one["seconds"]}
     total = _sum(used.values())
-    run = _sum(one for stage, one in used.items() if stage in OF_RUN)
+    of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
+    run = _sum(one for stage, one in used.items() if stage in of_run)
     expected = {"task": task, "calls": {"total": round(run["calls"])}}
     note = "for one method; calls that the cache answers are not counted"
     if profile.budget.limits == "mean":

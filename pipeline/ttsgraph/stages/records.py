@@ -24,6 +24,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Contender
 from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
+from ttsgraph.searching.response.calibration import PRESUMED
 from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
 
 
@@ -88,7 +89,7 @@ class Started(Closed):
     best: str | None = None
     contest_calls: int | None = None
     contest_graphs: int | None = None
-    misfit: float = 0.0
+    misfit: float = PRESUMED
     calibration: dict[str, float] | None = None
     router: Stood | None = None
     contenders: tuple[Stood, ...] = ()

@@ -4,7 +4,7 @@ back.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -52,6 +52,17 @@ def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference
     return Preference(tuple(order), f"what the best graph of each is expected to score: {shown}")
 
 
+def preference_data(
+    preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What preference.json says."""
+    return {
+        "models": list(preference.models),
+        "reason": preference.reason,
+        "exchanges": [*map(dict, exchanges)],
+    }
+
+
 def standing_data(standing: Standing) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
@@ -78,4 +89,5 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "router": None if router is None else standing_data(router),
         "contenders": [*map(standing_data, contest.standings[:kept])],
         "standings": [*map(standing_data, contest.standings[kept : kept + SHOWN])],
+        "exchanges": [],
     }

@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -28,6 +29,7 @@ from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.searching.agent.base import Brief, Counts, Scored, Trial, in_words
 from ttsgraph.searching.contest.adaptive import until_passed
+from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
@@ -44,6 +46,10 @@ class Case:
 
     def __str__(self) -> str:
         return ", ".join(self.columns.values())
+
+
+Shown = Callable[[int], AbstractContextManager[Publish]]
+"""Shows how work on so many questions goes on."""
 
 
 async def evaluate_cases(
@@ -202,6 +208,28 @@ def pilot_cases(
         swept += _arrangements(model, sinks)
         swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
     return [Case(graph, {"sweep": sweep, "label": label}) for sweep, label, graph in swept]
+
+
+async def swept(
+    profile: Profile,
+    task: str,
+    alone: pd.DataFrame,
+    train: Sequence[Question],
+    seed: int,
+    environment: Evaluator,
+    shown: Shown,
+) -> pd.DataFrame:
+    """The pilot's table (columns of schemas.Pilots); `alone` is that of the profile stage."""
+    budget = profile.budget_on(task)
+    cost = budget.cost
+    best = best_single(alone, budget, repeated=True)
+    rng = np.random.default_rng([seed, 2])
+    roles = profile.roles_on(task, train)
+    cases = pilot_cases(profile.pilot, cost, best, roles, rng)
+    asked = train[: profile.pilot.questions]
+    with shown(len(cases) * len(asked)) as publish:
+        table = await evaluate_cases(cases, environment, cost, asked, publish)
+    return table.assign(within_budget=table["budget_units"] <= budget.limit)
 
 
 Swept = tuple[str, str, CollaborationGraph]

@@ -35,9 +35,21 @@ def evidence_in(
     if table.empty and searched is not None:
         table = read_table(Evidence, searched / "evidence.parquet", "search")
         tried = read_table(Candidates, searched / "archive.parquet", "search")
-    used = tried["graph"][tried.index.isin(table["candidate_id"])]
+    return evidence_of(tried, table, questions, greedy)
+
+
+def evidence_of(
+    tried: pd.DataFrame,
+    answers: pd.DataFrame,
+    questions: Mapping[str, Sequence[Question]],
+    greedy: frozenset[str],
+) -> evidence.Evidence:
+    """What is known of nodes, from a table of graphs and that of their nodes' answers. Raises
+    DataError as `known_evidence`.
+    """
+    used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
-    return known_evidence(table, graphs, [*questions["train"], *questions["val"]], greedy)
+    return known_evidence(answers, graphs, [*questions["train"], *questions["val"]], greedy)
 
 
 def known_evidence(

@@ -105,14 +105,20 @@ def misfit(forecasts: Sequence[Forecast]) -> float:
     return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
 
 
+PRESUMED = misfit(())
+"""By how much the model's form is wrong of a graph where no forecast was made."""
+
+
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
     """How far one graph's accuracy is from what is predicted, given what it did itself: mean and
     standard deviation.
 
     `residual` is observed minus predicted, with the standard deviation `error` from chance. Before
     it was seen, the shift is Student's t with few degrees of freedom and `scale`: most graphs are
-    off by little, a rare one by anything.
+    off by little, a rare one by anything. A scale of 0 leaves no room for a shift.
     """
+    if scale <= 0:
+        return 0.0, 0.0
     prior = -0.5 * (TAILS + 1) * np.log1p((SHIFTS / scale) ** 2 / TAILS)  # up to a constant
     log = prior - 0.5 * ((SHIFTS - residual) / error) ** 2
     weights = np.exp(log - log.max())

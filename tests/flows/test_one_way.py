@@ -1,0 +1,147 @@
+"""The paper's way asks the same and finds the same through the stages, `ttsgraph run` and
+`ttsgraph.search`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ttsgraph
+from tests.support.project import Copy, database_in
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.api import project
+from ttsgraph.api.given import TASK, profile_of
+from ttsgraph.evaluation.progress import ignore
+from ttsgraph.settings.profile import load_params
+from ttsgraph_flows import evaluate, init_family, init_instances, pilot, profile, sample, search
+
+ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(80)]
+METHOD = "agent_reinforce"
+SECTIONS: dict[str, Any] = {
+    "engine": {"kind": "external", "seeds": True},
+    "search": {"way": "paper", "max_iterations": 3, "patience": 2, "candidates": 3, "batch": 6},
+    "init": {"questions": 4, "candidates": 3, "topologies": 2},
+    "pilot": {"questions": 3, "widths": [1, 2], "depths": [1, 2], "random_graphs": 1},
+    "evaluate": {"ablation": 0},  # a whole search has none
+}
+BUDGET = "$0.0004"
+TABLES = {
+    "pilot": ("label", "graph", "accuracy"),
+    "init_family": ("counts", "graph", "accuracy"),
+    "init_instances": ("counts", "graph", "accuracy"),
+    f"{METHOD}/archive": ("iteration", "split", "graph", "accuracy"),
+    f"{METHOD}/test": ("arm", "graph", "accuracy"),
+}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a search asked, the graphs that it evaluated by table, and how it began."""
+
+    asked: list[str]
+    tables: dict[str, Any]
+    start: Any
+
+    @classmethod
+    def of(cls, stub: StubServer, folder: Path) -> Trace:
+        tables = {
+            name: pd.read_parquet(folder / f"{name}.parquet")[list(columns)].to_dict("list")
+            for name, columns in TABLES.items()
+        }
+        start = json.loads((folder / "start.json").read_text())
+        return cls(
+            sorted(json.dumps(each, sort_keys=True) for each in stub.requests), tables, start
+        )
+
+
+@contextmanager
+def stubs() -> Iterator[tuple[StubServer, dict[str, Any]]]:
+    stub = StubServer(("a", "b"), skill=0.6)
+    with serve(stub) as url:
+        models = [
+            {"name": "a", "price": 1.0, "base_url": url},
+            {"name": "b", "price": 2.0, "base_url": url, "family": "other"},
+        ]
+        yield stub, {"models": models}
+
+
+def through_stages(folder: Path) -> Trace:
+    with stubs() as (stub, given), chdir(folder):
+        written(folder, given)
+        for stage in (
+            sample.sample,
+            profile.profile_models,
+            pilot.pilot,
+            init_family.init_family,
+            init_instances.init_instances,
+        ):
+            stage.fn(TASK)
+        search.search.fn(TASK, METHOD)
+        evaluate.evaluate.fn(TASK, METHOD)
+        return Trace.of(stub, Path("results", "small", TASK))
+
+
+def through_run(folder: Path) -> Trace:
+    with stubs() as (stub, given), chdir(folder):
+        written(folder, given)
+        _, kept = asyncio.run(project.run(load_params(), TASK, ignore, lambda line: None))
+        return Trace.of(stub, kept / "tables")
+
+
+def through_python(folder: Path) -> Trace:
+    with stubs() as (stub, given), chdir(folder):
+        file = questions_in(folder)
+        result = ttsgraph.search(
+            **given, questions=file, grade="exact", budget=BUDGET, progress=False, **SECTIONS
+        )
+        return Trace.of(stub, result.save("kept") / "tables")
+
+
+def questions_in(folder: Path) -> Path:
+    file = folder / "inputs" / "qa.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return Path("inputs", "qa.jsonl")
+
+
+def written(folder: Path, given: dict[str, Any]) -> None:
+    """A project with the profile that `ttsgraph.search` makes of what it is given."""
+    copy = Copy(folder)
+    file = questions_in(folder)
+    made = profile_of(given["models"], file, "exact", BUDGET, sections=SECTIONS)
+    settings = made.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    settings |= {"agent": {}, "init": SECTIONS["init"]}
+    params = {"profile": "small", "tasks": [TASK], "methods": [METHOD], "seed": 0}
+    copy.write(params | {"tracking_uri": database_in(folder)}, "small", settings)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+    ways = {"stages": through_stages, "run": through_run, "python": through_python}
+    return {name: way(tmp_path_factory.mktemp(name)) for name, way in ways.items()}
+
+
+@pytest.mark.parametrize("other", ["run", "python"])
+def test_each_asks_the_same_and_evaluates_the_same_graphs(
+    traces: dict[str, Trace], other: str
+) -> None:
+    stages = traces["stages"]
+    assert stages.asked == traces[other].asked
+    for name, table in stages.tables.items():
+        assert table == traces[other].tables[name], name
+    assert stages.start["counts"] == traces[other].start["counts"]
+
+
+def test_none_has_a_contest(traces: dict[str, Trace]) -> None:
+    for trace in traces.values():
+        assert "contenders" not in trace.start
+        assert all(trace.tables.values())
