@@ -2,7 +2,6 @@
 same budget; then the registry.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import json_text, write_text
 from ttsgraph.deployment.promotion import Arm, arms_of
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.paired import against_first
@@ -68,7 +67,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         answers = answers_table(cases, feedbacks, stage.grader().extract)
         write_table(answers, Answers, folder / "answers.parquet")
         scores = dict(zip(table["arm"], table["accuracy"], strict=True))
-        write_text(folder / "scores.json", json.dumps(scores, indent=1))
+        write_text(folder / "scores.json", json_text(scores))
         stage.write_calls(f"evaluate-{method}")
         stage.record(f"evaluate-{method}", table, folder)
         leads = expected_leads(

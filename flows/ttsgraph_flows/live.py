@@ -21,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ttsgraph.base.files import write_text
-from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent, run_state
+from ttsgraph.evaluation.progress import Event, Publish, RunState, Shown, Spent, run_state
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.stages.trials import Shown
 
 BOARD = "TTSGRAPH_BOARD"
 """The variable that tells a stage the folder into which it writes how far it is."""

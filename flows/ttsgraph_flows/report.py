@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import json_text, write_text
 from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import Row
@@ -35,7 +35,7 @@ def report(profile: str | None = None) -> None:
     found = Report(name, settings, as_row, tasks)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
-    write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
+    write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
     _note(found, params.tracking_uri)
     write_serving(name, params.tracking_uri)
     write_index(REPORTS)

@@ -24,6 +24,7 @@ from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.contest.contenders import Learnt
 from ttsgraph.searching.methods import Searcher, searcher_class
+from ttsgraph.searching.methods.base import problem_of
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import WarmReinforce
@@ -32,7 +33,6 @@ from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
 from ttsgraph.stages.records import Running, Started, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
-from ttsgraph.stages.starting import problem_of
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from tests.support.processes import wait_until
 from tests.support.service import ALONE, chat, deployed, post
+from ttsgraph.base.files import finite
 from ttsgraph.service.requests import read_object
-from ttsgraph.service.responses import finite
 
 
 def connect(url):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -231,7 +230,7 @@ def compare(
     from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
     from ttsgraph.api.whole import search_whole
-    from ttsgraph.base.files import write_text
+    from ttsgraph.base.files import json_text, write_text
     from ttsgraph.settings.profile import load_params
 
     if (methods is None) == (preset is None):
@@ -257,7 +256,7 @@ def compare(
         told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
         lines = list(in_lines(told))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
-    write_text(path, json.dumps(told, indent=1))
+    write_text(path, json_text(told))
     echo(*lines, f"{path} has it, with seeds")
 
 

@@ -36,7 +36,7 @@ def profile_of(
     models: Models,
     questions: Path,
     grade: str | Task | None,
-    budget: str | float,
+    budget: str | float | Mapping[str, Any],
     grading: Mapping[str, Any] | None = None,
     shared: Mapping[str, Any] | None = None,
     sections: Mapping[str, Any] | None = None,
@@ -83,8 +83,12 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
     return pool
 
 
-def budget_of(budget: str | float) -> dict[str, Any]:
-    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question. Raises SettingsError."""
+def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
+    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question, or a profile's own keys
+    as they are. Raises SettingsError.
+    """
+    if isinstance(budget, Mapping):
+        return dict(budget)
     found = _BUDGET.fullmatch(str(budget))
     if found is None or (found[1] and found[3]):
         raise SettingsError(

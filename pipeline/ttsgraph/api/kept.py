@@ -7,13 +7,12 @@ page.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from ttsgraph.api.whole import Searched
-from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.files import json_text, md5, write_text
 from ttsgraph.deployment.provenance import revisions, settings_sha256
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_report
@@ -37,7 +36,7 @@ def write_kept(folder: Path, searched: Searched, name: str) -> Path:
     _write_start(tables, searched)
     _write_method(tables / searched.method, searched)
     settings = searched.profile.model_dump(mode="json")
-    write_text(tables / "settings.json", json.dumps(settings, indent=1))
+    write_text(tables / "settings.json", json_text(settings))
     report = Report(
         name,
         searched.profile,

@@ -5,7 +5,6 @@ without the stages.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ttsgraph.api.given import budget_of
 from ttsgraph.api.result import Result, result_of
 from ttsgraph.api.whole import search_whole
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import json_text, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.progress import Publish, Spent
@@ -209,5 +208,5 @@ async def run(
     scores = {"seed": params.seed} | {name: used[name] for name in shown}
     scores |= {f"found_{name}": found[name] for name in shown}
     folder = Path("results") / params.profile / task
-    write_text(folder / SCORES, json.dumps(scores, indent=1))
+    write_text(folder / SCORES, json_text(scores))
     return result, result.save(folder / FOUND)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from ttsgraph.api.given import TASK, Models, profile_of, questions_file
 from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
@@ -135,7 +134,7 @@ class Result:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
-        write_text(place / COMPARISON, json.dumps(self.tested.to_dict(), indent=1))
+        write_text(place / COMPARISON, json_text(self.tested.to_dict()))
         self.folder = place
         if self.searched is not None:
             try:
@@ -183,7 +182,7 @@ def search(
     models: Models,
     questions: Any,
     grade: str | Task | None = None,
-    budget: str | float | None = None,
+    budget: str | float | Mapping[str, Any] | None = None,
     *,
     team: Any = None,
     grading: Mapping[str, Any] | None = None,
@@ -202,12 +201,13 @@ def search(
 
     `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
     profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a
-    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units" (the default). A `team` of
-    yours (the keys of a preset, its file, or a graph) is tested too: a question may then cost what
-    the team costs, in the budget's unit (dollars by default), and `compare().verdict` says whether
-    it is worth it. `sections` replace those of a profile (`init=`, `limits=`, `task=`). Calls are
-    kept below `state`; a `client` is asked in place of the endpoints. Raises InputError that says
-    in one line what to mend, RunStopped when calls fail for good.
+    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units" (the default), or has the keys
+    of a profile's. A `team` of yours (the keys of a preset, its file, or a graph) is tested too: a
+    question may then cost what the team costs, in the budget's unit (dollars by default), and
+    `compare().verdict` says whether it is worth it. `sections` replace those of a profile (`init=`,
+    `limits=`, `task=`). Calls are kept below `state`; a `client` is asked in place of the
+    endpoints. Raises InputError that says in one line what to mend, RunStopped when calls fail for
+    good.
     """
     budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)

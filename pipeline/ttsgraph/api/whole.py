@@ -36,7 +36,7 @@ from ttsgraph.runtime.limits import NO_SPENDING, CountingClient, metered, projec
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods import make_searcher
-from ttsgraph.searching.methods.base import searcher_class
+from ttsgraph.searching.methods.base import problem_of, searcher_class
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.response.calibration import PRESUMED, expected_leads
@@ -44,7 +44,7 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.starting import Questions, Start, problem_of, start_of
+from ttsgraph.stages.starting import Questions, Start, start_of
 from ttsgraph.stages.trials import (
     Case,
     cases_feedback,
@@ -64,7 +64,7 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio makes texts of what tasks return
 class Sought:
     """All that a search came by before its test."""
 
@@ -82,7 +82,7 @@ class Sought:
     exchanges: Sequence[Exchange]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Searched:
     """All that a whole search came by, from the questions (by split) to the test and its gate."""
 

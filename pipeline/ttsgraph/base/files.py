@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import DataError, InputError
+
+
+def finite(value: Any) -> Any:
+    """Plain data with null in place of numbers that JSON does not have: NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def json_text(data: Any, **form: Any) -> str:
+    """Plain data as JSON, on lines of its own unless the form says otherwise; what can't be had is
+    null.
+    """
+    return json.dumps(finite(data), allow_nan=False, **({"indent": 1} | form))
 
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
@@ -71,7 +88,8 @@ def checksum_of(data: Any) -> str:
 
 def checked_text(data: Mapping[str, Any]) -> str:
     """Plain data as JSON with its own checksum in it."""
-    return json.dumps({**data, CHECKSUM: checksum_of(data)}, indent=1)
+    plain = finite(data)
+    return json_text({**plain, CHECKSUM: checksum_of(plain)})
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:

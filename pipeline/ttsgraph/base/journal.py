@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import math
 import os
 import re
 import zlib
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 
 from ttsgraph.base.bookkeeping import without_bookkeeping
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import finite
 
 Entry = dict[str, Any]
 _LINE = re.compile(
@@ -57,7 +57,7 @@ def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 
 def _line(entry: Mapping[str, Any], number: int) -> bytes:
-    text = json.dumps(_without_nan(entry), separators=(",", ":")).encode()
+    text = json.dumps(finite(entry), separators=(",", ":")).encode()
     check = zlib.crc32(text)
     head = f'{{"length":{len(text)},"crc32":"{check:08x}","number":{number},"entry":'
     return b"%s%s}\n" % (head.encode(), text)
@@ -94,17 +94,6 @@ def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
         at += len(line)
 
 
-def _without_nan(value: Any) -> Any:
-    """NaN as null: JSON has no NaN."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return value
-
-
 class Journal:
     """A journal open for writing, from its start: what it holds is replayed before anything is
     added. `tell` hears what was cut or set aside; one under another header becomes
@@ -134,7 +123,7 @@ class Journal:
         with self.path.open("rb") as file:
             lines = _whole_lines(file, str(self.path))
             first = next(lines, None)
-            if first is not None and _entry(first[1]) != _without_nan(header):
+            if first is not None and _entry(first[1]) != finite(header):
                 numbers = itertools.count(1)
                 names = (self.path.with_name(f"{self.path.name}.previous-{n}") for n in numbers)
                 aside = next(path for path in names if not path.exists())

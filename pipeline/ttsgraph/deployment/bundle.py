@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
-from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.evaluation.objective import pareto_front
@@ -116,7 +116,7 @@ def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
 
 def ladder_text(front: Sequence[Rung]) -> str:
     """A front as JSON."""
-    return json.dumps([rung.to_dict() for rung in front], indent=1) + "\n"
+    return json_text([rung.to_dict() for rung in front]) + "\n"
 
 
 def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
@@ -311,7 +311,7 @@ class Deployed:
             data["front"] = [rung.to_dict() for rung in self.front]
         if self.found_by:
             data["found_by"] = self.found_by
-        write_text(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+        write_text(path, json_text(data, sort_keys=True) + "\n")
         return path
 
     @classmethod

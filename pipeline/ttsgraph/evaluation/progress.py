@@ -6,6 +6,7 @@ and shows it. Nothing here reads a clock: whoever shows a state knows how long t
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from operator import add, sub
 
@@ -75,6 +76,10 @@ Publish = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """Listens to nothing."""
+
+
+Shown = Callable[[int], AbstractContextManager[Publish]]
+"""Shows how work on so many questions goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ttsgraph.base.files import finite, json_text
 from ttsgraph.models.actions import CALLS
 from ttsgraph.service.answering import ALIVE, Answering
 from ttsgraph.service.deployments import Live
@@ -312,13 +311,4 @@ def _event(data: dict[str, Any]) -> bytes:
 
 def dumped(data: dict[str, Any]) -> str:
     """An event's data as JSON."""
-    return json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
-
-
-def finite(value: Any) -> Any:
-    """Plain data with null in place of numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
-    return [finite(inner) for inner in value] if isinstance(value, list) else value
+    return json_text(data, indent=None, separators=(",", ":"))

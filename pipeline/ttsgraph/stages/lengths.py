@@ -55,13 +55,19 @@ async def profiled(
                 **_added(growth[name]),
             }
             for name, usage in usages.items()
+            if usage.calls
         ]
+        if not rows:
+            why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
+            raise DataError(
+                f"task {task!r}: expected questions that fit the context of a model, but"
+                f" {', '.join(names)} took none ({why}); shorten them or the prompt's examples"
+                " (splits.shots), or give models a longer context (engine.max_model_len)"
+            )
         now = measured_lengths(pd.DataFrame(rows))
         before = profile.task(task).lengths.measured
         known = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
-        # Costs of members that were never measured are not asked for.
-        any_other = dict.fromkeys(profile.model_pool(), next(iter(now.values())))
-        profile = profile.with_measured(task, any_other | known)
+        profile = profile.with_measured(task, _of_all(profile, known))
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
@@ -134,6 +140,14 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     }
 
 
+def _of_all(profile: Profile, known: Mapping[str, Lengths]) -> dict[str, Lengths]:
+    """The lengths of all members of a pool. One of which nothing is known, as no prompt fits it, is
+    taken to read and write as much as the one that does most.
+    """
+    most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
+    return {name: known.get(name, most) for name in profile.model_pool()}
+
+
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     """The profile whose costs follow from this table of the profile stage; the same where models
     are simulated. Where a role weighs votes, it has the accuracies too.
@@ -144,9 +158,7 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
         profile = profile.with_accuracies(task, {str(name): float(share) for name, share in shares})
     if profile.engine.kind == "simulated":
         return profile
-    pool = profile.model_pool()
-    known = {name: lengths for name, lengths in measured_lengths(table).items() if name in pool}
-    return profile.with_measured(task, known)
+    return profile.with_measured(task, _of_all(profile, measured_lengths(table)))
 
 
 def as_measured(profile: Profile, task: str, path: Path) -> Profile:

@@ -3,7 +3,6 @@ read them. A record carries the checksum of its content, so that a digit that ch
 noticed too. Tables are in ttsgraph/stages/schemas.py.
 """
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,15 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
-from ttsgraph.base.files import checked_json, checked_text, makes, md5, write_text
+from ttsgraph.base.files import (
+    checked_json,
+    checked_text,
+    finite,
+    json_text,
+    makes,
+    md5,
+    write_text,
+)
 from ttsgraph.base.journal import entries_of, write_history
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.evaluation.archive import Archive, without_nodes
@@ -215,11 +222,12 @@ def write_record(
     that kind. What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file
     beside, unless it is to `keep_all`.
     """
-    kept = data if keep_all else without_bookkeeping(data, bookkeeping)
+    plain = finite(data)
+    kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
     parse(kind, kept, str(path))
     write_text(path, checked_text(kept))
-    if kept != json.loads(json.dumps(data)):
-        write_text(beside(path), json.dumps(data, indent=1))
+    if kept != plain:
+        write_text(beside(path), json_text(plain))
 
 
 def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]:

@@ -355,9 +355,10 @@ class Evaluations(GraphScores):
 
 class Answers(Table):
     """What each graph of the test answered to each question: one row per graph and question.
-    `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node
-    id, what the task reads of that node's answer (`form`) and whether it is right (`correct`).
-    Where answers have scores, these stand in place of right and wrong.
+    `correct` is missing where infrastructure failed, and `error` says why; beside a grade it says
+    that a prompt was too long for its model, whose node had no answer. `nodes` is JSON: by node id,
+    what the task reads of that node's answer (`form`) and whether it is right (`correct`). Where
+    answers have scores, these stand in place of right and wrong.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -372,7 +373,7 @@ class Answers(Table):
     class Config:
         unique = ("arm", "label", "question_id")
 
-    _errors = rule("an_answer_or_an_error", "correct.isna() == (error != '')")
+    _errors = rule("an_answer_or_an_error", "correct.notna() or error != ''")
 
     @pa.dataframe_check(error="as_many_questions_as_the_others")
     def _whole(self, table: pd.DataFrame) -> pd.Series[bool]:

@@ -3,13 +3,13 @@ back.
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
+from ttsgraph.base.files import finite
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching.agent.base import Preference
 from ttsgraph.searching.contest.contest import Contest, Standing
@@ -67,8 +67,7 @@ def standing_data(standing: Standing) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
     known = {name: getattr(standing, name) for name in numbers}
-    plain = {name: None if math.isnan(number) else number for name, number in known.items()}
-    return {"label": standing.label, **plain, "graph": standing.graph.to_dict()}
+    return finite({"label": standing.label, **known, "graph": standing.graph.to_dict()})
 
 
 def start_data(contest: Contest, kept: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ import pandas as pd
 
 from ttsgraph.evaluation.environment import Environment, Evaluator
 from ttsgraph.evaluation.node_answers import NodeAnswers
+from ttsgraph.evaluation.progress import Shown
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.contest.contenders import Contender, Learnt
 from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.searching.methods.base import Problem
-from ttsgraph.settings.profile import Profile, loop_calls
+from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.standings import (
     contest_evidence,
     contest_table,
@@ -29,7 +29,7 @@ from ttsgraph.stages.standings import (
     preference_of,
     start_data,
 )
-from ttsgraph.stages.trials import Shown, evaluate_cases, start_trial, trial_cases, trials_of
+from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
 Questions = Mapping[str, Sequence[Question]]
@@ -157,22 +157,3 @@ async def start_of(
 def contest_calls(profile: Profile, brief: Brief, questions: Questions) -> int:
     """The most calls that the contest makes."""
     return len(brief.cost.pool) * len(questions["train"]) + profile.contest.calls
-
-
-def problem_of(
-    profile: Profile,
-    brief: Brief,
-    questions: Questions,
-    seed: int,
-    counts: Counts,
-    contenders: Sequence[Contender],
-    learnt: Learnt | None,
-    speak: Chat | None = None,
-) -> Problem:
-    """What a search method is given, with the calls that the contest left for its loop."""
-    settings = profile.search
-    texts = {question.id: question.text for question in questions["train"]}
-    contest = profile.init.contest
-    left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
-    known = replace(brief, questions=texts), settings, profile.agent, counts
-    return Problem(*known, seed, speak, contenders, learnt, left)

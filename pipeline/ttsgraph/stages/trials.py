@@ -8,7 +8,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -21,7 +20,7 @@ from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, total_of
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.evaluation.progress import Best, Publish, ignore
+from ttsgraph.evaluation.progress import Best, Publish, Shown, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -46,10 +45,6 @@ class Case:
 
     def __str__(self) -> str:
         return ", ".join(self.columns.values())
-
-
-Shown = Callable[[int], AbstractContextManager[Publish]]
-"""Shows how work on so many questions goes on."""
 
 
 async def evaluate_cases(
@@ -362,7 +357,7 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
     if way == "paper":
         return best
     questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
-    error = math.sqrt(best.score * (1 - best.score) / questions)
+    error = math.sqrt(max(0.0, best.score * (1 - best.score)) / questions)
     close = [
         trial
         for trial in trials

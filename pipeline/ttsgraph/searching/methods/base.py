@@ -13,7 +13,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange
 from ttsgraph.searching.contest.contenders import Contender, Learnt
 from ttsgraph.settings.plugins import load_entry_points
-from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, loop_calls
 from ttsgraph.tasks.base import Question
 
 
@@ -50,6 +50,27 @@ class Problem:
     contenders: Sequence[Contender] = ()
     learnt: Learnt | None = None
     calls: int = 0
+
+
+def problem_of(
+    profile: Profile,
+    brief: Brief,
+    questions: Mapping[str, Sequence[Question]],
+    seed: int,
+    start: Counts,
+    contenders: Sequence[Contender] = (),
+    learnt: Learnt | None = None,
+    speak: Chat | None = None,
+) -> Problem:
+    """The problem of a profile's search on questions by split, with the calls that the contest left
+    for the loop.
+    """
+    texts = {question.id: question.text for question in questions["train"]}
+    contest = profile.init.contest
+    settings = profile.search
+    left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
+    known = replace(brief, questions=texts), settings, profile.agent, start
+    return Problem(*known, seed, speak, contenders, learnt, left)
 
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]

@@ -129,8 +129,8 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 @dataclass(frozen=True, slots=True)
 class Valued:
-    """A graph's expected accuracy with its standard deviation; what was predicted, and what it had
-    on the questions that it was run on.
+    """A graph's expected accuracy, from 0 to 1, with its standard deviation; what was predicted,
+    and what it had on the questions that it was run on.
     """
 
     accuracy: float
@@ -158,7 +158,7 @@ def valued(
         count = len(residual)
         error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
         shift, own = own_shift(float(residual.mean()), error, own)
-        accuracy += shift
+        accuracy = min(1.0, max(0.0, accuracy + shift))
     return Valued(accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count)
 
 

@@ -111,13 +111,15 @@ class ResponseModel:
         """What the graph is expected to score on the questions."""
         right = self._right(graph)
         by_sample = right @ self.weights / self.total
-        return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
+        share = min(1.0, float(by_sample.mean()))  # which weights may round beyond
+        return Prediction(share, float(by_sample.std(ddof=1)), right.mean(axis=0))
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
         """What the one graph is expected to score above the other, on the same draws."""
         first, second = (self._right(each).astype(float) for each in (graph, other))
         by_sample = (first - second) @ self.weights / self.total
-        return Difference(float(by_sample.mean()), float(by_sample.std(ddof=1)))
+        mean = min(1.0, max(-1.0, float(by_sample.mean())))
+        return Difference(mean, float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> BoolArray:
         """(samples, Q) whether the graph is right: of a route, the branch that a question goes
