@@ -24,16 +24,15 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.promotion import arms_of
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions, settings_sha256
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.models.client import Chat
 from ttsgraph.runtime.clients import with_newcomers
-from ttsgraph.searching.methods.base import Problem, Searcher
+from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
+from ttsgraph.stages.again import Before, begun_warm
 from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
@@ -235,7 +234,7 @@ def _test_cases(
     stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel
 ) -> list[Case]:
     """What was found, and what it has to beat in the pool of now."""
-    budget = Budget(cost, stage.profile.budget.limit, stage.profile.budget.max_nodes)
+    budget = stage.profile.budget_on(stage.task)
     profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in cost.pool for name in graph.model_counts()) for graph in graphs]
@@ -249,21 +248,15 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     folder = _folder(stage)
     settings = stage.profile.search
     train = stage.questions["train"]
+    tables = (last.table(f"{name}.parquet") for name in ("profile", "archive"))
+    before = Before(last.deployed.graph, last.distribution(), *tables)
 
     async def prepare(
         environment: Environment, speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
-        new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
-        old = last.table("profile.parquet")
-        kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
-        profile = pd.concat([kept, new], ignore_index=True)
-        write_table(profile, Profiles, folder / "profile.parquet")
-        measured = with_lengths(stage.given, stage.task, profile)
-        brief = brief_of(measured, stage.task, scores_of(profile), train)
-        history = history_of(last.table("archive.parquet"), brief)
-        warm = Warm(last.deployed.graph, last.distribution(), history, plan.newcomers)
-        problem = Problem(brief, settings, stage.profile.agent, {}, stage.params.seed, speak)
-        searcher = WarmReinforce(problem, warm)
+        known = stage.profile, stage.task, before, plan.newcomers, train, stage.params.seed
+        searcher, alone = await begun_warm(*known, environment, speak)
+        write_table(alone, Profiles, folder / "profile.parquet")
         return searcher, searcher.stop_rule(stage.profile.research)
 
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.support.project import ROOT
-from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.errors import ContextOverflow, DataError, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.environment import Environment
@@ -66,6 +66,35 @@ def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
     assert measured_lengths(table(profile()))["large"].generated_tokens == 40
     with pytest.raises(SettingsError, match="or neither, so that they are measured"):
         profile(lengths={"prompt_tokens": 10})
+
+
+class Refusing(Wordy):
+    """One that takes no prompt of some models."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+
+    async def complete(self, request: Request) -> Completion:
+        if request.model in self.refused:
+            raise ContextOverflow("2049 tokens, and it takes 2048")
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("refused", WORDS)
+def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answers_does(refused):
+    known = profile()
+    asked = environment(known, Refusing(refused))
+    made = asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
+    cost = with_lengths(known, "math", made).cost_model("math")
+    assert cost.single("small") == cost.single("large") > 0
+    assert made.set_index("model").loc[refused, "accuracy"] == 0
+
+
+def test_where_no_model_takes_a_prompt_it_is_said_what_to_do():
+    known = profile()
+    asked = environment(known, Refusing(*WORDS))
+    with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
+        asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
 
 
 def test_measured_costs_are_what_graphs_cost_or_a_little_more():

@@ -4,7 +4,7 @@ costs, and with them budgets, and what searchers may know.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ async def profiled(
         now = measured_lengths(pd.DataFrame(rows))
         before = profile.task(task).lengths.measured
         known = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
-        profile = profile.with_measured(task, _of_all(profile, known))
+        profile = profile.with_measured(task, _of_all(profile.model_pool(), known))
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
@@ -140,12 +140,12 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     }
 
 
-def _of_all(profile: Profile, known: Mapping[str, Lengths]) -> dict[str, Lengths]:
-    """The lengths of all members of a pool. One of which nothing is known, as no prompt fits it, is
+def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
+    """The lengths of all these members. One of which nothing is known, as it took no prompt, is
     taken to read and write as much as the one that does most.
     """
     most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
-    return {name: known.get(name, most) for name in profile.model_pool()}
+    return {name: known.get(name, most) for name in members}
 
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
@@ -158,7 +158,9 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
         profile = profile.with_accuracies(task, {str(name): float(share) for name, share in shares})
     if profile.engine.kind == "simulated":
         return profile
-    return profile.with_measured(task, _of_all(profile, measured_lengths(table)))
+    pool = profile.model_pool()
+    known = _of_all(table["model"], measured_lengths(table))
+    return profile.with_measured(task, {name: known[name] for name in known if name in pool})
 
 
 def as_measured(profile: Profile, task: str, path: Path) -> Profile:

@@ -91,6 +91,24 @@ def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
     )
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("off", [0.0, 0.02, 0.2])
+def test_an_expected_accuracy_is_a_share_however_far_off_predictions_are(
+    share: float, right: float, off: float
+) -> None:
+    evidence = Evidence([Question("q", "q", "")])
+    graph = topologies.single("m")
+    evidence.graphs[graph] = Seen(np.array([0]), np.array([right]))
+
+    class Known:
+        predict = staticmethod(lambda graph: Prediction(share, 0.0, np.array([share])))
+
+    known = valued(graph, Known(), evidence, off)
+    assert 0 <= known.accuracy <= 1
+    assert 0 <= known.spread < 1
+
+
 def test_seconds_add_up_along_the_longest_way_and_a_vote_takes_none() -> None:
     graph = topologies.branches([["a", "b"], ["c"]], "a", "voter")
     assert latency_along(graph, {"a": 2.0, "b": 3.0, "c": 4.0}) == 5.0

@@ -1,0 +1,80 @@
+"""Stand-ins for models in small searches, and questions that they can answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.models.client import Client, Completion, Request
+
+KINDS = ("exact", "math", "number", "choice", "contains", "similarity", "regex", "json")
+WORDS = ("ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine", "rowan")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a stand-in answers: the share of questions that it has right and that it leaves blank,
+    and of calls that fail and that it refuses; whether its wrong answers are all the same.
+    """
+
+    right: float
+    blank: float = 0.0
+    fails: float = 0.0
+    refuses: float = 0.0
+    agrees: bool = False
+
+
+class StandIns(Client):
+    """Answers questions of a kind as each model's habits are, the same request the same."""
+
+    def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
+        self.kind = kind
+        self.habits = habits
+
+    def begin(self, request: Request) -> Completion:
+        """Raises CallFailed and ContextOverflow as models fail and refuse."""
+        habits = self.habits.get(request.model, Habits(0.8))
+        draw = random.Random(request.key())
+        if draw.random() < habits.fails:
+            raise CallFailed(f"{request.model}: the server went away")
+        if draw.random() < habits.refuses:
+            raise ContextOverflow(f"{request.model}: the prompt is too long")
+        text = request.messages[-1].content
+        number = int((re.findall(r"#(\d+)", text) or ["0"])[-1])
+        right = draw.random() < habits.right
+        wrong = 1 if habits.agrees else draw.randrange(1, 5)
+        said = f"Answer: {answer_of(self.kind, number if right else number + wrong)}"
+        blank = draw.random() < habits.blank
+        taken = len(text) // 4, draw.randrange(1, 40)
+        return Completion("" if blank else said, *taken, draw.random())
+
+
+def answer_of(kind: str, number: int) -> str:
+    """What is right for a question of this number."""
+    if kind == "choice":
+        return "ABCD"[number % 4]
+    if kind == "json":
+        return json.dumps({"value": number % 7})
+    if kind in ("math", "number"):
+        return str(number % 7)
+    first, second = WORDS[number % 10], WORDS[number * 7 % 10]
+    return f"{first} {second}" if kind in ("contains", "similarity") else first
+
+
+def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
+    """So many questions of a kind."""
+    rows = []
+    for number in range(count):
+        row: dict[str, Any] = {"question": f"What is #{number}?", "answer": answer_of(kind, number)}
+        if kind == "choice":
+            row["choices"] = ["north", "east", "south", "west"]
+        if kind == "contains":
+            row["answer"] = row["answer"].split()
+        if kind == "json":
+            row["answer"] = json.loads(row["answer"])
+        rows.append(row)
+    return rows
