@@ -1,9 +1,10 @@
 """What shows how good the product is, and isn't shipped with it: the paper's study, simulated
-worlds, benchmarks.
+worlds, benchmarks, and a fuzz of whole searches.
 
 python -m lab.study --seeds 2
 python -m lab.worlds --only math
 python -m lab.benchmarks wall
+python -m lab.fuzz --searches 200
 """
 
 import os

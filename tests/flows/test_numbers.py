@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ttsgraph
-from lab.stand_ins import Habits, StandIns, rows_of
+from lab.fuzz.stand_ins import Habits, StandIns, rows_of
 from tests.support.numbers import MISSING, in_text, odd_numbers
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.stages import schemas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lab.fuzz import failures
+from lab.fuzz.cases import failures
 
 
 def test_a_dozen_searches_of_a_fixed_seed_end_as_they_should() -> None:

@@ -1,22 +1,10 @@
-"""Small whole searches of random settings, to see whether one ends in anything but a result, or an
-error that names a setting.
-
-    python -m lab.fuzz --searches 200
-    python -m lab.fuzz --seed 7 --only 31
-
-Models are stand-ins that go blank, fail, refuse and all agree. Some searches are saved, and some
-made again with a newcomer. The seed is printed; with it and the number of a search that one is made
-again.
-"""
+"""Small searches whose settings are drawn at random."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import re
-import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -26,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ttsgraph
-from lab.again import searched_again
-from lab.stand_ins import KINDS, Habits, StandIns, rows_of
+from lab.fuzz.again import searched_again
+from lab.fuzz.stand_ins import KINDS, Habits, StandIns, rows_of
 from ttsgraph.base.errors import InputError, LimitReached, RunStopped
 from ttsgraph.graphs.roles import role_names
 
@@ -207,25 +195,3 @@ def failures(seed: int, numbers: range, ended: Counter[str]) -> Iterator[tuple[i
             except Exception:
                 ended["failed"] += 1
                 yield number, traceback.format_exc()
-
-
-def main() -> int:
-    """The command line; the exit status is 1 where a search ended as none should."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--searches", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--only", type=int, help="this search of the seed alone")
-    given = parser.parse_args()
-    numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
-    print(f"seed {given.seed}", flush=True)
-    ended = Counter[str]()
-    for number, told in failures(given.seed, numbers, ended):
-        again = f"python -m lab.fuzz --seed {given.seed} --only {number}"
-        print(f"search {number}: {again}\n{told}", flush=True)
-    counts = ", ".join(f"{count} {how}" for how, count in ended.most_common())
-    print(f"{counts}; {time.process_time() / len(numbers):.2f} core seconds each")
-    return int(bool(ended["failed"]))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

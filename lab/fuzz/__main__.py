@@ -1,0 +1,34 @@
+"""The command; the exit status is 1 where a search ended as none should."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+
+from lab.fuzz import __doc__ as about
+from lab.fuzz.cases import failures
+
+
+def main() -> int:
+    """Run what the command line says."""
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
+    parser.add_argument("--searches", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--only", type=int, help="this search of the seed alone")
+    given = parser.parse_args()
+    numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
+    print(f"seed {given.seed}", flush=True)
+    ended = Counter[str]()
+    for number, told in failures(given.seed, numbers, ended):
+        again = f"python -m lab.fuzz --seed {given.seed} --only {number}"
+        print(f"search {number}: {again}\n{told}", flush=True)
+    counts = ", ".join(f"{count} {how}" for how, count in ended.most_common())
+    print(f"{counts}; {time.process_time() / len(numbers):.2f} core seconds each")
+    return int(bool(ended["failed"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
