@@ -48,8 +48,8 @@ def _tried(stage: Stage) -> tuple[pd.DataFrame, dict[str, Any]]:
     async def run(
         environment: Environment, speak: Chat | None
     ) -> tuple[pd.DataFrame, dict[str, Any]]:
-        known = stage.profile, brief, chosen, stage.questions, stage.params.seed
-        return await multisets_tried(*known, environment, speak, show)
+        known = stage.profile, brief, stage.questions, stage.params.seed
+        return await multisets_tried(*known, chosen, environment, speak, show)
 
     return stage.with_agent(run, account="init_instances")
 

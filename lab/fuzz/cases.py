@@ -123,7 +123,11 @@ class Draw:
         rng = self.rng
         size = 10 ** rng.uniform(7, 11)
         price = rng.choice((0.0, 1.0, {"prompt": rng.uniform(0, 3), "completion": rng.random()}))
-        entry = {"name": name, "base_url": "http://nowhere.invalid/v1", "price": price}
+        entry: dict[str, Any] = {
+            "name": name,
+            "base_url": "http://nowhere.invalid/v1",
+            "price": price,
+        }
         entry["family"] = rng.choice(("first", "second", name))
         if metric == "flops":
             entry |= {"total": size, "non_embedding": size, "layers": 12, "hidden": 512}

@@ -52,8 +52,8 @@ class Real:
             section.sampling.sampling(),
             profile.model_pool(),
             LedgerClient(client, self._ledger),
-            grader=self._grader,
         )
+        self._environment.grader = self._grader
         self._taken = 0
 
     def take(self):

@@ -6,7 +6,7 @@ and shows it. Nothing here reads a clock: whoever shows a state knows how long t
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, replace
 from operator import add, sub
 
@@ -80,6 +80,11 @@ def ignore(event: Event) -> None:
 
 Shown = Callable[[int], AbstractContextManager[Publish]]
 """Shows how work on so many questions goes on."""
+
+
+def unseen(total: int) -> AbstractContextManager[Publish]:
+    """Shows nothing."""
+    return nullcontext(ignore)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,21 +21,21 @@ import numpy as np
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
-from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.evaluation.progress import Publish, ignore, unseen
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, checking, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
-from ttsgraph.searching.agent import make_agent
-from ttsgraph.searching.agent.base import family_size_trials
 from ttsgraph.searching.contest.contest import PROBE_SHARE
-from ttsgraph.searching.methods import Problem, searcher_class
+from ttsgraph.searching.methods import make_searcher
+from ttsgraph.searching.methods.base import problem_of
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import trials
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.lengths import READ_QUESTIONS, brief_of, scores_of
+from ttsgraph.stages.starting import multisets_tried, preferred
 from ttsgraph.tasks.base import Question, Task, can_vote
 
 Kind = tuple[str, int]
@@ -280,36 +280,26 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     brief = brief_of(profile, task, {}, [])
     cost = brief.cost
     stage = Rehearsal(cost, rng)
-    train, val, test = (
-        [Question(f"{split}{k}", "", "") for k in range(size)]
+    questions = {
+        split: [Question(f"{split}{k}", "", "") for k in range(size)]
         for split, size in splits.sizes().items()
-        if split != "shots"
-    )
+    }
+    train, val, test = (questions[split] for split in ("train", "val", "test"))
     found: dict[str, Counter[Kind]] = {}
     singles = trials.single_cases(cost.pool)
     alone = await trials.evaluate_cases(singles, stage, cost, train)
     found["profile"] = stage.take() + reading_calls(profile, task)
     brief = replace(brief, single_scores=scores_of(alone))
-    best = max(brief.single_scores, key=cost.single)
-    cases = trials.pilot_cases(profile.pilot, cost, best, profile.roles, rng)
-    piloted = await trials.evaluate_cases(cases, stage, cost, train[: profile.pilot.questions])
+    piloted = await trials.swept(profile, task, alone, train, 0, stage, unseen)
     found["pilot"] = stage.take()
     if profile.init.contest.enabled:
         return found
-    init = profile.init
-    chooser = make_agent(profile.agent, rng)
-    cases = trials.trial_cases(family_size_trials(brief), brief, init.topologies, rng)
-    some = train[: init.questions]
-    tried = await trials.evaluate_cases(cases, stage, cost, some)
+    known = profile, brief, questions, 0
+    _, chosen = await preferred(*known, stage, None, unseen)
     found["init_family"] = stage.take()
-    preference = chooser.select_family_size(brief, trials.trials_of(tried, brief.objective))
-    multisets = chooser.select_instances(brief, preference, init.candidates)
-    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
-    tried = await trials.evaluate_cases(cases, stage, cost, some)
+    _, started = await multisets_tried(*known, chosen, stage, None, unseen)
     found["init_instances"] = stage.take()
-    counts = trials.start_trial(tried, brief, profile.search.way).counts
-    problem = Problem(brief, profile.search, profile.agent, counts, 0)
-    searcher = searcher_class("agent_reinforce").of(problem)
+    searcher = make_searcher("agent_reinforce", problem_of(*known, started["counts"]))
     driver = Driver(cost, profile.search, Archive(None))
     graph = (await driver.run(searcher, stage, train, val)).graph
     found["search"] = stage.take()

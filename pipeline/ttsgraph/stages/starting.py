@@ -107,9 +107,9 @@ async def preferred(
 async def multisets_tried(
     profile: Profile,
     brief: Brief,
-    chosen: Mapping[str, Any],
     questions: Questions,
     seed: int,
+    chosen: Mapping[str, Any],
     environment: Evaluator,
     speak: Chat | None,
     shown: Shown,
@@ -148,9 +148,10 @@ async def start_of(
         with shown(contest_calls(profile, brief, questions)) as publish:
             await contest.run(environment.with_node_grades(), publish)
         return contest_start(contest, profile.init.contest.kept)
+    known = profile, brief, questions, seed
     asked = environment, speak, shown
-    family, chosen = await preferred(profile, brief, questions, seed, *asked)
-    trials, started = await multisets_tried(profile, brief, chosen, questions, seed, *asked)
+    family, chosen = await preferred(*known, *asked)
+    trials, started = await multisets_tried(*known, chosen, *asked)
     return Start(family, trials, NodeAnswers().table(), chosen, started)
 
 
