@@ -19,7 +19,7 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role, read_by
+from ttsgraph.graphs.roles import ASSISTANT, ROUTER, fitted, get_role, read_by
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -198,9 +198,11 @@ def longest_run(
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a question may cost: at most `limit` units of `cost`, by at most `max_nodes` nodes. `of`
-    says whether that is at worst or on average; `worst` is what any one question may cost beside
-    that.
+    """What a graph may be and cost: at most `limit` units of `cost` a question, in the worst case
+    or on average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes a
+    question, only models of the cost's pool, and only these `roles`, all without them.
+
+    Whether a graph may run is asked of `why_not` (or `admits`), by whoever proposes or runs one.
     """
 
     cost: CostModel
@@ -208,31 +210,53 @@ class Budget:
     max_nodes: int = sys.maxsize
     of: BudgetOf = "worst"
     worst: float = math.inf
+    roles: tuple[str, ...] = ()
+
+    @property
+    def fixed_limit(self) -> float:
+        """The most that a graph may cost which makes all its calls for every question."""
+        return min(self.limit, self.worst)
+
+    def why_not(self, graph: CollaborationGraph) -> str:
+        """Return why the graph may not run, or nothing if it may."""
+        if strangers := sorted({node.model for node in graph.nodes} - set(self.cost.pool)):
+            return f"expected models of the pool, found {', '.join(strangers)}"
+        if self.roles:
+            known = {*self.roles, ASSISTANT, ROUTER}
+            if odd := sorted({node.role for node in graph.nodes} - known):
+                return f"expected roles {', '.join(self.roles)}, found {', '.join(odd)}"
+        # A route asks one branch a question.
+        nodes = max(len(branch.nodes) for branch in graph.branches)
+        if nodes > self.max_nodes:
+            return f"expected at most {self.max_nodes} nodes, found {nodes}"
+        return self._over(graph)
+
+    def _over(self, graph: CollaborationGraph) -> str:
+        if self.worst < math.inf:
+            # Of a graph whose cost is a mean, what it costs if it stops nowhere.
+            most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
+            if most > self.worst:
+                return f"{most:.4g} for one question is over budget.worst {self.worst:g}"
+        parts = (graph,) if self.of == "mean" else graph.branches
+        units = max(map(self.cost.graph_cost, parts))
+        return f"{units:.4g} is over the budget {self.limit:g}" if units > self.limit else ""
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """Whether no limit is passed; at worst of each branch of a route."""
-        if graph.route is not None and (self.of != "mean" or self.worst < math.inf):
-            if not all(map(self.fits, graph.branches)):
-                return False
-            if self.of != "mean":
-                return True
-        elif self.worst < math.inf and CostModel.graph_cost(self.cost, graph) > self.worst:
-            return False
-        return self.cost.graph_cost(graph) <= self.limit
+        """True if no limit on cost is passed."""
+        return not self._over(graph)
 
     def admits(self, graph: CollaborationGraph) -> bool:
-        """Whether the graph fits and has no more nodes than there may be."""
-        most = max(len(branch.nodes) for branch in graph.branches)
-        return most <= self.max_nodes and self.fits(graph)
+        """True if the graph may run."""
+        return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes until all fits, as `pruned`. Raises BudgetError."""
+        """Remove the smallest nodes until the cost fits, as `pruned`. Raises BudgetError."""
+        if self.fits(graph):
+            return graph
         if graph.route is not None:
             from ttsgraph.graphs.topologies import routed  # which needs what stands here
 
-            fits = self.fits(graph)
-            trimmed = [self.trim(branch) for branch in graph.branches]
-            return graph if fits else routed(graph.route.router, trimmed)
+            return routed(graph.route.router, [self.trim(branch) for branch in graph.branches])
         place = {i: k for k, i in enumerate(graph.order)}
         adjacency = np.zeros((len(place), len(place)), dtype=bool)
         for a, b in graph.edges:
@@ -249,10 +273,10 @@ class Budget:
         costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
         # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
         least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
-        if least > self.limit:
+        if least > self.fixed_limit:
             return None
         graph = Budget(cost).pruned(nodes, adjacency)
-        return graph if cost.graph_cost(graph) <= self.limit else None
+        return graph if self.admits(graph) else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
         """The valid graph within the limit that is left of nodes in topological order, the sink
@@ -278,12 +302,12 @@ class Budget:
                 needs[-1] = 0
                 table = self.cost.cost_table(nodes)
             total = _total(adjacency, alive, table, self.cost.metric)
-            if total <= self.limit:
+            if total <= self.fixed_limit:
                 break
             if alive.sum() == 1:
                 raise BudgetError(
                     f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget"
-                    f" {self.limit:g}"
+                    f" {self.fixed_limit:g}"
                 )
             smallest = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
             _remove(smallest, adjacency, alive)
@@ -297,10 +321,11 @@ class Budget:
     def require_feasible(self) -> None:
         """Raises BudgetError when not even the cheapest single call fits."""
         least = self.cost.smallest_call()
-        if least > self.limit:
+        if least > self.fixed_limit:
+            which = "limit" if least > self.limit else "worst"
             raise BudgetError(
-                f"budget {self.limit:g} ({self.cost.metric}) holds no call: the cheapest single"
-                f" call costs {least:.4g}; raise budget.limit to that at least"
+                f"budget {self.fixed_limit:g} ({self.cost.metric}) holds no call: the cheapest"
+                f" single call costs {least:.4g}; raise budget.{which} to that at least"
             )
 
 

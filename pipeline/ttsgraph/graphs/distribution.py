@@ -259,9 +259,9 @@ class GraphDistribution:
             self.roles, self.models, theta, self.pi[keep], self.psi[keep], self.rng, self.alpha, ids
         )
 
-    def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:
-        """The distribution over other models; those that join, at `logit`."""
-        psi = np.full((self.n, len(models)), logit)
+    def with_models(self, models: Sequence[str]) -> GraphDistribution:
+        """The distribution over other models; one that joins is as likely as a node's likeliest."""
+        psi = np.repeat(self.psi.max(axis=1, keepdims=True), len(models), axis=1)
         for column, model in enumerate(models):
             if model in self.models:
                 psi[:, column] = self.psi[:, self.models.index(model)]

@@ -169,7 +169,7 @@ def _denser(
     for edge in more:
         node = nodes[edge[1]]
         extra = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
-        if total + extra <= budget.limit:
+        if total + extra <= budget.fixed_limit:
             total += extra
             degrees[node.id] += 1
             added.append(edge)

@@ -407,7 +407,7 @@ class Profile(Closed):
         budget = self.budget
         worst = math.inf if budget.worst is None else budget.worst
         cost = self.cost_model(task)
-        return Budget(cost, budget.limit, budget.max_nodes, budget.limits, worst)
+        return Budget(cost, budget.limit, budget.max_nodes, budget.limits, worst, self.roles)
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
         """The same, with these lengths of members of the pool in place of what it says itself."""

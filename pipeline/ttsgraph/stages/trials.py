@@ -224,7 +224,7 @@ async def swept(
     asked = train[: profile.pilot.questions]
     with shown(len(cases) * len(asked)) as publish:
         table = await evaluate_cases(cases, environment, cost, asked, publish)
-    return table.assign(within_budget=table["budget_units"] <= budget.limit)
+    return table.assign(within_budget=[budget.admits(case.graph) for case in cases])
 
 
 Swept = tuple[str, str, CollaborationGraph]
@@ -388,7 +388,8 @@ def test_cases(
     cases: list[Case] = []
 
     def add(arm: str, label: str, graph: CollaborationGraph) -> None:
-        cases.append(Case(graph, {"arm": arm, "label": label}))
+        if arm == "found" or budget.admits(graph):
+            cases.append(Case(graph, {"arm": arm, "label": label}))
 
     add("found", "found graph", found)
     add("single", best_model, topologies.single(best_model))
@@ -396,7 +397,9 @@ def test_cases(
         add("router", "router of single calls", router)
     price = budget.cost.single(voting_model)
     summed = budget.cost.metric != "runtime" and price > 0
-    votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
+    votes = min(
+        budget.max_nodes - 1, int(budget.fixed_limit / price) if summed else budget.max_nodes
+    )
     voices = [voting_model] * votes
     if votes >= 2 and votes_count:
         voting = topologies.parallel(voices, voting_model, VOTER)
@@ -404,13 +407,12 @@ def test_cases(
     if votes >= 2 and check is not None:
         label = f"up to {votes} x {voting_model} until one passes"
         add("best_of_n", label, until_passed(voices, check))
-    fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
-        ["accuracy", "budget_units"], ascending=[False, True]
-    )
-    if len(fitting):
-        row: Any = fitting.iloc[0]
+    ranked = pilot.sort_values(["accuracy", "budget_units"], ascending=[False, True])
+    for row in ranked.to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
-        add("fixed_topology", f"{row['sweep']}: {row['label']}", graph)
+        if budget.admits(graph):
+            add("fixed_topology", f"{row['sweep']}: {row['label']}", graph)
+            break
     return cases
 
 
@@ -420,7 +422,9 @@ def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -
     of no use with a greedy variant: it is out if another fits.
     """
     cost = budget.cost
-    fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.limit]
+    fits = [
+        row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.fixed_limit
+    ]
     if not fits:
         budget.require_feasible()
     if repeated:

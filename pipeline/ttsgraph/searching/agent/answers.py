@@ -321,9 +321,8 @@ def _proposal(
     if any(place[a] >= place[b] for a, b in graph.edges) or graph.sink != sink:
         raise GraphError(f"an edge does not go forward, or the sink is not the last node, {sink}")
     check_roles(graph)
-    units = brief.cost.graph_cost(graph)
-    if units > brief.budget.limit:
-        raise GraphError(f"{units:.4g} is over the budget {brief.budget.limit:g}")
+    if why := brief.budget.why_not(graph):
+        raise GraphError(why)
     return graph
 
 

@@ -354,7 +354,9 @@ def family_size_trials(brief: Brief) -> list[Counts]:
 
 def affordable(brief: Brief) -> list[str]:
     """The models of which one call fits the budget, in the pool's order."""
-    return [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget.limit]
+    return [
+        model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget.fixed_limit
+    ]
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
@@ -371,9 +373,12 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     if total > brief.budget.max_nodes:
         return f"{total} instances are over the limit of {brief.budget.max_nodes}"
     least = least_cost(counts, brief.cost)
-    if least <= brief.budget.limit:
-        return ""
-    return f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget.limit:g}"
+    most = brief.budget.fixed_limit
+    return (
+        ""
+        if least <= most
+        else f"{dict(counts)} costs at least {least:.4g}, over the budget {most:g}"
+    )
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:

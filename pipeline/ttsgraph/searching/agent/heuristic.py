@@ -144,7 +144,7 @@ class HeuristicAgent:
         found: list[Counts] = []
         while len(found) < limit:
             counts: dict[str, int] = {}
-            target = brief.budget.limit * self.rng.random()
+            target = brief.budget.fixed_limit * self.rng.random()
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
@@ -440,7 +440,7 @@ def _promise(
         return once
     price = brief.cost.single(model)
     most = brief.budget.max_nodes
-    instances = min(most, brief.budget.limit / price) if price > 0 else most
+    instances = min(most, brief.budget.fixed_limit / price) if price > 0 else most
     doublings = math.log2(max(1.0, instances))
     # gain + gain/2 + gain/4 + ... over the doublings the budget holds
     return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)

@@ -235,12 +235,12 @@ def mixed(
     """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
     to questions alone; `weights` (Q,) say how much a question counts.
     """
-    if VOTER not in brief.roles:
+    most = min(MOST_VOTES, brief.budget.max_nodes - 1)
+    if VOTER not in brief.roles or most < 2:
         return {}
     mean = brief.budget.of == "mean"
     stops = mean and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
-    most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
     if brief.cost.metric == "runtime":  # voices run side by side, so that none adds to the others
         prices = dict.fromkeys(prices, brief.budget.limit / most)
@@ -282,7 +282,7 @@ def _fitting(
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (
-            (middle, high) if brief.budget.fits(make(voices[:middle])) else (low, middle - 1)
+            (middle, high) if brief.budget.admits(make(voices[:middle])) else (low, middle - 1)
         )
     return [voices[:n] for n in sorted({low, (low + 1) // 2}) if n > 1]
 

@@ -136,7 +136,7 @@ class AgentReinforce(Searcher):
         distribution too (section 5.2).
         """
         brief = self.problem.brief
-        graphs = self.updates.proposals if self.problem.agent.proposes else []
+        graphs = list(self.updates.proposals) if self.problem.agent.proposes else []
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ttsgraph.base.errors import SettingsError, TTSGraphError
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -127,6 +127,11 @@ class Searcher(ABC):
         """The method's current best graph, within the budget."""
 
     @property
+    def is_plugin(self) -> bool:
+        """True if the method comes from outside this project."""
+        return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
+
+    @property
     def finished(self) -> bool:
         """Whether there is nothing left that would be worth asking for; the driver then stops.
         Never by default.
@@ -163,7 +168,7 @@ class Searcher(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What has to be the same for methods to be compared, and what every proposal has to keep.
+    """What has to be the same for methods to be compared.
 
     Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
     `racing` is always None: a key of the time when graphs could be stopped early.
@@ -185,24 +190,6 @@ class Terms:
     patience: int
     racing: None
     contenders: str | None
-
-    def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
-        """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget
-        and max_nodes.
-        """
-        if len(graphs) != self.candidates:
-            raise TTSGraphError(
-                f"{method}: expected {self.candidates} candidates, found {len(graphs)}"
-            )
-        for graph in graphs:
-            strangers = {node.model for node in graph.nodes} - set(brief.cost.pool)
-            units = 0.0 if strangers else brief.cost.graph_cost(graph)
-            if strangers or units > self.budget or len(graph.nodes) > self.max_nodes:
-                raise TTSGraphError(
-                    f"{method}: expected graphs of the pool with at most {self.max_nodes} nodes"
-                    f" within the budget {self.budget:g}, found {len(graph.nodes)} nodes at"
-                    f" {units:.4g} and models {sorted(strangers) or 'of the pool'}"
-                )
 
 
 def terms_of(

@@ -20,17 +20,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.errors import RunStopped
+from ttsgraph.base.errors import BudgetError, RunStopped, TTSGraphError
 from ttsgraph.evaluation.archive import Archive, Record, Split, record_of
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
+from ttsgraph.evaluation.progress import Answered, Best, CameTo, IterationBegan, Publish, ignore
+from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
@@ -80,8 +81,8 @@ class Driver:
     """Runs one search. `on_record` hears of each evaluation once it is in the archive, `publish` of
     how it goes on.
 
-    `exchanges` are those of the searcher's agent with a language model, in order; they are in the
-    archive's journal too.
+    `exchanges` are those of the searcher's agent with a language model, in order; `dropped` says
+    of each proposal that was not run why. Both are in the archive's journal too.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Driver:
         self.on_record = on_record
         self.publish = publish
         self.exchanges: list[Exchange] = []
+        self.dropped: list[str] = []
 
     async def run(
         self,
@@ -146,24 +148,56 @@ class Driver:
             scores = await self._learn(choice, work)
             results = [(0, initial)] if iteration == 1 and initial is not None else []
             results.append((iteration, searcher.result()))
-            turn = self._turn(choice, scores, results, val)
+            turn = self._turn(choice, scores, results, val, work)
         if turn is not None:
             await self._close(choice, turn)
+        if self.dropped:
+            counts = f"{len(self.dropped)} proposed graphs were dropped"
+            self.publish(CameTo(f"{counts}, the first one as {self.dropped[0]}"))
         return choice.found(choice.stopped_by or "max_iterations", terms)
 
     def _candidates(
         self, choice: BestSoFar, terms: Terms, batch: Sequence[Question], iteration: int
     ) -> BatchWork:
-        """What the searcher wants to be evaluated next. Raises TTSGraphError where it breaks the
-        terms.
+        """Return the searcher's proposals that may run; a single call if none may. Raises
+        TTSGraphError if a plug-in's method proposes another number of graphs.
         """
         searcher = choice.searcher
-        graphs = searcher.propose(terms.candidates)
-        wanted = min(terms.candidates, len(graphs)) if searcher.screens else terms.candidates
-        replace(terms, candidates=wanted).check(searcher.name, graphs, searcher.problem.brief)
+        try:
+            graphs = searcher.propose(terms.candidates)
+        except BudgetError:  # nothing that it can draw fits
+            if searcher.is_plugin:
+                raise
+            graphs = []
+        if searcher.is_plugin and not searcher.screens and len(graphs) != terms.candidates:
+            raise TTSGraphError(
+                f"{_named(searcher)}: expected {terms.candidates} candidates, found {len(graphs)}"
+            )
+        graphs = self._legal(searcher, graphs)
+        if not graphs:
+            cost = self.cost
+            graphs = [topologies.single(min(cost.pool, key=cost.single))]
         for graph in graphs:
             choice.found_by(graph, searcher.origin(graph, iteration))
         return self._begin(graphs, "train", batch, iteration)
+
+    def _legal(
+        self, searcher: Searcher, graphs: Sequence[CollaborationGraph]
+    ) -> list[CollaborationGraph]:
+        """Drop the graphs that may not run, counted and journalled. Raises TTSGraphError if they
+        are a plug-in's.
+        """
+        legal = []
+        for graph in graphs:
+            why = searcher.problem.brief.budget.why_not(graph)
+            if not why:
+                legal.append(graph)
+            elif searcher.is_plugin:
+                raise TTSGraphError(f"{_named(searcher)}: expected graphs that may run; {why}")
+            else:
+                self.dropped.append(why)
+                self.archive.event("dropped", graph=graph.to_json(), reason=why)
+        return legal
 
     def _turn(
         self,
@@ -171,9 +205,17 @@ class Driver:
         scores: list[float],
         results: list[tuple[int, CollaborationGraph]],
         val: Sequence[Question],
+        work: BatchWork,
     ) -> Turn:
-        """What follows from an iteration that the searcher has learnt from."""
+        """Return what follows from an iteration that the searcher has learnt from; if none of its
+        results may run, its best candidate stands for them.
+        """
         searcher = choice.searcher
+        legal = set(self._legal(searcher, [graph for _, graph in results]))
+        results = [result for result in results if result[1] in legal]
+        if not results:
+            best = max(work.results(), key=lambda each: _ranked(searcher.value(each[1])))
+            results = [(work.iteration, best[0])]
         for number, graph in results:
             choice.found_by(graph, searcher.origin(graph, number))
         new = {graph.to_json(): graph for _, graph in results if graph.to_json() not in choice.seen}
@@ -259,6 +301,16 @@ class Driver:
         self.archive.event(
             "iteration", iteration=turn.work.iteration, result=result, **turn.snapshot
         )
+
+
+def _named(searcher: Searcher) -> str:
+    """The method and the module that it comes from, for messages."""
+    return f"{searcher.name} (plug-in {type(searcher).__module__})"
+
+
+def _ranked(value: float) -> float:
+    """A value for ranking: an unscored graph comes last."""
+    return -math.inf if math.isnan(value) else value
 
 
 @dataclass(slots=True)

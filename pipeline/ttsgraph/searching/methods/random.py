@@ -37,7 +37,7 @@ class RandomSearcher(Searcher):
         cheapest = brief.cost.smallest_call()
         most = brief.budget.max_nodes
         if cheapest > 0:
-            most = max(1, min(most, int(brief.budget.limit / cheapest)))
+            most = max(1, min(most, int(brief.budget.fixed_limit / cheapest)))
         while True:
             nodes = int(self.rng.integers(1, most + 1))
             if nodes not in self._uniform:

@@ -9,6 +9,7 @@ trial's models become the assignment, and the loop goes on from there as Agent-R
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.searching.agent.base import Brief, History, Scored, most_that_fit
-from ttsgraph.searching.methods.agent_reinforce import FIXED, AgentReinforce, assigned
+from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
@@ -65,6 +66,7 @@ class WarmReinforce(AgentReinforce):
 
     def __init__(self, problem: Problem, warm: Warm) -> None:
         self.warm = warm
+        self.last = _as_allowed(warm.graph, problem.brief)
         super().__init__(problem)
         self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
@@ -78,7 +80,7 @@ class WarmReinforce(AgentReinforce):
         trials on.
         """
         settings = self.problem.settings
-        trials = len(self._trials) // settings.candidates
+        trials = math.ceil(len(self._trials) / settings.candidates)
         rule = {
             "max_iterations": trials + research.max_iterations,
             "patience": trials + research.patience,
@@ -100,7 +102,7 @@ class WarmReinforce(AgentReinforce):
             last = around(self.warm.graph, self.problem, self.roles, self.rng)
         else:
             last = GraphDistribution.from_dict(data, self.rng)
-        return last.with_models(models, FIXED)
+        return last.with_models(models)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
         """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, the
@@ -110,20 +112,20 @@ class WarmReinforce(AgentReinforce):
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
         archived = {known.graph.content_hash: known.graph for known in ranked}
         archived.pop(self.warm.graph.content_hash, None)
-        wanted = [self.warm.graph]
+        wanted = [] if self.last is None else [self.last]
         for model in self.warm.newcomers:
             wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
             for graph in list(archived.values())[:ARCHIVED]:
                 wanted.append(substitutions(graph, model)[0])
         legal: dict[str, CollaborationGraph] = {}
         for graph in wanted:
-            with suppress(BudgetError):  # not even its sink fits
-                graph = brief.budget.trim(graph)
-                if len(graph.nodes) <= brief.budget.max_nodes:
-                    legal[graph.content_hash] = graph
+            if (allowed := _as_allowed(graph, brief)) is not None:
+                legal[allowed.content_hash] = allowed
         trials = list(legal.values())
         missing = -len(trials) % self.problem.settings.candidates
-        return trials + (self.distribution.sample_graphs(missing, brief.budget) if missing else [])
+        with suppress(BudgetError):  # no draw fits
+            trials += self.distribution.sample_graphs(missing, brief.budget) if missing else []
+        return trials
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Trials of the newcomers while there are any, then as the loop does."""
@@ -151,13 +153,16 @@ class WarmReinforce(AgentReinforce):
         as good.
         """
         self._trying = False
-        last = self.warm.graph.to_json()
         new = set(self.warm.newcomers)
-        before = next((value for value, _, graph in self._tried if graph.to_json() == last), 0.0)
+        before = next((value for value, _, graph in self._tried if graph == self.last), None)
+        if before is None and self.last is not None:
+            self._finished = True
+            self.updates.reason = "the graph found last could not be scored on these questions"
+            return
         mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
         # Of equal ones the largest, which leaves the loop most room.
         best = max(mixed, key=lambda trial: trial[:2], default=None)
-        if best is None or best[0] <= before:
+        if best is None or (before is not None and best[0] <= before):
             self._finished = True
             self.updates.reason = "no trial of a newcomer is better than the graph found last"
             return
@@ -165,9 +170,10 @@ class WarmReinforce(AgentReinforce):
         self.updates.history = History(
             known for known in self.updates.history if _drawn_from(self.distribution, known.graph)
         )
+        against = "which may not run now" if before is None else f"{before:.3f}"
         self.updates.reason = (
-            f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its"
-            " models are taken over"
+            f"a trial of a newcomer has {best[0]:.3f}, the graph found last {against}: its models"
+            " are taken over"
         )
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
@@ -177,13 +183,24 @@ class WarmReinforce(AgentReinforce):
 
     def initial(self) -> CollaborationGraph | None:
         """The graph found last: no trial of a newcomer can make the outcome worse."""
-        return self.warm.graph
+        return self.last
 
     def result(self) -> CollaborationGraph:
         """While newcomers are tried the graph found last, which is validated already, then the
         distribution's decoding.
         """
-        return self.warm.graph if self._trying or self._finished else super().result()
+        if not (self._trying or self._finished):
+            return super().result()
+        return self.last or max(self._tried, key=lambda trial: trial[:2])[2]
+
+
+def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
+    """Return the graph, trimmed to the budget if need be, or None if it may not run even so."""
+    if set(graph.model_counts()) - set(brief.cost.pool):
+        return None
+    with suppress(BudgetError):
+        graph = brief.budget.trim(graph)
+    return graph if brief.budget.admits(graph) else None
 
 
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
@@ -237,6 +254,9 @@ def around(
     """A distribution whose likeliest graph is this one: its nodes in order, its models fixed, its
     edges and roles likely.
     """
+    if graph.route is not None:  # a distribution has no routes: take the branch asked most often
+        shares = graph.route.router.shares
+        graph = graph.branches[int(np.argmax(shares))]
     order = [graph.node(i) for i in graph.order]
     models = tuple(problem.brief.cost.pool)
     n = len(order)
