@@ -173,8 +173,8 @@ def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():
-    nine, two = (chain(["gemma-3-1b"] * count).to_json() for count in (9, 2))
-    rows = [("depth", "a", 0.9, 99.0, nine), ("width", "b", 0.5, 7.0, two)]
+    long, two = (chain(["gemma-3-1b"] * count).to_json() for count in (70, 2))
+    rows = [("depth", "a", 0.9, 99.0, long), ("width", "b", 0.5, 7.0, two)]
     sweep = pd.DataFrame(rows, columns=["sweep", "label", "accuracy", "budget_units", "graph"])
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
     alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])

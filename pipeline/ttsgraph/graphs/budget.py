@@ -17,9 +17,9 @@ from typing import Literal
 import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
-from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import ASSISTANT, ROUTER, fitted, get_role, read_by
+from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role, read_by
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -196,6 +196,11 @@ def longest_run(
     return float(run_times(graph, used, taken)[0])
 
 
+def calls_within(limit: float, price: float, most: int) -> int:
+    """Return how many calls of this price a limit holds, at most `most`."""
+    return int(min(most, limit / price)) if price > 0 else most
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a graph may be and cost: at most `limit` units of `cost` a question, in the worst case
@@ -225,6 +230,10 @@ class Budget:
             known = {*self.roles, ASSISTANT, ROUTER}
             if odd := sorted({node.role for node in graph.nodes} - known):
                 return f"expected roles {', '.join(self.roles)}, found {', '.join(odd)}"
+        try:
+            check_roles(graph)
+        except GraphError as error:
+            return str(error)
         # A route asks one branch a question.
         nodes = max(len(branch.nodes) for branch in graph.branches)
         if nodes > self.max_nodes:

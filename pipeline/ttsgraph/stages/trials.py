@@ -22,7 +22,7 @@ from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, total_o
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, Shown, ignore
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -395,11 +395,8 @@ def test_cases(
     add("single", best_model, topologies.single(best_model))
     if router is not None:
         add("router", "router of single calls", router)
-    price = budget.cost.single(voting_model)
-    summed = budget.cost.metric != "runtime" and price > 0
-    votes = min(
-        budget.max_nodes - 1, int(budget.fixed_limit / price) if summed else budget.max_nodes
-    )
+    price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voting_model)
+    votes = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
     voices = [voting_model] * votes
     if votes >= 2 and votes_count:
         voting = topologies.parallel(voices, voting_model, VOTER)

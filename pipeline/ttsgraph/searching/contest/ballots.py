@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
@@ -244,10 +245,7 @@ def mixed(
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
     if brief.cost.metric == "runtime":  # voices run side by side, so that none adds to the others
         prices = dict.fromkeys(prices, brief.budget.limit / most)
-    counts = {
-        model: min(most, int(limit / price) + 1) if price > 0 else most
-        for model, price in prices.items()
-    }
+    counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
     ballots = Ballots(draws, prices, brief.greedy, weights)
     found: dict[CollaborationGraph, str] = {}

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import combinations
 
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
@@ -256,10 +257,8 @@ class Contenders:
         """As many calls of `first` as take about this share of the budget, and of `second` as fit
         beside them.
         """
-        price = self.brief.cost.single(first)
-        most = MOST_SOURCES
-        if price > 0:
-            most = min(most, int(share * self.brief.budget.limit / price))
+        limit = share * self.brief.budget.fixed_limit
+        most = calls_within(limit, self.brief.cost.single(first), MOST_SOURCES)
         for count in range(most, 0, -1):
             make = partial(_fan, [first] * count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):

@@ -122,7 +122,8 @@ class AgentReinforce(Searcher):
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
         """This very method's loop goes on from what a contest has learnt, if one did."""
-        if cls is AgentReinforce and problem.learnt is not None and problem.contenders:
+        learnt = problem.learnt
+        if cls is AgentReinforce and learnt and learnt.leaders and problem.contenders:
             from ttsgraph.searching.methods.joint import JointReinforce
 
             return JointReinforce(problem)

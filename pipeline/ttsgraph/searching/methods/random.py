@@ -11,6 +11,7 @@ a node, so most graphs kept have far fewer nodes than the budget holds calls.
 
 from __future__ import annotations
 
+from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
@@ -34,10 +35,9 @@ class RandomSearcher(Searcher):
     def _draw(self) -> CollaborationGraph:
         brief = self.problem.brief
         models = tuple(brief.cost.pool)
-        cheapest = brief.cost.smallest_call()
-        most = brief.budget.max_nodes
-        if cheapest > 0:
-            most = max(1, min(most, int(brief.budget.fixed_limit / cheapest)))
+        budget = brief.budget
+        least = brief.cost.smallest_call()
+        most = max(1, calls_within(budget.fixed_limit, least, budget.max_nodes))
         while True:
             nodes = int(self.rng.integers(1, most + 1))
             if nodes not in self._uniform:
