@@ -116,7 +116,7 @@ def tell(profile: str, console: Console | None = None) -> None:
     beside = lines_beside(profile)
     for answer in found["tasks"]:
         _tell(answer, beside.get(answer["task"], ""), console)
-    console.print(f"report: {path.with_name('index.html')}")
+    console.print(f"report: {path.with_name('index.html').resolve()}", soft_wrap=True)
 
 
 def _tell(answer: dict[str, Any], beside: str, console: Console) -> None:
