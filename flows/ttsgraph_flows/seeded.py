@@ -46,7 +46,7 @@ def seeded(seed: int, profile: str = "") -> None:
         alone = ["dvc", "config", "core.no_scm", "true"]
         subprocess.run(alone, cwd=folder, check=True)
     with chdir(folder):
-        repro()
+        repro(folder=folder)
 
 
 if __name__ == "__main__":

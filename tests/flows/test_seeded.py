@@ -34,10 +34,10 @@ def test_a_seed_is_run_whole_in_its_own_folder_and_the_project_stays_as_it_was(
     before = made_in(project.folder)
     done = rebuilt(project, 5)
     own = project.folder / "seeds" / "5"
-    page = own / "reports/simulated-small/index.html"
+    page = "reports/simulated-small/index.html"
     assert "math: " in done.stdout
-    assert done.stdout.strip().endswith(f"report: {page}")
-    assert page.exists()
+    assert done.stdout.strip().endswith(f"report: seeds/5/{page}")
+    assert (own / page).exists()
     assert yaml.safe_load((own / "params.yaml").read_text())["seed"] == 5
     assert (own / "mlflow.db").exists()
     assert (own / "dvc.lock").exists()
