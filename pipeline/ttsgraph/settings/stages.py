@@ -165,8 +165,8 @@ class DeploySettings(Closed):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """of the paired test, and of a lead by test and search together"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """share of the questions by which a dearer graph has to be expected ahead, where search and test
-    decide together
+    """share of the questions by which test and search together have to expect a dearer graph
+    ahead
     """
 
 
