@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 3
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help dvc.yaml setup ask repro seeds verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup ask repro seeds fuzz verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -56,8 +56,8 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/c
 	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 
-repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name to make that the profile first
-	@python -m ttsgraph_flows.repro --profile "$(PROFILE)"
+repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name to make that the profile first, SEED=n to do it from that seed in seeds/n/
+	@python -m ttsgraph_flows.$(if $(SEED),seeded --seed $(SEED),repro) --profile "$(PROFILE)"
 
 # Before anything is installed or fetched: whether a profile for GPUs can run here. For one that wants none
 # no Python is started, as most runs of `make repro` have nothing to do.
@@ -78,6 +78,10 @@ worlds: .venv/.ready ## every method and baseline in the simulated worlds of wor
 seeds: SEEDS = 5
 seeds: setup ## TASK (math) from SEEDS seeds (5) from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
 	@python -m ttsgraph_flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+fuzz: SEARCHES = 200
+fuzz: .venv/.ready ## SEARCHES (200) small whole searches at random, on stub models, from SEED (at random, printed); names those that end in anything but a result
+	@python -m lab.fuzz --searches $(SEARCHES) $(if $(SEED),--seed $(SEED))
 
 verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with what is recorded (PROFILE=coder too)
 	@python -m ttsgraph_flows.verify $(if $(PROFILE),--profile $(PROFILE))
@@ -145,4 +149,4 @@ dvc.yaml: .venv/.ready pipeline/ttsgraph/stages/plan.py lab/project/dvc_yaml.py 
 	@python -m lab.project.dvc_yaml
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls identity mlflow.db mlruns

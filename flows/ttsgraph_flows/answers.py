@@ -102,8 +102,10 @@ def _words(registry: Registry, version: Version) -> str:
     return f"{version.label}, {words}; {score.replace(SPACE, ' ')}"
 
 
-def tell(profile: str, console: Console | None = None) -> None:
-    """Print what was found with a profile; nothing where the report stage has not run."""
+def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
+    """Print what was found with a profile; nothing where the report stage has not run. `folder` is
+    the project's, as a reader would name it.
+    """
     path = answers_file(profile)
     if not path.exists():
         return
@@ -116,7 +118,7 @@ def tell(profile: str, console: Console | None = None) -> None:
     beside = lines_beside(profile)
     for answer in found["tasks"]:
         _tell(answer, beside.get(answer["task"], ""), console)
-    console.print(f"report: {path.with_name('index.html')}")
+    console.print(f"report: {folder / path.with_name('index.html')}", soft_wrap=True)
 
 
 def _tell(answer: dict[str, Any], beside: str, console: Console) -> None:

@@ -12,8 +12,9 @@ from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.report_data import Report, TaskReport, read_task
+from ttsgraph.reporting.report_data import Report, TaskReport, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
+from ttsgraph.stages.plan import RECORDED
 from ttsgraph.stages.records import Running, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
@@ -32,7 +33,9 @@ def report(profile: str | None = None) -> None:
     settings = load_profile(name)
     tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    found = Report(name, settings, as_row, tasks)
+    simulated = settings.engine.kind == "simulated"
+    recorded = read_recorded(Path(RECORDED), name, simulated)
+    found = Report(name, settings, as_row, tasks, recorded=recorded)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))

@@ -250,10 +250,10 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
 
 
 @stopped_by_signals()
-def repro(profile: str = "", only_ask: bool = False) -> None:
+def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> None:
     """Rebuild what changed, under this profile if one is named. With `only_ask`, say whether that
-    can be done here. Ends with exit code 2 when a stage failed or something given can't be used.
-    Raises EndpointError where there is no dvc.
+    can be done here. `folder` is this one, as a reader would name it. Ends with exit code 2 when a
+    stage failed or something given can't be used. Raises EndpointError where there is no dvc.
     """
     params = load_params()
     name = profile or params.profile
@@ -273,7 +273,7 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
     stages = changed_stages()
     if not stages:
         print("Data and pipelines are up to date.")
-        tell(params.profile)
+        tell(params.profile, folder=folder)
         return
     require_gpus(name, loaded, params.tasks)
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
@@ -302,7 +302,7 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
         kept = "what was computed is kept, `make repro` goes on from there"
         say(f"error: a stage failed, see above; {kept}")
         sys.exit(EXIT_INPUT)
-    tell(params.profile)
+    tell(params.profile, folder=folder)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ goes on where it was.
 """
 
 import hashlib
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from pathlib import Path
@@ -23,8 +22,9 @@ from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph_flows.ending import PROFILE, command
+from ttsgraph_flows.seeded import refresh
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import copy_into, run_stages
+from ttsgraph_flows.verify import run_stages
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -58,14 +58,8 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
     """One seed's stages in a folder of its own, and how its arms answered."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():  # what an earlier start was given; what it has done stays
-        if path.is_symlink():
-            path.unlink()
-        elif path.name in ("inputs", "profiles"):
-            shutil.rmtree(path)
-    copy_into(folder.resolve(), params)
-    run_stages(folder, params)
+    refresh(folder, params)
+    run_stages(folder, params, state=None)
     (task,) = params.tasks
     with chdir(folder):
         return pd.DataFrame(answers_of(load_stage(task)))

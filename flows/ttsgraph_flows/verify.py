@@ -48,8 +48,11 @@ the hashes of its results.
 
 MADE_HERE = (
     *("data", "results", "reports", "research", "identity", "calls"),
-    *("mlruns", "mlflow.db", "params.yaml", "site"),
+    *("mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
+COPIED = ("inputs", "profiles")
+"""Folders that a copy of the project has itself; the others are links."""
+
 ARTIFACTS = Path("mlruns")
 PLACES = (
     *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
@@ -264,7 +267,7 @@ def copy_into(folder: Path, params: Params) -> None:
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
-        if path.name in ("inputs", "profiles"):
+        if path.name in COPIED:
             shutil.copytree(path, folder / path.name)
         else:
             (folder / path.name).symlink_to(path.resolve())
@@ -279,14 +282,20 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
     raise.
     """
     if state is not None:
-        (folder / STATE).symlink_to(state.resolve())
-        serving = Path(SERVE_PYTHON).parents[1]
-        (folder / serving).symlink_to(serving.resolve())
+        link_state(folder, state)
     with chdir(folder):
         identity()
         for task in params.tasks:
             for run in runs_of(params, task):
                 run.run()
+
+
+def link_state(folder: Path, state: Path = STATE) -> None:
+    """Have a copy of the project use this project's models and the calls kept in `state`."""
+    state.mkdir(parents=True, exist_ok=True)
+    (folder / STATE).symlink_to(state.resolve())
+    serving = Path(SERVE_PYTHON).parents[1]
+    (folder / serving).symlink_to(serving.resolve())
 
 
 def md5_of(path: Path) -> str:

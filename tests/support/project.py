@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from lab import python_path
+from ttsgraph.stages.plan import RECORDED
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
@@ -60,6 +61,8 @@ class Copy:
         (folder / "profiles").mkdir()
         (folder / "inputs").mkdir()
         (folder / "inputs" / "README.md").write_text("nothing yet\n")
+        (folder / RECORDED).parent.mkdir(parents=True)
+        shutil.copy(ROOT / RECORDED, folder / RECORDED)
 
     def write(self, params: dict[str, Any], profile: str, settings: dict[str, Any]) -> None:
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))

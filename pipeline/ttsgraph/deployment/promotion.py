@@ -2,9 +2,9 @@
 and when it becomes champion.
 
 The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found,
-or a baseline that is as good, by the test and by what the search's own evidence lets expect. The
-champion's rule (`decide`) decides whether that version replaces
-the one that serves; `successor` which one does when it can't.
+or a baseline, the cheapest one over which no dearer one is worth its price, by the test and by what
+the search's own evidence lets expect. The champion's rule (`decide`) decides whether that version
+replaces the one that serves; `successor` which one does when it can't.
 
 A `Duel` is for a challenger that serves next to the champion: a test that may be looked at after
 every outcome, as often as one likes, without deciding wrongly more often than it says. A pair is
@@ -21,7 +21,9 @@ the champion, so that a challenger that is worse ends the test too.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -83,7 +85,7 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 class Arm:
     """A graph that was tried on the same questions as others: its name for people, what a question
     costs, its answers; and by how much the search's evidence, of other questions, has the found
-    graph ahead of it, where it says that.
+    graph ahead of it, None where it says nothing of it.
     """
 
     label: str
@@ -109,10 +111,10 @@ def arms_of(
     cases: Sequence[Case],
     feedbacks: Sequence[Feedback],
     cost: CostModel,
-    leads: Sequence[Difference] = (),
+    leads: Sequence[Difference | None] = (),
 ) -> list[Arm]:
     """Tested graphs as the gate compares them, in their order; `leads` are as of `Arm`, one for
-    each, or none.
+    each, or none at all.
     """
     known: Sequence[Difference | None] = leads or [None] * len(cases)
     return [
@@ -122,23 +124,13 @@ def arms_of(
 
 
 def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "test") -> Choice:
-    """Put up the cheapest graph that is as good as the best. `arms[0]` is the found graph, the
-    others what it has to beat.
+    """Put up the cheapest graph that no dearer one is worth its price over (`_worth`). `arms[0]` is
+    the found graph, the others what it has to beat.
 
     Compared are the questions that all arms were scored on; an arm without any score is left out.
-    One graph is as good as another when it is expected to have at most `margin` (a share) fewer
-    right, and McNemar's test does not show it worse with this confidence. The found graph stays on
-    equal cost; when it is not as good as the best, it makes way for what is cheaper, or ahead of it
-    by more than the margin. A dearer baseline has to be shown better than the found graph: else one
-    question more or less would buy several calls.
-
-    What is expected is the difference on these questions and the one by the search's evidence
-    (`Arm.lead`), each as its precision weighs (the posterior mean of two normal measurements): 60
-    questions, with a standard error of 5 points, say little by themselves. Without such evidence
-    the difference counts as it stands, shown or not: one graph has to serve, and a test that shows
-    nothing is no reason to serve the one that did worse, or to pay more for what did no better. The
-    price: of several baselines the best on these questions looks better than it is. So the reason
-    says that the choice was made on them (`split` names them); only a test on others is a fair one.
+    Of graphs that cost the same the found one comes first, then the one that did best. The reason
+    says that the choice was made on these questions (`split` names them), on which the best of
+    several looks better than it is; only a test on others is a fair one.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
@@ -146,88 +138,111 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     if not common:
         why = f"nothing to compare: no {split} question was scored for all graphs"
         return Choice(0, "found", why)
-    graded = {k: {q: arms[k].outcomes[q] for q in common} for k in able}
-    right = {k: sum(grade or 0 for grade in graded[k].values()) for k in able}
-    units = [arm.units for arm in arms]
-    seen = {k: count / len(common) for k, count in right.items()}
-    expected = _expected(arms, graded, seen)
-    place, better = _cheapest(units, graded, expected, margin, confidence)
-    whole = binary(grade or 0 for its in graded.values() for grade in its.values())
-    shares = {k: f"{100 * count / len(common):.1f} %" for k, count in right.items()}
+    scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
+    if 0 in scored:
+        scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
+    ranked = sorted(able, key=lambda k: (arms[k].units, k != 0, -_share(scored[k]), k))
+    rule = partial(_cheapest, margin=margin, confidence=confidence)
+    place = ranked[rule([scored[k] for k in ranked])]
+    by_test = ranked[rule([replace(scored[k], lead=None) for k in ranked])]
     questions = f"of {counted(len(common), f'{split} question')}"
-    scored = f"{questions} {'right' if whole else 'of the score'}"
     if place == 0:
-        top = max((k for k in able if k != 0), key=lambda k: (right[k], -k), default=None)
-        if top is None:
-            return Choice(0, "found", "there is no baseline to compare it with")
-        rival = f"the best baseline, {arms[top].label}, {shares[top]}"
-        if _cheapest(units, graded, seen, margin, confidence)[0]:
-            rival += f"; {_told(expected[top] - expected[0])}"
-        return Choice(0, "found", f"it has {shares[0]} {scored}, {rival}")
-    label, dear = arms[place].label, arms[place].units
+        return Choice(0, "found", _kept(scored, by_test, questions))
+    chosen = scored[place]
+    score = f"{100 * _share(chosen):.1f} %"
     warning = "chosen on these questions, so this score is optimistic"
-    if 0 not in able:
-        told = f"{label} has {shares[place]} {scored}, the found graph no score"
+    if 0 not in scored:
+        told = f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
         return Choice(place, "better", f"{told}; {warning}")
+    found = scored[0]
+    better = chosen.units > found.units or _worth(chosen, found, margin, confidence, 1)
     verdict: Literal["as good", "better"] = "better" if better else "as good"
-    p = paired(graded[place], graded[0]).p_value()
-    told = f"{shares[place]} against {shares[0]} {questions}"
-    price = f"for {dear:.3g} instead of {arms[0].units:.3g} (p = {p:.3g})"
-    if expected != seen:
-        price += f"; {_told(expected[place] - expected[0])}"
-    return Choice(place, verdict, f"{label} is {verdict}: {told} {price}; {warning}", p)
+    p = paired(chosen.outcomes, found.outcomes).p_value()
+    told = f"{score} against {100 * _share(found):.1f} % {questions}"
+    price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
+    expected = _told(_lead(chosen, found), "it")
+    return Choice(
+        place, verdict, f"{chosen.label} is {verdict}: {told} {price}{expected}; {warning}", p
+    )
 
 
-def _told(ahead: float) -> str:
-    where = f"{100 * abs(ahead):.1f} points {'ahead' if ahead > 0 else 'behind'}"
-    return f"with what the search saw it is expected {where}"
-
-
-def _expected(
-    arms: Sequence[Arm], graded: Mapping[int, Outcomes], seen: Mapping[int, float]
-) -> dict[int, float]:
-    """Place -> the share that a graph is expected to have right, beside what the found one had."""
-    expected = dict(seen)
-    for place in graded:
-        lead = arms[place].lead
-        if place == 0 or 0 not in graded or lead is None:
-            continue
-        off = [(grade or 0) - (graded[place][q] or 0) for q, grade in graded[0].items()]
-        # One question more that differs wholly: where none does, not nothing is left open.
-        measured = (1 + sum(each**2 for each in off)) / len(off) ** 2
-        presumed = lead.spread**2 + DOUBT**2
-        weight = measured / (measured + presumed)
-        ahead = weight * lead.mean + (1 - weight) * math.fsum(off) / len(off)
-        expected[place] = seen[0] - ahead
-    return expected
-
-
-def _cheapest(
-    units: Sequence[float],
-    graded: Mapping[int, Outcomes],
-    expected: Mapping[int, float],
-    margin: float,
-    confidence: float,
-) -> tuple[int, bool]:
-    """The place of the cheapest graph that is as good as the best, and whether the found graph is
-    not as good as that one.
+def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
+    """Why the found graph is put up: how it did beside the best of the others, and what the search
+    expects of the one that the test alone (`by_test`) would put up.
     """
+    rivals = {k: arm for k, arm in arms.items() if k != 0}
+    if not rivals:
+        return "there is no baseline to compare it with"
+    best = max(rivals.values(), key=_share)
+    told = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
+    told += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
+    rival = arms[by_test]
+    return told + _told(_lead(rival, arms[0]), rival.label) if by_test else told
 
-    def shown(first: int, second: int) -> bool:
-        """Whether the first is shown to be better than the second."""
-        return paired(graded[first], graded[second]).p_value("greater") < 1 - confidence
 
-    def behind(place: int, other: int) -> bool:
-        """Whether it is not as good as the other. A difference of the margin itself is within."""
-        return expected[other] - expected[place] > margin + 1e-9 or shown(other, place)
+def _share(arm: Arm) -> float:
+    """The share of its questions that an arm has right."""
+    return math.fsum(grade or 0 for grade in arm.outcomes.values()) / len(arm.outcomes)
 
-    eligible = [k for k in graded if 0 not in graded or units[k] <= units[0] or shown(k, 0)]
-    best = max(eligible, key=lambda k: (expected[k], -units[k], -k))
-    fit = [k for k in eligible if not behind(k, best)]
-    if 0 in graded and 0 not in fit:
-        fit = [k for k in fit if units[k] < units[0] or behind(0, k)]
-    chosen = min(fit, key=lambda k: (units[k], k != 0, -expected[k], k))
-    return chosen, 0 not in graded or behind(0, chosen)
+
+def _graded(arms: Mapping[int, Arm], questions: str) -> str:
+    whole = binary(grade or 0 for arm in arms.values() for grade in arm.outcomes.values())
+    return f"{questions} {'right' if whole else 'of the score'}"
+
+
+def _told(lead: Difference | None, of: str) -> str:
+    """The lead of a graph in words; nothing where the search says nothing of it."""
+    if lead is None:
+        return ""
+    where = f"{100 * abs(lead.mean):.1f} points {'ahead' if lead.mean > 0 else 'behind'}"
+    return f"; with what the search saw {of} is expected {where}"
+
+
+def _cheapest(arms: Sequence[Arm], margin: float, confidence: float) -> int:
+    """The place of the first graph, of some from cheap to dear, that no later one is worth its
+    price over.
+    """
+    later = [arms[k + 1 :] for k in range(len(arms))]
+    return next(
+        k
+        for k, arm in enumerate(arms)
+        if not any(_worth(each, arm, margin, confidence, len(later[k])) for each in later[k])
+    )
+
+
+def _worth(dearer: Arm, cheaper: Arm, margin: float, confidence: float, chances: int) -> bool:
+    """Return whether a dearer graph is worth its price over a cheaper one, of so many that had the
+    chance to look better.
+
+    It is if the paired test shows it better with this confidence: its p, once for each chance
+    (Bonferroni), is below 1 - `confidence`. It is too if test and search together (`_lead`) show
+    it: its lead is above `margin`, a share, and so many of its standard errors above 0. Where the
+    search says nothing, the test decides alone: a question more or less buys no call.
+    """
+    p = paired(dearer.outcomes, cheaper.outcomes).p_value("greater")
+    if chances * p < 1 - confidence:
+        return True
+    lead = _lead(dearer, cheaper)
+    sure = NormalDist().inv_cdf(confidence)
+    return lead is not None and lead.mean > max(margin + 1e-9, sure * lead.spread)
+
+
+def _lead(first: Arm, second: Arm) -> Difference | None:
+    """By how much the first graph is expected ahead of the second, with the standard error of that:
+    the difference on the test and the one by the search's evidence, each as its precision weighs
+    (two normal measurements of the same). None where the search says nothing of one of them.
+    """
+    known = [arm.lead for arm in (first, second) if arm.lead is not None]
+    if len(known) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in known):
+        return None
+    mean = known[1].mean - known[0].mean
+    presumed = known[0].spread ** 2 + known[1].spread ** 2 + DOUBT**2
+    off = [(grade or 0) - (second.outcomes[q] or 0) for q, grade in first.outcomes.items()]
+    # One question more that differs wholly: where none does, not nothing is left open.
+    measured = (1 + math.fsum(each**2 for each in off)) / len(off) ** 2
+    weight = measured / (measured + presumed)
+    mean = weight * mean + (1 - weight) * math.fsum(off) / len(off)
+    return Difference(mean, math.sqrt(weight * presumed))
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:

@@ -22,6 +22,7 @@ from ttsgraph.evaluation.paired import paired
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.charts import overview, validated_front
 from ttsgraph.reporting.explain import drawn, in_brief
 from ttsgraph.reporting.figures import (
     COST_FORMS,
@@ -287,12 +288,13 @@ def metrics(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def brief(report: Report) -> dict[str, Any]:
-    """For each task the sentence, the command that serves it, the graph in characters, and a small
-    table: the found graph, then what it has to beat.
+    """For each task the sentence, the command that serves it, the graph in characters, a small
+    table (the found graph, then what it has to beat), and the chart of score against cost.
     """
     return {
         "profile": report.name,
         "simulated": report.simulated,
+        "models": list(report.profile.pool),
         "tasks": [_task(task, answer, report) for task, answer in _answers(report)],
     }
 
@@ -302,6 +304,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
     own = method.answers.where(arm=answer.row["arm"], label=answer.row["label"])
     texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
     graph = drawn(answer.graph, report.profile.model_pool())
+    front = validated_front([each.archive for each in task.methods])
     return {
         "task": task.name,
         "sentence": answer.text,
@@ -310,6 +313,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
         "graph": [*graph, *_branch_lines(answer.graph, own, texts)],
         "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
         "rows": [_cells(row, answer, report.metric) for row in method.test],
+        "chart": overview(task, front, answer.row, report.metric).as_data(),
     }
 
 

@@ -43,6 +43,10 @@ class Chart:
     edges: dict[str, Any] | None = None
     width: int | None = FILE_WIDTH
 
+    def as_data(self) -> dict[str, Any]:
+        """The chart as plain data, from which `Chart(**data)` makes it again."""
+        return {"name": self.name, "title": self.title, "alt": self.alt, "spec": self.spec}
+
     def in_page(self, simulated: bool) -> str:
         """The specification as JSON for the page, where the heading stands above the plot; fills
         the width it is given.

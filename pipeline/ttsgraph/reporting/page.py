@@ -4,6 +4,7 @@ it; and the list of such pages.
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,32 @@ class Part:
         }
 
 
+class RecordedPart:
+    """A task's results in brief, as the page of another profile shows them; `told` is that part of
+    the file `brief`. `key` tells it from the page's own tasks.
+    """
+
+    def __init__(self, brief: Row, place: int) -> None:
+        told = brief["tasks"][place]
+        at = f"{brief.file}#/tasks/{place}"
+        self.profile = brief["profile"]
+        self.task = told["task"]
+        self.key = f"{self.profile}-{self.task}"
+        self.folder = Path(brief.file).parent.as_posix()
+        models = enumerate(brief["models"])
+        self.models = [Figure(name, f"{brief.file}#/models/{k}", "text") for k, name in models]
+        self.sentence = (Figure(told["sentence"], f"{at}/sentence", "text"),)
+        self.graph = [
+            Figure(line, f"{at}/graph/{k}", "text") for k, line in enumerate(told["graph"])
+        ]
+        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(told["heads"])]
+        self.rows = [
+            [Figure(cell, f"{at}/rows/{k}/{j}", "text").markup() for j, cell in enumerate(cells)]
+            for k, cells in enumerate(told["rows"])
+        ]
+        self.chart = charts.Chart(**told["chart"])
+
+
 def write_report(folder: Path, report: Report) -> Path:
     """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one
     table); returns the page's path.
@@ -79,7 +106,12 @@ def write_report(folder: Path, report: Report) -> Path:
     parts = [Part(report, task, templates) for task in report.tasks]
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report)
-    page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
+    recorded = [RecordedPart(row, k) for row in report.recorded for k in range(len(row["tasks"]))]
+    for each in recorded:
+        _write_charts(folder / "plots" / each.key, [each.chart], report)
+    page = templates.get_template("page.html.j2").render(
+        parts_of=parts, recorded=recorded, library=_library()
+    )
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
     return folder / "index.html"
@@ -180,14 +212,23 @@ def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool
 
 def _write_files(folder: Path, part: Part, report: Report) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
-    folder.mkdir(parents=True, exist_ok=True)
+    _write_charts(folder, part.all_charts, report)
     task = part.task
-    drawn = {chart.name: pictures.chart_svg(chart, report.simulated) for chart in part.all_charts}
+    drawn = {}
     for method in task.methods:
         drawn[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
     title = f"The graph to use for {task.name}"
     asked = part.answer.graph, report.profile.model_pool(), title, f"{task.name}-used"
     drawn["graph_to_use"] = pictures.graph_svg(*asked, report.simulated)
+    _write_pictures(folder, drawn)
+
+
+def _write_charts(folder: Path, drawn: Sequence[charts.Chart], report: Report) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_pictures(folder, {c.name: pictures.chart_svg(c, report.simulated) for c in drawn})
+
+
+def _write_pictures(folder: Path, drawn: Mapping[str, str]) -> None:
     for name, svg in drawn.items():
         for ending in (".svg", ".png"):
             pictures.write_picture(svg, folder / f"{name}{ending}")

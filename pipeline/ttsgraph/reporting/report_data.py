@@ -1,5 +1,6 @@
 """What a report is made of: the results of each task and method, each with the file it is from."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,8 @@ class TaskReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """A profile's results on all its tasks; `settings` is the profile as a source of figures.
-    `folder` is given where one call made all of it, without stages and a registry.
+    `folder` is given where one call made all of it, without stages and a registry. `recorded` are
+    other profiles' results in brief (answers.json), which their page shows next to its own.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Report:
     settings: Row
     tasks: Sequence[TaskReport]
     folder: str = ""
+    recorded: Sequence[Row] = ()
 
     @property
     def tables(self) -> str:
@@ -86,6 +89,16 @@ class Report:
     def unit(self) -> str:
         """What costs are counted in."""
         return UNITS[self.profile.budget.metric]
+
+
+def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
+    """The results in brief of a profile whose calls are shipped, for the page of another profile;
+    none where there is no such file, on that profile's own page, and on a page that is simulated.
+    """
+    if simulated or not path.exists():
+        return ()
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return () if told["profile"] == name else (Row(path.as_posix(), "", told),)
 
 
 def read_task(

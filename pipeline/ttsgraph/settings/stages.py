@@ -163,9 +163,11 @@ class DeploySettings(Closed):
     promote: Literal["better", "by_hand"] = "better"
     """once the paired test shows it better, or by hand alone"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """of the paired test"""
+    """of the paired test, and of a lead by test and search together"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """share of the test questions that a cheaper graph may be behind and still count as as good"""
+    """share of the questions by which test and search together have to expect a dearer graph
+    ahead
+    """
 
 
 class ResearchSettings(Closed):

@@ -11,6 +11,9 @@ RESULTS = "results/{profile}/{task}"
 FOUND = RESULTS + "/{method}"
 CALLS = "calls/{profile}/{task}"
 """Where each stage that asks models writes the calls that it used."""
+RECORDED = "published/coder/answers.json"
+"""What recorded calls of other models came to, shown next to a profile's own results."""
+
 IDENTITY = "identity/{profile}"
 """The folder of the files that say what results depend on; `ttsgraph_flows/identity.py` writes
 them.
@@ -133,7 +136,7 @@ STAGES = (
     StagePlan(
         "report",
         ("agent", "budget", "deploy", "engine", "objective", "pool", "roles", "tasks"),
-        ("data/{profile}", "results/{profile}"),
+        ("data/{profile}", "results/{profile}", RECORDED),
         _in("reports/{profile}", "answers.json index.html plots"),
         ("methods", "tasks"),
         (),

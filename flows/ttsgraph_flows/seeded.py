@@ -1,0 +1,53 @@
+"""`make repro SEED=n`: the whole run from another seed, in seeds/<n>/.
+
+The folder has links to the code, its own params.yaml, results, report, MLflow database and DVC
+cache; model servers, weights and calls are the project's. params.yaml here stays as it is.
+"""
+
+import shutil
+import subprocess
+from contextlib import chdir
+from pathlib import Path
+
+from ttsgraph.settings.profile import Params, load_params
+from ttsgraph_flows.ending import command
+from ttsgraph_flows.repro import repro
+from ttsgraph_flows.verify import COPIED, copy_into, link_state
+
+SEEDS = Path("seeds")
+DVC = Path(".dvc")
+IGNORED = Path(".dvcignore")
+
+
+def refresh(folder: Path, params: Params) -> None:
+    """Bring the code, settings and models of this project into a folder with other params. Results
+    of an earlier start stay there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_symlink():
+            path.unlink()
+        elif path.name in COPIED:
+            shutil.rmtree(path)
+    copy_into(folder.resolve(), params)
+    link_state(folder)
+
+
+def seeded(seed: int, profile: str = "") -> None:
+    """Rebuild what changed from this seed in seeds/<seed>/. Ends as `repro`."""
+    params = load_params()
+    own = {"seed": seed, "profile": profile or params.profile}
+    folder = SEEDS / str(seed)
+    refresh(folder, params.model_copy(update=own))
+    shutil.copy(IGNORED, folder)
+    if not (folder / DVC).exists():
+        made = shutil.ignore_patterns("cache", "tmp")
+        shutil.copytree(DVC, folder / DVC, ignore=made)
+        alone = ["dvc", "config", "core.no_scm", "true"]
+        subprocess.run(alone, cwd=folder, check=True)
+    with chdir(folder):
+        repro(folder=folder)
+
+
+if __name__ == "__main__":
+    command(seeded, seed={"type": int, "required": True}, profile={"default": ""})
