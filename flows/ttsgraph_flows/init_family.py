@@ -16,8 +16,8 @@ from prefect import flow
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Exchange, Preference, family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.stages.records import Preferred, write_record
 from ttsgraph.stages.schemas import Trials
 from ttsgraph.stages.standings import contest_table, preference_of

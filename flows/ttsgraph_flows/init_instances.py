@@ -14,8 +14,8 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Exchange, Preference
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.stages.records import Preferred, Started, read_record, write_record
 from ttsgraph.stages.schemas import Evidence, Trials, write_table
 from ttsgraph.stages.standings import contest_evidence, contest_table, start_data

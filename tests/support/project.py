@@ -53,7 +53,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("checker", "flows", "pipeline", "reader"):
+        for name in ("checker", "flows", "pipeline", "plugins", "reader", "requirements"):
             copy_folder(name, folder)
         for name in ("dvc.yaml", ".dvcignore"):
             shutil.copy(ROOT / name, folder)

@@ -27,8 +27,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, checking, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contest import PROBE_SHARE
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.driver import Driver
