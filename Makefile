@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 3
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help dvc.yaml setup ask repro seeds fuzz verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help setup ask repro seeds fuzz verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -145,8 +145,5 @@ docs: .venv/.ready ## build the documentation into site/; a broken link is an er
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
 	python -m lab.benchmarks
 
-dvc.yaml: .venv/.ready pipeline/ttsgraph/stages/plan.py lab/project/dvc_yaml.py ## make it from the stages' plans (pipeline/ttsgraph/stages/plan.py)
-	@python -m lab.project.dvc_yaml
-
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls identity mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls mlflow.db mlruns

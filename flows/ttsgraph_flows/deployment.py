@@ -19,15 +19,22 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
-from ttsgraph.stages.plan import STAGES
-from ttsgraph.stages.records import Running, Searched, Started, read_record
+from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.records import Searched, Started, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
+from ttsgraph_flows.dvc_stages import runs_of
+from ttsgraph_flows.made_by import run_that_made, search_run
 from ttsgraph_flows.registry import Registry, Version, run_digests
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import client_of, explained, git, stage_run
+from ttsgraph_flows.tracking import (
+    HISTORY,
+    client_of,
+    explained,
+    git,
+)
 
-SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
+SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (
     "profile.parquet",
     "pilot.parquet",
@@ -144,7 +151,7 @@ def record_of(
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
-    run_id = read_record(Running, folder / "run.json", made_by).run_id
+    run_id = search_run(stage, folder, method)
     begun = read_record(Started, start / "start.json", started_by)
     baseline = selected.baseline(method)
     files = [folder / name for name in SEARCH_FILES]
@@ -169,7 +176,7 @@ def record_of(
         ),
         code=code_state(),
         bundle_sha256="",
-        settings_sha256=provenance.settings_sha256(stage.profile, stage.task),
+        settings_sha256=settings_sha256(stage.profile, stage.task),
         prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=provenance.agent_prompts_sha256(),
         models=provenance.revisions(stage.profile),
@@ -183,7 +190,11 @@ def record_of(
         parent=parent,
         warm_from=warm_from,
         baseline=baseline,
-        stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name))},
+        stage_runs={
+            name: run
+            for name in START_STAGES
+            if (run := run_that_made(stage, name, start / f"{name}.parquet"))
+        },
         serving=serving_facts(stage.profile),
     )
 
@@ -199,12 +210,14 @@ def seal(stage: Stage, version: Version, method: str | None = None) -> None:
     runs = {record.run_id, *record.stage_runs.values()}
     paths: list[Path] = []
     if method is not None:
-        names = {"profile": stage.params.profile, "task": stage.task, "method": method}
-        plans = [plan for plan in STAGES if "task" in plan.per]
-        paths = [Path(path) for plan in plans for path in plan.outputs(**names)]
-        found = [stage_run(stage.results, name) for name in ("sample", "profile")]
-        found.append(stage_run(stage.results / method, f"evaluate-{method}"))
-        runs |= {run for run in found if run is not None}
+        params = stage.params.model_copy(update={"methods": (method,)})
+        paths = [Path(path) for run in runs_of(params, stage.task) for path in run.outputs]
+        made = {
+            "sample": stage.questions_path,
+            "profile": stage.results / "profile.parquet",
+            f"evaluate-{method}": stage.results / method / "test.parquet",
+        }
+        runs |= {run for name, file in made.items() if (run := run_that_made(stage, name, file))}
     files = {path.as_posix(): md5(path) for path in paths if path.is_file()}
     held = {run: run_digests(client, run) for run in sorted(runs)}
     registry.seal(version, {"files": files, "held": held})
@@ -214,7 +227,7 @@ def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
     """The history of a search that has ended. Raises DataError when it is missing, damaged, or has
     not all that was evaluated.
     """
-    path = folder / "history.jsonl"
+    path = folder / HISTORY
     again = makes(made_by, path)
     try:
         history = read_journal(path)

@@ -3,6 +3,7 @@ a DVC remote.
 """
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
+
+from ttsgraph.base.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Store:
     def find(self, path: str, md5: str) -> Kept:
         """The content that had this MD5 at this path; not intact where it may be lost."""
         content, here = self._here(path)
-        if here not in (None, md5) and self._recorded(path) == md5:
+        if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"
             return Kept(None, where, False)
         kept, place = self._kept(md5)
@@ -43,21 +46,21 @@ class Store:
             return Kept(content, only, False)
         return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
 
-    def changed(self, path: str, md5: str) -> str:
-        """What the working tree and DVC's records have in place of a file with this MD5, nothing
-        where they have it, or there is no DVC here.
-        """
-        if self._repo is None:
-            return ""
-        known = self._recorded(path)
+    def recorded(self, path: str | Path) -> str | None:
+        """The MD5 that DVC recorded of a file. Raises DataError where it should have one."""
+        known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
-            return "DVC's records have no digest of it: dvc.lock was changed or deleted"
-        _, here = self._here(path)
-        for found in (known, here or md5):
-            if found != md5:
-                what = "it was changed after the version was registered"
-                return f"{what}: expected {md5}, found {found}"
-        return ""
+            raise DataError("DVC has no digest of it: dvc.lock was changed or deleted")
+        return known or None
+
+    def is_settled(self, paths: Collection[str]) -> bool:
+        """Whether stages have read what DVC has recorded of these files; not where after a change
+        only the first of the stages have run.
+        """
+        own = {str(Path(path).resolve()) for path in paths}
+        stages = self._repo.index.stages if self._repo else ()
+        read = (dep for stage in stages for dep in stage.deps if dep.fs_path in own)
+        return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
 
     def _here(self, path: str) -> tuple[bytes | None, str | None]:
         """A file of the working tree and its MD5; None and None where there is none."""
@@ -67,10 +70,6 @@ class Store:
             return None, None
         return content, _md5(content)
 
-    def _recorded(self, path: str) -> str | None:
-        """The MD5 that DVC recorded of a file."""
-        return self._tracked.get(str(Path(path).resolve()))
-
     @cached_property
     def _repo(self) -> Any:
         try:
@@ -79,18 +78,18 @@ class Store:
             return None
 
     @cached_property
-    def _tracked(self) -> dict[str, str]:
-        """Absolute path -> MD5 of the files that DVC recorded, those in folders included."""
-        found: dict[str, str] = {}
+    def _tracked(self) -> dict[str, str | None]:
+        """Absolute path -> MD5 of the outputs that DVC recorded, those in folders included; None of
+        one that it has no record of.
+        """
+        found: dict[str, str | None] = {}
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException:
             return found
         for out in outs:
-            if out.hash_info is None or not out.hash_info.value:
-                continue
-            found[out.fs_path] = out.hash_info.value
-            if out.hash_info.isdir and (tree := out.get_obj()) is not None:
+            found[out.fs_path] = out.hash_info.value if out.hash_info else None
+            if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:
                 for parts, _, hashed in tree:
                     found[str(Path(out.fs_path, *parts))] = hashed.value
         return found

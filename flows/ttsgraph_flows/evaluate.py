@@ -69,7 +69,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         scores = dict(zip(table["arm"], table["accuracy"], strict=True))
         write_text(folder / "scores.json", json_text(scores))
         stage.write_calls(f"evaluate-{method}")
-        stage.record(f"evaluate-{method}", table, folder)
+        stage.record(f"evaluate-{method}", table, folder / "test.parquet")
         leads = expected_leads(
             [case.graph for case in cases],
             tuple(brief.cost.pool),
@@ -112,13 +112,12 @@ def _select(
     """
     # Here, as MLflow is slow to import and no answer waits for it.
     from ttsgraph_flows.deployment import challenger, deploy, seal
+    from ttsgraph_flows.made_by import search_run
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
-    add_test_scores(
-        uri, records.read_record(records.Running, folder / "run.json", "search").run_id, table
-    )
+    add_test_scores(uri, search_run(stage, folder, method), table)
     selected = challenger(stage, cases, feedbacks, arms)
     version, decision = deploy(stage, method, folder, stage.results, selected, table)
     record = Registry(uri).provenance(version)

@@ -1,5 +1,6 @@
 """From a version back to all it comes from, each link verified (docs/audit.md)."""
 
+import contextlib
 import io
 import json
 import math
@@ -23,6 +24,7 @@ from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import BUNDLE, Deployed
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of
@@ -248,18 +250,31 @@ class _Walk:
             self.contents[path] = kept.content
         if not kept.intact:
             raise DataError(kept.where)
-        if self._is_last and (changed := self.store.changed(path, digest)):
-            raise DataError(changed)
+        known = self.store.recorded(path)
+        if self._is_recorded and (path, known) not in self._registered:
+            raise DataError(
+                f"it was changed after the version was registered: expected {digest}, found {known}"
+            )
         return kept.where
 
     @cached_property
-    def _is_last(self) -> bool:
-        """Whether the working tree has the results of this version, not of a later search."""
-        try:
-            last = json.loads((self._results / "run.json").read_bytes())
-        except (OSError, ValueError):
-            return False
-        return last.get("run_id") == self.record.run_id
+    def _is_recorded(self) -> bool:
+        """Whether dvc.lock has the results of this version's search, and not files of several runs.
+        Of one search the history and the archive change together.
+        """
+        own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
+        wanted = self.record.files
+        same = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
+        return any(same) and self.store.is_settled([*wanted, *self.manifest["files"]])
+
+    @cached_property
+    def _registered(self) -> set[tuple[str, str | None]]:
+        """Path and MD5 of all files that versions of the task were registered with."""
+        known = [self.record.files, self.manifest["files"]]
+        for version in self.registry.versions(self.record.task):
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                known.append(json.loads(version.tags[registry.MANIFEST])["files"])
+        return {item for files in known for item in files.items()}
 
     @property
     def _results(self) -> Path:
@@ -406,11 +421,11 @@ class _Walk:
     def _settings(self) -> str:
         record = self.record
         wanted = record.settings_sha256
-        kept = provenance.settings_sha256(self.bundle.profile, record.task)
+        kept = settings_sha256(self.bundle.profile, record.task)
         same("the hash of the bundle's settings", wanted, kept)
         name = f"profiles/{record.profile}.yaml"
         now = load_profile(record.profile)
-        if provenance.settings_sha256(now, record.task) != wanted:
+        if settings_sha256(now, record.task) != wanted:
             raise _Unknown(f"{name} has other settings now")
         if record.code.commit is None or record.code.changed:
             return f"those of the bundle, profile {record.profile}"
@@ -421,7 +436,7 @@ class _Walk:
         known = profile.newcomers | profile.pool
         # The record lists variants too, which are settings of their models.
         pool = {model: known[model] for model in record.models if model in known}
-        then = provenance.settings_sha256(profile.model_copy(update={"pool": pool}), record.task)
+        then = settings_sha256(profile.model_copy(update={"pool": pool}), record.task)
         same("the hash of the settings in the commit", wanted, then)
         return f"those of the bundle, and of {name} in the commit"
 

@@ -3,6 +3,7 @@ pilots and the ledger.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import flow
@@ -12,10 +13,8 @@ from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.report_data import Report, TaskReport, read_recorded, read_task
+from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
-from ttsgraph.stages.plan import RECORDED
-from ttsgraph.stages.records import Running, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
@@ -31,34 +30,39 @@ def report(profile: str | None = None) -> None:
     params = load_params()
     name = params.profile if profile is None else profile
     settings = load_profile(name)
-    tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
+    stages = {task: load_stage(task, name) for task in params.tasks}
+    tasks = [_task(stage, params.methods) for stage in stages.values()]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
     simulated = settings.engine.kind == "simulated"
-    recorded = read_recorded(Path(RECORDED), name, simulated)
+    recorded = read_recorded(RECORDED, name, simulated)
     found = Report(name, settings, as_row, tasks, recorded=recorded)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
-    _note(found, params.tracking_uri)
+    _note(found, stages)
     write_serving(name, params.tracking_uri)
     write_index(REPORTS)
 
 
-def _note(found: Report, tracking_uri: str) -> None:
-    """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures."""
-    from ttsgraph_flows.tracking import add_answer
+def _note(found: Report, stages: Mapping[str, Stage]) -> None:
+    """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures. Nothing
+    of a search that this MLflow has no run of: results that were pulled were made with another one.
+    """
+    from ttsgraph_flows.made_by import run_that_made
+    from ttsgraph_flows.tracking import HISTORY, add_answer
 
     pool = found.profile.model_pool()
     for task in found.tasks:
         plots = REPORTS / found.name / "plots" / task.name
         charts = [plots / "overview.png", plots / "candidates.png"]
         for method in task.methods:
-            run = Path(method.graph_file).with_name("run.json")
-            if run.exists():
+            stage = stages[task.name]
+            history = Path(method.graph_file).with_name(HISTORY)
+            if run_id := run_that_made(stage, method.name, history):
                 answer = answer_by(task, method, pool)
                 add_answer(
-                    tracking_uri,
-                    read_record(Running, run, "search").run_id,
+                    stage.params.tracking_uri,
+                    run_id,
                     answer.text,
                     drawn(answer.graph, pool),
                     figures_of(answer),

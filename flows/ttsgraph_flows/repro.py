@@ -30,8 +30,8 @@ from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
+from ttsgraph_flows.dvc_stages import require_sections, runs_of
 from ttsgraph_flows.ending import command
-from ttsgraph_flows.identity import identity
 from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
 
 START_TIMEOUT_S = 300.0
@@ -160,8 +160,6 @@ def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> lis
     a stage that waits for a few last answers leaves its servers idle. An endpoint's limits are for
     one stage at a time.
     """
-    from ttsgraph_flows.verify import runs_of
-
     if not profile.hosted:
         return []
     chains = [[run.name for run in runs_of(params, task)] for task in params.tasks]
@@ -171,9 +169,10 @@ def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> lis
 
 def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too).
-    Raises EndpointError when DVC can't say.
+    Raises SettingsError that names a section which the profile has to have, and EndpointError when
+    DVC can't say.
     """
-    identity()
+    require_sections(load_params().profile)
     forget_dead_holders()
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -182,8 +181,7 @@ def changed_stages() -> list[str]:
             f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
             " init --no-scm` first"
         )
-    # The stage identity always runs.
-    return [stage for stage in json.loads(done.stdout or "{}") if stage != "identity"]
+    return list(json.loads(done.stdout or "{}"))
 
 
 @contextmanager
@@ -289,9 +287,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(loaded))
-        # No run cache: a search that DVC restored instead of running it would have no runs in
-        # MLflow.
-        command = ["dvc", "--wait-for-lock", "repro", "--no-run-cache"]
+        command = ["dvc", "--wait-for-lock", "repro"]
         console = Console(stderr=True, highlight=False) if wants_display() else None
         chains = side_by_side(params, loaded, stages)
         tasks = [[*command, "--single-item", *chain] for chain in chains]

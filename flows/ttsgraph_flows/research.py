@@ -22,7 +22,7 @@ from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.promotion import arms_of
-from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions, settings_sha256
+from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -33,13 +33,15 @@ from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.again import Before, begun_warm
-from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record
+from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
@@ -208,8 +210,8 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
         account="evaluate-warm",
     )
     table = cases_table(cases, feedbacks, cost)
-    run = read_record(Running, folder / "run.json", "research")
-    add_test_scores(stage.params.tracking_uri, run.run_id, table)
+    run_id = search_run(stage, folder, "warm")
+    add_test_scores(stage.params.tracking_uri, run_id, table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
     selected = challenger(tested, cases, feedbacks, arms_of(cases, feedbacks, cost))

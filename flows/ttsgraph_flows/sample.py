@@ -19,7 +19,8 @@ def sample(task: str, profile: str | None = None) -> None:
     splits = split_questions(questions, settings.splits.sizes(), seed)
     table = questions_table(splits)
     write_table(table, Questions, stage.questions_path)
-    stage.record("sample", table["split"].value_counts().rename("questions").reset_index())
+    counts = table["split"].value_counts().rename("questions").reset_index()
+    stage.record("sample", counts, stage.questions_path)
 
 
 if __name__ == "__main__":

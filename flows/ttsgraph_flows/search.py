@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.base.code import MEMORY
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
@@ -29,8 +28,7 @@ from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages.identity import code_digest, digest, settings_identity
-from ttsgraph.stages.plan import STAGE
+from ttsgraph.stages.identity import code_digest, digest, settings_sha256
 from ttsgraph.stages.records import Running, Started, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
@@ -39,11 +37,6 @@ from ttsgraph_flows.stage import Stage, load_stage, main, show
 
 if TYPE_CHECKING:
     from ttsgraph_flows.tracking import SearchTracker
-
-CODE = (STAGE["search"].module, WarmReinforce.__module__)
-"""What a search runs, with all that these import; also one that begins warm
-(ttsgraph_flows/research.py).
-"""
 
 Prepare = Callable[[Environment, Chat | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
@@ -204,10 +197,10 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     return digest(
         {
             "decisive": dict(decisive),
-            "settings": settings_identity(stage.profile, stage.task, STAGE["search"].settings),
+            "settings": settings_sha256(stage.profile, stage.task),
             "questions": md5(stage.questions_path),
             "lengths": stage.settings.lengths.model_dump(mode="json"),
-            "code": code_digest(*CODE, memory=MEMORY),
+            "code": code_digest(),
         }
     )
 

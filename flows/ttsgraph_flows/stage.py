@@ -235,16 +235,15 @@ class Stage:
         self,
         name: str,
         table: pd.DataFrame,
-        folder: Path | None = None,
+        file: Path,
         metrics: Mapping[str, float] = NO_METRICS,
     ) -> None:
-        """Record a stage's graphs and metrics in MLflow, begun when this context was, and show them
-        in Prefect.
+        """Record a stage's graphs and metrics in MLflow, begun when this context was, with the file
+        that it wrote, and show them in Prefect.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
-        where = folder or self.results
-        page = step("record in MLflow", lambda: record_stage(self, name, table, where, metrics))
+        page = step("record in MLflow", lambda: record_stage(self, name, table, file, metrics))
         show(name, table, page)
 
     def finish(
@@ -255,9 +254,10 @@ class Stage:
         metrics: Mapping[str, float] = NO_METRICS,
     ) -> None:
         """Write a stage's table and the calls that it used, and record it in MLflow."""
-        write_table(table, schema, self.results / f"{name}.parquet")
+        path = self.results / f"{name}.parquet"
+        write_table(table, schema, path)
         self.write_calls(name)
-        self.record(name, table, metrics=metrics)
+        self.record(name, table, path, metrics)
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""

@@ -33,9 +33,9 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
-from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.errors import InputError, RunStopped
-from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5, write_text
+from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
+from ttsgraph.base.state import home
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
 
@@ -58,6 +58,11 @@ every evaluation has.
 
 SPLITS = ("train", "val", "test")
 TABLE = "table.json"
+HISTORY = "history.jsonl"
+MADE = "made_md5"
+"""Tag of a run: the MD5 of the file that has what it came to, by which the run is found again also
+where DVC put that file back (its run cache, `dvc checkout`).
+"""
 MOST_AT_ONCE = 1000
 """Metrics that MLflow takes at once."""
 
@@ -104,11 +109,11 @@ def explained(tracking_uri: str) -> Iterator[None]:
 
 
 def database_file(tracking_uri: str) -> Path | None:
-    """The file of an SQLite database, or None for any other tracking URI."""
+    """The file of an SQLite database, from the project's folder on, or None for any other URI."""
     prefix, found, path = tracking_uri.partition("sqlite:///")
     if not found or prefix or path in ("", ":memory:") or "?" in path:
         return None
-    return Path(path)
+    return home() / path
 
 
 def client_of(tracking_uri: str) -> MlflowClient:
@@ -125,7 +130,9 @@ def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
     if found := client.get_experiment_by_name(name):
         return found
     try:
-        return client.get_experiment(client.create_experiment(name))
+        copied = home() != Path()  # where MLflow's own place for artefacts is thrown away
+        place = str(home() / "mlruns" / name.replace("/", "-")) if copied else None
+        return client.get_experiment(client.create_experiment(name, place))
     except MlflowException:  # where another stage has made it meanwhile
         if found := client.get_experiment_by_name(name):
             return found
@@ -260,6 +267,7 @@ class SearchTracker:
         _log(self.client, self.run_id, series)
         log_rows(self.client, self.run_id, archive)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
+        self.client.set_tag(self.run_id, MADE, md5(graph_file.with_name(HISTORY)))
         log_metrics(self.client, self.run_id, figures)
         self.client.log_artifact(self.run_id, str(graph_file))
 
@@ -301,11 +309,10 @@ def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
 
 
 def record_stage(
-    stage: Stage, name: str, table: pd.DataFrame, folder: Path, metrics: Mapping[str, float]
+    stage: Stage, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float]
 ) -> str:
-    """A run of a stage, with these metrics, the table that it wrote, and a step for each graph that
-    it measured; the run's id is kept among the bookkeeping of `folder`. Returns the run's page.
-    Raises InputError when MLflow can't be used.
+    """A run of a stage, with these metrics, the table that it wrote to a file, and a step for each
+    graph that it measured. Returns the run's page. Raises InputError when MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -321,8 +328,8 @@ def record_stage(
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
             log_metrics(client, run_id, best)
         log_metrics(client, run_id, metrics)
+        client.set_tag(run_id, MADE, md5(file))
         client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
-    write_text(_run_file(folder, name), json.dumps({"run_id": run_id}))
     return run_page(uri, place, run_id)
 
 
@@ -331,18 +338,6 @@ def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
     served = tracking_uri.startswith("http")
     base = tracking_uri.rstrip("/") if served else "http://127.0.0.1:5000"
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
-
-
-def _run_file(folder: Path, name: str) -> Path:
-    return folder / FOLDER / f"{name}.run.json"
-
-
-def stage_run(folder: Path, name: str) -> str | None:
-    """The id of a stage's run, None where there is none here."""
-    try:
-        return str(json.loads(_run_file(folder, name).read_text(encoding="utf-8"))["run_id"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
 
 
 def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -422,14 +417,11 @@ def add_answer(
     charts: Sequence[Path],
 ) -> None:
     """The answer in a search's run: as its description, which MLflow shows first, as metrics under
-    `answer`, and as pictures under charts/. Nothing where this MLflow has no such run: results that
-    were pulled were made with another one.
+    `answer`, and as pictures under charts/.
     """
     note = "\n".join([sentence, "", "```", *drawing, "```", ""])
     with explained(tracking_uri):
         client = client_of(tracking_uri)
-        if run_of(client, run_id) is None:
-            return
         client.set_tag(run_id, MLFLOW_RUN_NOTE, note)
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
@@ -438,23 +430,15 @@ def add_answer(
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
     """The evaluate stage's scores, added to the search's run as test_<arm>_accuracy with its
-    interval. Raises InputError when there is no such run.
+    interval.
     """
     with explained(tracking_uri):
-        client = client_of(tracking_uri)
-        if run_of(client, run_id) is None:
-            raise InputError(
-                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
-                f" {run_id}, found none; run the search again"
-                " (`python -m ttsgraph_flows.search --help`), which makes it anew from the journal,"
-                " without calls"
-            )
         scores = {
             f"test_{row['arm']}_{key}": float(row[key])
             for row in table.to_dict("records")
             for key in ("accuracy", "accuracy_low", "accuracy_high")
         }
-        log_metrics(client, run_id, scores)
+        log_metrics(client_of(tracking_uri), run_id, scores)
 
 
 def run_of(client: MlflowClient, run_id: str) -> entities.Run | None:

@@ -13,12 +13,10 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -33,10 +31,9 @@ from ttsgraph.models.recording import ENGINE, REPLAY, Calls, read_calls, read_en
 from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
-from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
+from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
-from ttsgraph_flows.identity import identity
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
@@ -47,7 +44,7 @@ the hashes of its results.
 """
 
 MADE_HERE = (
-    *("data", "results", "reports", "research", "identity", "calls"),
+    *("data", "results", "reports", "research", "calls"),
     *("mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
 COPIED = ("inputs", "profiles")
@@ -64,8 +61,6 @@ PLACES = (
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Which programs are judged by."""
 
-Lock = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -73,37 +68,6 @@ class Recorded:
 
     calls: Calls
     published: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """A stage of a profile, for a task and a method where it has these."""
-
-    plan: StagePlan
-    profile: str
-    task: str | None
-    method: str | None
-
-    @property
-    def name(self) -> str:
-        """As DVC calls it."""
-        item = "-".join(filter(None, [self.task, self.method]))
-        return "@".join(filter(None, [self.plan.name, item]))
-
-    @property
-    def outputs(self) -> list[str]:
-        """The paths of what it writes."""
-        return self.plan.outputs(profile=self.profile, task=self.task, method=self.method)
-
-    def locked(self, lock: Lock) -> dict[str, str]:
-        """Path -> MD5 of what it wrote, and of its identity, in dvc.lock."""
-        entry = lock.get(self.name, {})
-        identities = [dep for dep in entry.get("deps", []) if dep["path"].startswith("identity/")]
-        return {item["path"]: item["md5"] for item in [*identities, *entry.get("outs", [])]}
-
-    def run(self) -> None:
-        """Do its work, without Prefect around it."""
-        flow_of(self.plan.name)(*filter(None, [self.task, self.method]))
 
 
 @dataclass(slots=True)
@@ -117,9 +81,7 @@ class Comparison:
         return "; ".join([f"{counted(self.same, 'file')} as in dvc.lock", *self.wrong])
 
     def add(self, run: StageRun, lock: Lock) -> bool:
-        """Run a stage, and compare what it wrote, and its identity, with dvc.lock; returns whether
-        it could be run.
-        """
+        """Run a stage, and compare what it wrote with dvc.lock; returns whether it could be run."""
         try:
             run.run()
         except (InputError, RunStopped) as error:
@@ -134,24 +96,6 @@ class Comparison:
             else:
                 self.wrong.append(f"{run.name}: {path} is {found}, in dvc.lock it is {digest}")
         return True
-
-
-def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
-    """The stages of these tasks in order, once for each task and method where that matters; with
-    those that are `of_all` tasks, or without.
-    """
-    for plan in STAGES:
-        for task in tasks if "task" in plan.per else (None,) * of_all:
-            for method in params.methods if "method" in plan.per else (None,):
-                yield StageRun(plan, params.profile, task, method)
-
-
-def flow_of(stage: str) -> Callable[..., Any]:
-    """A stage's work, without Prefect around it."""
-    from prefect import Flow
-
-    members = vars(import_module(STAGE[stage].module)).values()
-    return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)
 
 
 def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Comparison]:
@@ -205,7 +149,6 @@ def _params(profile: str | None) -> Params:
 
 def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
     """Each task's stages in order, up to the first that can't be rebuilt; the report after all."""
-    identity()
     found: dict[str, Comparison] = {}
     for task in tasks:
         found[task] = Comparison()
@@ -215,7 +158,8 @@ def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comp
         say(f"{task}: {found[task]}")
     if set(tasks) == set(params.tasks) and not any(each.wrong for each in found.values()):
         found["report"] = Comparison()
-        found["report"].add(StageRun(STAGE["report"], params.profile, None, None), lock)
+        for run in runs_of(params, of_all=True):
+            found["report"].add(run, lock)
         say(f"report: {found['report']}")
     return found
 
@@ -284,7 +228,6 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
     if state is not None:
         link_state(folder, state)
     with chdir(folder):
-        identity()
         for task in params.tasks:
             for run in runs_of(params, task):
                 run.run()

@@ -21,7 +21,6 @@ import yaml
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
-from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.paired import against_first
@@ -34,6 +33,7 @@ from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.random import RandomSearcher
 from ttsgraph.searching.methods.summary import Found, edge_table
 from ttsgraph.stages.ablation import tried_without
+from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import (
     Answers,

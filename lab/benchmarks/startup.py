@@ -60,11 +60,19 @@ def unchanged_project(folder: Path) -> None:
     """
     for name in ("dvc.yaml", ".dvcignore", "params.yaml"):
         shutil.copy(ROOT / name, folder)
-    for name in ("profiles", "inputs"):
+    for name in (
+        "checker",
+        "flows",
+        "inputs",
+        "pipeline",
+        "plugins",
+        "profiles",
+        "reader",
+        "requirements",
+    ):
         shutil.copytree(ROOT / name, folder / name)
     run = partial(subprocess.run, cwd=folder, env=environment(), check=True)
     run(["dvc", "init", "--no-scm", "-q"])
-    run([sys.executable, "-m", "ttsgraph_flows.identity"])
     with Repo(str(folder)) as repo:
         made = [Path(out.fs_path) for out in repo.index.outs]
     for path in made:

@@ -27,6 +27,7 @@ from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
 from ttsgraph.serving.launcher import read_pool
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
+from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.seeds import METHOD
 from ttsgraph_flows.verify import (
@@ -34,12 +35,10 @@ from ttsgraph_flows.verify import (
     PYTHON,
     Recorded,
     copy_into,
-    flow_of,
     md5_of,
     published_calls,
     replay_in,
     run_stages,
-    runs_of,
     write_published,
 )
 

@@ -6,14 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import PositiveInt
 
 import lab.rivals  # noqa: F401 (registers them)
-from lab import code_digest
 from lab.study.paper import OURS, RIVALS
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load
@@ -22,7 +20,7 @@ from ttsgraph.graphs.budget import Metric
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
-from ttsgraph.stages.identity import settings_identity
+from ttsgraph.stages.identity import code_digest, settings_identity
 
 STUDY = Path("lab/study.yaml")
 ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
@@ -195,7 +193,7 @@ def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -
         "profile": {
             name: value for name, value in settings_identity(profile).items() if name not in DECIDED
         },
-        "code": _code(),
+        "code": code_digest(__package__ or ""),
         "what": what,
     }
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
@@ -204,11 +202,6 @@ def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -
 def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
     """`digest` of one search."""
     return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
-
-
-@lru_cache(maxsize=1)
-def _code() -> str:
-    return code_digest("lab.study.pilots", "lab.study.run")
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:

@@ -21,8 +21,8 @@ from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.methods import Problem, searcher_class

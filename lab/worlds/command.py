@@ -13,13 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lab import code_digest
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.best import best_known, truth
 from lab.worlds.fronts import Front
@@ -33,9 +31,8 @@ from ttsgraph.base.parsing import load
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.stages.identity import settings_identity
+from ttsgraph.stages.identity import code_digest, settings_identity
 from ttsgraph_flows.ending import guarded
 
 KEPT = Path("results/worlds-simulated")
@@ -146,7 +143,7 @@ def run_front(name: str, seed: int) -> list[dict[str, Any]]:
     settings = load(WorldsSettings, SETTINGS)
     world = load_worlds()[name]
     profile = load_profile(settings.profile)
-    path = KEPT / f"{_key(world, settings, profile, Front.__module__)}-front-{name}-{seed}.json"
+    path = KEPT / f"{_key(world, settings, profile, fronts=True)}-front-{name}-{seed}.json"
     if (found := kept(path)) is not None:
         return list(found)
     cost = profile.cost_model(world.task)
@@ -166,7 +163,7 @@ def run_learning(name: str, seed: int) -> list[dict[str, Any]]:
     settings = load(WorldsSettings, SETTINGS)
     world = load_worlds()[name]
     profile = load_profile(settings.profile)
-    key = _key(world, settings, profile, Contest.__module__, run_variants.__module__)
+    key = _key(world, settings, profile, fronts=True)
     path = KEPT / f"{key}-learning-{name}-{seed}.json"
     if (found := kept(path)) is not None:
         return list(found)
@@ -186,18 +183,16 @@ def run_learning(name: str, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile, *modules: str) -> str:
+def _key(
+    world: WorldSettings, settings: WorldsSettings, profile: Profile, fronts: bool = False
+) -> str:
     """What the outcome of a cell depends on: the world, the settings, the profile and the library's
     code.
     """
-    told = settings.model_dump(mode="json", exclude=set() if modules else {"fronts"})
-    parts = [world.model_dump(mode="json"), told, settings_identity(profile), _code(*modules)]
+    told = settings.model_dump(mode="json", exclude=set() if fronts else {"fronts"})
+    code = code_digest(__package__ or "")
+    parts = [world.model_dump(mode="json"), told, settings_identity(profile), code]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=2)
-def _code(*modules: str) -> str:
-    return code_digest(*(modules or (truth.__module__, WorldRun.__module__)))
 
 
 def _best(

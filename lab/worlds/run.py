@@ -19,8 +19,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher

@@ -19,7 +19,8 @@ from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
 from ttsgraph.base.errors import InputError
-from ttsgraph.stages.plan import RESULTS, STAGE
+from ttsgraph.settings.profile import Params
+from ttsgraph_flows.dvc_stages import runs_of
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
@@ -28,6 +29,7 @@ SMALL = {
 }
 
 
+LEFT = ("profile", "init_family", "init_instances", "search", "evaluate")
 OF_A_REGISTRY = {"agent_reinforce/lineage.json", "agent_reinforce/scores.json"}
 
 
@@ -128,11 +130,13 @@ def test_a_folder_has_the_tables_and_the_page_of_the_stages(
     assert list(pd.read_parquet(method / "test.parquet")["label"]) == [
         row["graph"] for row in result.compare()
     ]
-    for stage in ("profile", "init_family", "init_instances", "search", "evaluate"):
-        for path in STAGE[stage].writes:
-            name = path.format(profile="", task="", method="agent_reinforce").rpartition("//")[2]
-            if path.startswith(RESULTS) and name not in OF_A_REGISTRY:
-                assert (place / "tables" / name).exists(), path
+    params = Params(profile="p", tasks=("t",), methods=("agent_reinforce",))
+    with chdir(ROOT):
+        runs = [run for run in runs_of(params, "t") if run.stage in LEFT]
+    names = [out.removeprefix("results/p/t/") for run in runs for out in run.outputs]
+    for name in names:
+        if not name.startswith("calls/") and name not in OF_A_REGISTRY:
+            assert (place / "tables" / name).exists(), name
 
 
 def test_a_team_of_ones_own_is_compared_as_the_page_says(

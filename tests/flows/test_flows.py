@@ -98,7 +98,7 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     assert done.returncode == 0, done.stderr
     ran = stages_run(done.stdout)
     assert "search@math-random" in ran
-    after = {"identity", "search", "evaluate", "report"}
+    after = {"init_family", "init_instances", "search", "evaluate", "report"}
     assert {name.split("@")[0] for name in ran} <= after
 
 

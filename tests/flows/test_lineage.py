@@ -57,7 +57,10 @@ def test_what_a_later_search_replaced_leaves_the_version_as_it_was(project):
     file.write_text(file.read_text() + " ")
     project.commit()
     assert any("graph.json" in subject for _, subject in broken(project))
-    (project.results / "random" / "run.json").write_text('{"run_id": "another"}')
+    for name in ("history.jsonl", "archive.parquet"):
+        with (project.results / "random" / name).open("ab") as file:
+            file.write(b" ")
+    project.commit()
     assert broken(project) == {}
 
 

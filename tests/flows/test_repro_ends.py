@@ -49,7 +49,7 @@ def test_the_prefect_server_ends_with_a_rebuild_that_is_killed(project: Project)
     rebuild = started(project, stderr=subprocess.DEVNULL)
     try:
         # dvc, for which the server has to be up
-        wait_until(partial(reached, rebuild, "--no-run-cache"), HANGS_S)
+        wait_until(partial(reached, rebuild, "--wait-for-lock"), HANGS_S)
         (guard,) = called(children_of(rebuild.pid), "guard.py")
         server = {guard} | all_below(guard)
         assert len(server) >= 2  # the guard, and Prefect's processes

@@ -53,7 +53,7 @@ def test_a_lock_is_forgotten_unless_a_dvc_that_runs_holds_it(
     forget_dead_holders()  # without a list nothing happens
     LOCKS.parent.mkdir(parents=True)
     with holder() as pid:
-        process = {"pid": pid, "cmd": "/usr/bin/dvc repro --no-run-cache"}
+        process = {"pid": pid, "cmd": "/usr/bin/dvc repro"}
         LOCKS.write_text(json.dumps({"read": {"a": [process]}, "write": {"b": process}})[:cut])
         forget_dead_holders()
     assert LOCKS.exists() is (kept and cut is None)

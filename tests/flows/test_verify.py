@@ -102,7 +102,7 @@ def test_what_an_earlier_start_used_is_there_after_a_crash_but_not_under_another
 
 def without_results(project: SimulatedProject, folder: Path) -> Path:
     """What a fresh clone has: no results, no DVC cache, no MLflow."""
-    made = "data results reports calls identity mlruns mlflow.db* .dvc .ttsgraph"
+    made = "data results reports calls mlruns mlflow.db* .dvc .ttsgraph"
     left_out = shutil.ignore_patterns(*made.split())
     shutil.copytree(project.folder, folder, ignore=left_out)
     return folder

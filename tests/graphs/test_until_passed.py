@@ -18,9 +18,9 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
+from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.models.client import Sampling, Usage
 from ttsgraph.reporting.explain import in_brief
-from ttsgraph.searching.contest.adaptive import until_passed
 from ttsgraph.searching.response.evidence import FORMS, Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks import get_task

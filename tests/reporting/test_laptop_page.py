@@ -9,9 +9,9 @@ import pytest
 from lab.readme import BEGIN, END, block
 from tests.support.project import ROOT
 from ttsgraph.settings.profile import load_params
-from ttsgraph.stages.plan import STAGES
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls, replay_in
+from ttsgraph_flows.dvc_stages import runs_of
+from ttsgraph_flows.verify import copy_into, recorded_calls, replay_in
 
 pytestmark = pytest.mark.long
 TASK = "math"
@@ -28,10 +28,8 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy_into(folder, params)
         replay_in(folder, params.profile, [recorded])
     with chdir(folder):
-        for plan in STAGES:
-            for method in params.methods if "method" in plan.per else (None,):
-                given = [TASK] if "task" in plan.per else []
-                flow_of(plan.name)(*given, *([method] if method else []))
+        for run in runs_of(params, TASK, of_all=True):
+            run.run()
     return folder
 
 

@@ -8,8 +8,7 @@ import pytest
 from tests.reporting.test_report_page import Words
 from tests.support.project import ROOT
 from ttsgraph.reporting.page import RecordedPart, page_templates
-from ttsgraph.reporting.report_data import read_recorded
-from ttsgraph.stages.plan import RECORDED
+from ttsgraph.reporting.report_data import RECORDED, read_recorded
 
 BRIEF = ROOT / RECORDED
 

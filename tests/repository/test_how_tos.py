@@ -80,7 +80,8 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
 
 
 def test_a_plug_in_of_its_page_is_what_it_says(tmp_path: Path) -> None:
-    module = titled("docs/plugins.md", "my_module.py")
-    (tmp_path / "my_module.py").write_text(module.text)
+    module = titled("docs/plugins.md", "plugins/my_module.py")
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "my_module.py").write_text(module.text)
     said = run(["-m", "ttsgraph", "check", "my_module"], tmp_path)
     assert "haiku" in said

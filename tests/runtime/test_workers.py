@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.runtime import workers
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
@@ -163,35 +160,6 @@ def test_a_worker_with_other_code_stops_the_search():
 
     with pytest.raises(RunStopped, match="worker: expected the code of the process that searches"):
         lab.search(lab.spread(2, elsewhere))
-
-
-def test_pieces_that_come_together_look_at_the_code_one_after_another(monkeypatch):
-    class Code:
-        """Told apart by whether two look at it at once, for as long as the other may need."""
-
-        def __init__(self) -> None:
-            self.looking = 0
-            self.met = threading.Event()
-
-        def digest(self, module: str) -> str:
-            self.looking += 1
-            if self.looking > 1:
-                self.met.set()
-            self.met.wait(0.5)
-            self.looking -= 1
-            return module
-
-    code = Code()
-    order = replace(order_of(Lab().profile, "math", (), Path("state")), code="another")
-    monkeypatch.setattr(workers, "own_code", lambda: code)
-    workers.code_digest.cache_clear()
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            done = list(threads.map(work_on, [Work(order, (), LimitSettings())] * 2))
-    finally:
-        workers.code_digest.cache_clear()
-    assert all("found another version" in str(piece.failure) for piece in done)
-    assert not code.met.is_set()
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,10 @@ def profile(folder: Path, **more: object) -> Profile:
     return load(Profile, path)
 
 
-def test_a_profile_names_a_module_of_its_folder(folder: Path) -> None:
-    (folder / "my_haiku.py").write_text(TASK + ROLE)
+@pytest.mark.parametrize("place", ["plugins", "."])
+def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> None:
+    (folder / place).mkdir(exist_ok=True)
+    (folder / place / "my_haiku.py").write_text(TASK + ROLE)
     found = profile(folder, plugins=["my_haiku"], roles=["assistant", "shortest"])
     assert found.task("support").task.name == "haiku"
     assert found.roles_on("support") == ("assistant", "shortest")
@@ -109,7 +111,7 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, "but there is none; put mine.py into the project's folder, or"),
+        (None, "but there is none; put mine.py into the project's folder plugins, or"),
         ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
         ("1 / 0", "that can be imported, but ZeroDivisionError: division by zero"),
     ],

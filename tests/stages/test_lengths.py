@@ -9,11 +9,11 @@ import yaml
 from tests.support.project import ROOT
 from ttsgraph.base.errors import ContextOverflow, DataError, SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.lengths import measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

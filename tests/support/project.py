@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from lab import python_path
-from ttsgraph.stages.plan import RECORDED
+from ttsgraph.reporting.report_data import RECORDED
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
@@ -54,7 +54,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("checker", "flows", "pipeline", "reader"):
+        for name in ("checker", "flows", "pipeline", "plugins", "reader", "requirements"):
             copy_folder(name, folder)
         for name in ("dvc.yaml", ".dvcignore"):
             shutil.copy(ROOT / name, folder)

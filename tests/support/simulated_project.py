@@ -17,7 +17,6 @@ from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows import (
     evaluate,
-    identity,
     init_family,
     init_instances,
     pilot,
@@ -99,12 +98,10 @@ class SimulatedProject(Copy):
 
     def commit(self) -> None:
         """Tell DVC what the stages made."""
-        with chdir(self.folder):
-            identity.identity()
         stages = ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")
         made = [f"{name}@math" for name in stages]
         made += [f"{name}@math-{self.method}" for name in ("search", "evaluate")]
-        self.dvc("commit", "-f", "-q", "identity", *made)
+        self.dvc("commit", "-f", "-q", *made)
 
     def copy(self, folder: Path) -> SimulatedProject:
         """The project with all that was made in it, in another folder that does not exist yet."""

@@ -13,11 +13,12 @@ import numpy as np
 
 from ttsgraph.api.whole import Searched
 from ttsgraph.base.files import json_text, md5, write_text
-from ttsgraph.deployment.provenance import revisions, settings_sha256
+from ttsgraph.deployment.provenance import revisions
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.stages import schemas
+from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.lengths import brief_of, scores_of
 from ttsgraph.stages.records import GateVerdict, Preferred, Started, write_record, write_search
 from ttsgraph.stages.schemas import write_table

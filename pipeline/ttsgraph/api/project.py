@@ -35,6 +35,7 @@ from ttsgraph.scaffold.entries import (
 from ttsgraph.scaffold.profile_text import flow
 from ttsgraph.scaffold.providers import AskedModel, Provider, ask_each, candidates, room_for
 from ttsgraph.scaffold.question_file import Ask, Looked, look_at
+from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
@@ -69,6 +70,7 @@ WRITTEN = {
     "dvc.yaml": "dvc.yaml.j2",
     ".gitignore": "gitignore.j2",
     PROFILE_FILE: "profile.yaml.j2",
+    f"{PLUGINS}/README.md": "plugins.md.j2",
 }
 """Files of a project, and the templates that they are made from."""
 

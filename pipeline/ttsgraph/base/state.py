@@ -2,5 +2,22 @@
 
 from pathlib import Path
 
-STATE = Path(".ttsgraph")
-"""Below the working directory: converted models, logs, the running servers, the call cache."""
+EXPERIMENTS = (".dvc", "tmp", "exps")
+"""Where DVC copies a project to, for an experiment that is not run in its working tree."""
+
+
+def home() -> Path:
+    """The project's folder: the working directory, as a relative path; in a copy of an experiment
+    (`dvc exp run --temp`, `--queue`) the folder that it is a copy of. So calls, spendings, models
+    and MLflow's database are the project's there too, and outlast the copy.
+    """
+    here = Path.cwd()
+    copies = (folder for folder in here.parents if folder.parts[-3:] == EXPERIMENTS)
+    return next((folder.parents[2] for folder in copies), Path())
+
+
+STATE = home() / ".ttsgraph"
+"""Converted models, logs, the running servers, the call cache."""
+
+SERVE_PYTHON = str(home() / ".venv-serve/bin/python")
+"""The Python of the environment that serves models."""

@@ -17,11 +17,8 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.identity import SERVING, digest, settings_digest
+from ttsgraph.stages.identity import digest
 from ttsgraph.tasks.base import Question
-
-AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
-"""Sections that only what comes after a search looks at."""
 
 AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
@@ -148,13 +145,6 @@ class Provenance(Closed):
 def sha256(text: str) -> str:
     """SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def settings_sha256(profile: Profile, task: str) -> str:
-    """Hash of all settings that a task's found graph depends on: the profile's, with this task
-    alone.
-    """
-    return settings_digest(profile, task, set(Profile.model_fields) - {*SERVING, *AFTERWARDS})
 
 
 def pool_fingerprint(profile: Profile) -> str:

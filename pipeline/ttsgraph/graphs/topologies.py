@@ -18,7 +18,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.node import Route
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, ROUTER, get_role
 from ttsgraph.graphs.router import Router
-from ttsgraph.graphs.stopping import Gate
+from ttsgraph.graphs.stopping import PASSED, Gate
 
 
 def single(model: str) -> CollaborationGraph:
@@ -35,6 +35,20 @@ def chain(models: Sequence[str]) -> CollaborationGraph:
 def parallel(models: Sequence[str], sink_model: str, sink_role: str = FUSER) -> CollaborationGraph:
     """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
     return layered([models], sink_model, sink_role)
+
+
+def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
+    """The graph with these settings of its last node."""
+    sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
+    return CollaborationGraph(
+        (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
+    )
+
+
+def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
+    """One answer after another, until one passes the check of a role."""
+    graph = parallel(models, models[-1], role)
+    return with_sink(graph, waves=(1,), stop=PASSED)
 
 
 def layered(

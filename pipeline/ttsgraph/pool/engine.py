@@ -1,6 +1,4 @@
-"""Settings of how models are served and asked. They say nothing of what is found, so no stage runs
-again for them.
-"""
+"""Settings of how models are served and asked."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
+from ttsgraph.base.state import SERVE_PYTHON
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -74,7 +73,7 @@ class EngineSettings(Closed):
     model at all (simulated)"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """auto: what the installed vLLM was built for"""
-    python: str = ".venv-serve/bin/python"
+    python: str = SERVE_PYTHON
     """the Python of the environment that servers run in; its packages are yours"""
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", exclude_if=lambda dtype: dtype == "auto"

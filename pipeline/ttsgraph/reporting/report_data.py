@@ -91,6 +91,10 @@ class Report:
         return UNITS[self.profile.budget.metric]
 
 
+RECORDED = Path("published/coder/answers.json")
+"""Results of recorded calls of other models, shown next to a profile's own results."""
+
+
 def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
     """The results in brief of a profile whose calls are shipped, for the page of another profile;
     none where there is no such file, on that profile's own page, and on a page that is simulated.

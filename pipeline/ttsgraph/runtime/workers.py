@@ -19,7 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ttsgraph.base.code import own_code
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
@@ -31,6 +30,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import NO_LIMITS, Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.identity import code_digest
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, RememberingTask
 from ttsgraph.tasks.programs import Verdicts
@@ -85,12 +85,6 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
         str(state.resolve()),
         code_digest(),
     )
-
-
-@lru_cache(maxsize=1)
-def code_digest() -> str:
-    """The code that a worker runs, as this process has it."""
-    return own_code().digest(__name__)
 
 
 def environment_for(
@@ -226,7 +220,7 @@ class Worker:
 
 
 _opening = threading.Lock()
-"""What pieces share is made once; nor can Python before 3.11.8 parse in two threads at a time."""
+"""What pieces share is made once."""
 
 
 @lru_cache(maxsize=4)

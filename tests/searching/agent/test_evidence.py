@@ -16,10 +16,10 @@ from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage, estimate_tokens
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import NO_TALLIES, History, Scored, graph_tallies, scored
 from ttsgraph.searching.agent.context import QUOTED, evidence_table, quoted
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.base import without_insights
 from ttsgraph.settings.profile import AgentSettings
 

@@ -20,8 +20,8 @@ from tests.support.stub_server import serve
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.journal import read_journal
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Exchange, trace_page
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.summary import search_summary
 
 

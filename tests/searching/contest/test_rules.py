@@ -30,6 +30,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.settle import leading
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate
+from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import (
@@ -39,7 +40,6 @@ from ttsgraph.searching.contest.adaptive import (
     fused_where_contested,
     gated,
     on_average,
-    until_passed,
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders

@@ -22,8 +22,8 @@ from ttsgraph.evaluation.found_by import in_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import AgentReply, Completion
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.base import Brief, family_size_trials
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found

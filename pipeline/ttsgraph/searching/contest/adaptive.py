@@ -19,7 +19,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.mean_cost import Classes, MeanCost
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role
-from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Stop
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders
 
@@ -74,7 +74,9 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
 def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
     """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
-    return _with_sink(topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop)
+    return topologies.with_sink(
+        topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop
+    )
 
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
@@ -84,20 +86,13 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     gate = Gate(over, tuple(range(len(first))))
     if len(then) < FIRST:
-        return _with_sink(graph, gate=gate)
-    return _with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
+        return topologies.with_sink(graph, gate=gate)
+    return topologies.with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
 
 
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
     """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
-    return _with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
-
-
-def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
-    sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
-    return CollaborationGraph(
-        (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
-    )
+    return topologies.with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
 
 
 def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
@@ -146,12 +141,6 @@ def _gated(
         yield gated(voters, over, [dear] * more), label
 
 
-def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
-    """One answer after another, until one passes the check of a role."""
-    graph = topologies.parallel(models, models[-1], role)
-    return _with_sink(graph, waves=(1,), stop=PASSED)
-
-
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
     """Answers of a model, or of one after those of another, that are asked for until one passes; as
     many as the mean budget holds.
@@ -172,7 +161,7 @@ def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, 
 
 
 def _first_then(first: str, before: int, last: str, role: str, size: int) -> CollaborationGraph:
-    return until_passed([first] * before + [last] * size, role)
+    return topologies.until_passed([first] * before + [last] * size, role)
 
 
 def words(stop: Stop | None) -> str:

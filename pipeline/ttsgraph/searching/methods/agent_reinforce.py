@@ -15,9 +15,9 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.searching.agent import make_agent
 from ttsgraph.searching.agent.answers import apply_edits
 from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 if TYPE_CHECKING:  # the agent is imported where one is made

@@ -1,0 +1,103 @@
+"""The stages of a project, as its dvc.yaml has them: in which order, for which tasks and methods,
+and what they write. DVC itself would say so too, but takes a second to import.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.settings.profile import Params, Profile
+
+DVC_YAML = Path("dvc.yaml")
+
+Lock = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A stage of a profile, for a task and a method where it has these; `outputs` are the paths of
+    its results.
+    """
+
+    stage: str
+    task: str | None
+    method: str | None
+    outputs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As DVC calls it."""
+        item = "-".join(filter(None, [self.task, self.method]))
+        return "@".join(filter(None, [self.stage, item]))
+
+    def locked(self, lock: Lock) -> dict[str, str]:
+        """Path -> MD5 of its results in dvc.lock."""
+        return {item["path"]: item["md5"] for item in lock.get(self.name, {}).get("outs", [])}
+
+    def run(self) -> None:
+        """Do its work, without Prefect around it."""
+        flow_of(self.stage)(*filter(None, [self.task, self.method]))
+
+
+def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
+    """The stages of these tasks in order, once for each task and method where that matters; with
+    those that are `of_all` tasks, or without.
+    """
+    for stage, plan in stages().items():
+        per = plan.get("matrix", {})
+        for task in tasks if "task" in per else (None,) * of_all:
+            for method in params.methods if "method" in per else (None,):
+                names = {"profile": params.profile, "item.task": task, "item.method": method}
+                outputs = tuple(_filled(path, names) for path in _outputs(plan))
+                yield StageRun(stage, task, method, outputs)
+
+
+def _outputs(plan: Mapping[str, Any]) -> Iterator[str]:
+    for out in chain.from_iterable(plan.get(kind, ()) for kind in ("outs", "metrics", "plots")):
+        yield from [out] if isinstance(out, str) else out  # with options, a mapping of its path
+
+
+def _filled(path: str, names: Mapping[str, str | None]) -> str:
+    for name, value in names.items():
+        path = path.replace(f"${{{name}}}", value or "")
+    return path
+
+
+def stages() -> dict[str, Any]:
+    """Stage -> what dvc.yaml says of it. Raises InputError where there is no dvc.yaml."""
+    try:
+        text = DVC_YAML.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"expected {DVC_YAML} in {Path.cwd()}, found none") from None
+    return dict(yaml.safe_load(text)["stages"])
+
+
+def require_sections(name: str) -> None:
+    """Raises SettingsError that names a section which dvc.yaml lists among a stage's params and the
+    profile leaves out: DVC runs no stage then.
+    """
+    path = Path("profiles", f"{name}.yaml")
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    params = (each for plan in stages().values() for each in plan.get("params", ()))
+    keys = (key for each in params if isinstance(each, dict) for of in each.values() for key in of)
+    for section in (key.partition(".")[0] for key in keys):
+        if section not in given:
+            empty = "[]" if Profile.model_fields[section].default == () else "{}"
+            raise SettingsError(
+                f"{path}: expected a section {section!r}, which dvc.yaml has among the params of a"
+                f" stage, found none; add the line `{section}: {empty}`"
+            )
+
+
+def flow_of(stage: str) -> Callable[..., Any]:
+    """A stage's work, without Prefect around it."""
+    from prefect import Flow
+
+    members = vars(import_module(f"{__package__}.{stage}")).values()
+    return next(each.fn for each in members if isinstance(each, Flow) and each.name == stage)

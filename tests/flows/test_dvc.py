@@ -1,0 +1,390 @@
+"""dvc.yaml says all that a stage reads, so that plain DVC runs what docs/stages.md lists."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+import yaml
+from dvc.repo import Repo
+
+from tests.support.project import ROOT
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph_flows import report
+from ttsgraph_flows import stage as stage_module
+from ttsgraph_flows.dvc_stages import flow_of, require_sections
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import Registry
+from ttsgraph_flows.repro import prefect_server
+
+PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
+CODE = ("checker/", "flows/", "pipeline/", "reader/")
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+NAME = "simulated-small"
+PROFILE = f"profiles/{NAME}.yaml"
+
+
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+
+
+def read_by(module: str, imports: grimp.ImportGraph) -> set[str]:
+    """The files of a module, of all that it imports, and of what these name by a string: a program
+    that is run by its path, a template, a folder of templates.
+    """
+    found: dict[str, Path] = {}
+    named: set[Path] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found or not name:
+            continue
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        found[name] = path = Path(spec.origin)
+        waiting += [name.rpartition(".")[0], *imports.find_modules_directly_imported_by(name)]
+        for place in (path.parent / text for text in strings(path)):
+            if place.suffix == ".py" and place.is_file():
+                waiting.append(f"{name.rpartition('.')[0]}.{place.stem}")
+            elif place.is_file():
+                named.add(place)
+            elif place.is_dir() and not (place / "__init__.py").exists():
+                named |= {below for below in place.rglob("*") if below.is_file()}
+    files = {path.relative_to(ROOT) for path in {*found.values(), *named}}
+    return {path.as_posix() for path in files if "__pycache__" not in path.parts}
+
+
+def strings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"\w[\w.-]*", text):
+            yield text
+
+
+def missing(deps: list[str], files: set[str]) -> list[str]:
+    """Files that are not among what a stage depends on."""
+    return sorted(f for f in files if not any(f == dep or f.startswith(f"{dep}/") for dep in deps))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_depends_on_all_code_that_it_runs_and_on_no_other(
+    stage: str, imports: grimp.ImportGraph
+) -> None:
+    deps = [dep for dep in STAGES[stage]["deps"] if dep.startswith(CODE)]
+    files = read_by(f"ttsgraph_flows.{stage}", imports)
+    assert not missing(deps, files), f"{stage} in dvc.yaml lacks these files"
+    unused = [dep for dep in deps if missing([d for d in deps if d != dep], files) == []]
+    assert not unused, f"{stage} in dvc.yaml runs nothing of these"
+    assert "requirements/constraints.txt" in STAGES[stage]["deps"]
+    without = [dep for dep in deps if dep != "pipeline/ttsgraph/graphs"]
+    assert "pipeline/ttsgraph/graphs/graph.py" in missing(without, files)
+
+
+def test_a_prompt_and_a_program_run_by_its_path_are_read(imports: grimp.ImportGraph) -> None:
+    files = read_by("ttsgraph_flows.search", imports)
+    assert "pipeline/ttsgraph/searching/agent/prompts/update.md.j2" in files
+    assert "pipeline/ttsgraph/serving/transformers_server.py" in files
+    assert not any("/reporting/" in file or "/contest.py" in file for file in files)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_shipped_profile_has_each_section_that_dvc_asks_for(path: Path) -> None:
+    with chdir(ROOT):
+        require_sections(path.stem)
+
+
+class Made(SimulatedProject):
+    """A project with something in place of all that its stages make, known to DVC and git."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        for command in ("init -q", "config user.email me@example", "config user.name me"):
+            assert self.run("git", *command.split()).returncode == 0
+        self.dvc("config", "core.no_scm", "false")
+        (folder / ".gitignore").write_text(
+            "/.dvc\n/data\n/results\n/calls\n/reports\n/mlflow.db\n__pycache__\n"
+        )
+        with Repo(str(folder)) as repo:
+            paths = [Path(out.fs_path) for out in repo.index.outs]
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("made")
+        self.dvc("commit", "-f", "-q")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "made")
+
+    def git(self, *arguments: str) -> str:
+        done = self.run("git", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stale(self) -> set[str]:
+        """The stages that `dvc status` names, without the task and method."""
+        with chdir(self.folder), Repo() as repo:
+            return {name.partition("@")[0] for name in repo.status()}
+
+    def edit(self, path: str, text: str = "\n") -> None:
+        with (self.folder / path).open("a") as file:
+            file.write(text)
+
+    def set(self, path: str, *keys: str, to: Any) -> None:
+        """Give a setting another value."""
+        file = self.folder / path
+        data = inner = yaml.safe_load(file.read_text())
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = to
+        file.write_text(yaml.safe_dump(data))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("made") / "p")
+
+
+@pytest.fixture
+def project(made: Made) -> Iterator[Made]:
+    yield made
+    made.git("checkout", "-q", "--", ".")
+    made.git("clean", "-qfd", "plugins")
+
+
+def setting(*keys: str, to: Any, path: str = PROFILE) -> Callable[[Made], None]:
+    return lambda project: project.set(path, *keys, to=to)
+
+
+def edited(path: str, text: str = "\n# another line\n") -> Callable[[Made], None]:
+    return lambda project: project.edit(path, text)
+
+
+LIBRARY = "pipeline/ttsgraph"
+CHANGES: dict[str, list[Callable[[Made], None]]] = {
+    "`seed` in `params.yaml`": [setting("seed", to=7, path="params.yaml")],
+    "`methods` in `params.yaml`": [
+        setting("methods", to=["random", "agent_reinforce"], path="params.yaml")
+    ],
+    "`engine`, `pool` or `roles` in the profile": [
+        setting("engine", "concurrency", to=3),
+        setting("pool", "gemma-3-1b", "price", to=9),
+        setting("roles", to=["assistant"]),
+    ],
+    "a task's settings (`tasks`)": [setting("tasks", "math", "sampling", "temperature", to=0.5)],
+    "`budget`": [setting("budget", "limit", to=12)],
+    "`sandbox` or `simulation`": [setting("sandbox", "accept_weaker", to=True)],
+    "`pilot`": [setting("pilot", "questions", to=9)],
+    "`init` or `search`": [
+        setting("search", "batch", to=12),
+        setting("init", "questions", to=9),
+    ],
+    "`agent` or `objective`": [
+        setting("agent", "step", to=0.1),
+        setting("objective", "kind", to="latency"),
+    ],
+    "`evaluate`": [setting("evaluate", "ablation", to=3)],
+    "`deploy`": [setting("deploy", "margin", to=0.5)],
+    "`description`, `limits`, `workers`, `research` or `newcomers`": [
+        setting("limits", to={"dollars": 3}),
+        setting("description", to="another"),
+    ],
+    "a file of `inputs/`": [edited("inputs/questions.jsonl", "{}\n")],
+    "a file or the list of `plugins`": [
+        edited("plugins/mine.py"),
+        setting("plugins", to=["mine"]),
+    ],
+    "`requirements/constraints.txt`": [edited("requirements/constraints.txt", "numpy==9.9\n")],
+    "graders (`checker/`, `reader/`, `pipeline/ttsgraph/tasks/`)": [
+        edited("checker/codecheck/sandbox.py"),
+        edited("reader/finalanswer/number.py"),
+        edited(f"{LIBRARY}/tasks/math.py"),
+    ],
+    "a prompt of the agent or other code of a search (`pipeline/ttsgraph/searching/`)": [
+        edited(f"{LIBRARY}/searching/agent/prompts/update.md.j2"),
+        edited(f"{LIBRARY}/searching/methods/driver.py"),
+        edited(f"{LIBRARY}/searching/contest/contest.py"),
+    ],
+    "the gate (`pipeline/ttsgraph/deployment/`)": [edited(f"{LIBRARY}/deployment/promotion.py")],
+    "the page and its pictures (`pipeline/ttsgraph/reporting/`)": [
+        edited(f"{LIBRARY}/reporting/templates/page.css")
+    ],
+    "a stage's own file, as `flows/ttsgraph_flows/pilot.py`": [
+        edited("flows/ttsgraph_flows/pilot.py")
+    ],
+}
+
+
+def table() -> dict[str, set[str]]:
+    """What docs/stages.md says: a change -> the stages that it makes stale."""
+    text = (ROOT / "docs" / "stages.md").read_text()
+    section = text.partition("| a change of | makes stale |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [row.strip("| ").split(" | ") for row in section.splitlines()]
+    return {change: set(re.findall(r"\w+", stages)) & STAGES.keys() for change, stages in rows}
+
+
+def test_each_change_of_the_page_is_tried() -> None:
+    assert table().keys() == CHANGES.keys()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_makes_the_stages_stale_that_the_page_lists(project: Made, change: str) -> None:
+    for alter in CHANGES[change]:
+        alter(project)
+        assert project.stale() == table()[change]
+        project.git("checkout", "-q", "--", ".")
+        project.git("clean", "-qfd", "plugins", "inputs")
+    assert project.stale() == set()
+
+
+STUB = """\
+#!{python}
+import pathlib, sys, yaml
+sys.path[:0] = {path!r}
+from ttsgraph_flows.dvc_stages import runs_of
+from ttsgraph.settings.profile import load_params
+given = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+stage = sys.argv[2].rpartition(".")[2], given.get("--task"), given.get("--method")
+for run in runs_of(load_params(), "math", of_all=True):
+    if (run.stage, run.task, run.method) == stage:
+        for path in map(pathlib.Path, run.outputs):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("made")
+"""
+
+
+@pytest.fixture
+def stubbed(project: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """That project, whose stages do no work: their files come out as they were."""
+    stub = tmp_path / "bin" / "python"
+    stub.parent.mkdir()
+    stub.write_text(STUB.format(python=sys.executable, path=sys.path))
+    stub.chmod(0o755)
+    own = project.environment
+    own["PATH"] = f"{stub.parent}:{own['PATH']}"
+    monkeypatch.setattr(Made, "environment", own)
+    return project
+
+
+def ran(output: str) -> set[str]:
+    return {name.partition("@")[0] for name in re.findall(r"Running stage '([^']+)'", output)}
+
+
+def test_plain_dvc_runs_them_and_no_other(stubbed: Made) -> None:
+    stubbed.set(PROFILE, "search", "batch", to=12)
+    wanted = table()["`init` or `search`"]
+    shown = json.loads(stubbed.dvc("params", "diff", "--json"))
+    assert shown[PROFILE] == {"search.batch": {"old": 16, "new": 12, "diff": -4}}
+    assert ran(stubbed.dvc("repro", "--dry")) == wanted
+    assert ran(stubbed.dvc("repro")) == wanted
+    assert ran(stubbed.dvc("repro")) == set()
+    stubbed.edit("pipeline/ttsgraph/reporting/page.py")
+    change = "the page and its pictures (`pipeline/ttsgraph/reporting/`)"
+    assert ran(stubbed.dvc("repro")) == table()[change]
+
+
+def test_an_experiment_runs_them_too(stubbed: Made) -> None:
+    said = stubbed.dvc("exp", "run", "-S", f"{PROFILE}:evaluate.ablation=7")
+    assert ran(said) == {"evaluate"}
+    assert '"ablation": 7' in stubbed.dvc("exp", "show", "--json")
+
+
+def test_a_section_that_is_left_out_is_named_with_what_to_add(project: Made) -> None:
+    data = yaml.safe_load((project.folder / PROFILE).read_text())
+    for section, line in (("sandbox", "sandbox: {}"), ("plugins", "plugins: []")):
+        left = {key: value for key, value in data.items() if key != section}
+        (project.folder / PROFILE).write_text(yaml.safe_dump(left))
+        with chdir(project.folder), pytest.raises(SettingsError, match=re.escape(line)):
+            require_sections(NAME)
+
+
+@pytest.mark.slow
+def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_among_its_params(
+    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[str] = set()
+
+    class Watched(Profile):
+        def __getattribute__(self, name: str) -> Any:
+            if name in Profile.model_fields:
+                seen.add(name)
+            return super().__getattribute__(name)
+
+    def watched(name: str) -> Profile:
+        profile = Watched.model_validate(load_profile(name).model_dump(exclude_unset=True))
+        seen.clear()  # what is only checked does not count
+        return profile
+
+    for module in (stage_module, report):
+        monkeypatch.setattr(module, "load_profile", watched)
+    arguments = {"task": "math", "method": "random"}
+    never = {"description", "limits", "workers", "newcomers"}
+    with chdir(copied.folder):
+        for name, plan in STAGES.items():
+            flow_of(name)(**{key: arguments[key] for key in plan.get("matrix", ())})
+            keys = [each for each in plan.get("params", ()) if isinstance(each, dict)]
+            sections = {key.partition(".")[0] for each in keys for key in each[PROFILES]}
+            # That there is such a task is looked up for each stage of a task.
+            declared = sections | {"tasks"} | never
+            assert seen <= declared, name
+
+
+PROFILES = "profiles/${profile}.yaml"
+
+
+@pytest.mark.slow
+def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedProject) -> None:
+    """DVC's run cache puts the first results back, while MLflow and run.json have the second's."""
+    with (
+        prefect_server(copied.folder / ".ttsgraph") as url,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PREFECT_API_URL", url)
+        assert ran(copied.dvc("repro")) == set()
+        copied.settings["search"]["batch"] = 12
+        copied.save()
+        assert {"init_family", "init_instances", "search", "evaluate"} <= ran(copied.dvc("repro"))
+        copied.settings["search"]["batch"] = 16
+        copied.save()
+        assert "search" not in ran(copied.dvc("repro"))
+        with chdir(copied.folder):
+            labels = [version.label for version in Registry(copied.uri).versions("math")]
+            assert len(labels) == 2
+            for label in labels:
+                assert lineage(label, copied.uri).broken == (), label
+        # A test of the results that were put back is of the search that made them.
+        copied.settings["evaluate"] = {"ablation": 7}
+        copied.save()
+        assert "evaluate" in ran(copied.dvc("repro"))
+        with chdir(copied.folder):
+            for version in Registry(copied.uri).versions("math"):
+                assert lineage(version.label, copied.uri).broken == (), version.label
+
+
+def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path: Path) -> None:
+    copy = tmp_path / "project" / ".dvc" / "tmp" / "exps" / "tmp1"
+    copy.mkdir(parents=True)
+    program = (
+        "from ttsgraph.base.state import STATE\n"
+        "from ttsgraph_flows.tracking import client_of, experiment_of, explained\n"
+        "uri = 'sqlite:///mlflow.db'\n"
+        "with explained(uri):\n"
+        "    print(STATE, experiment_of(client_of(uri), 'p/math').artifact_location)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=copy, capture_output=True, text=True, check=True
+    )
+    state, artifacts = done.stdout.split()[-2:]
+    assert Path(state) == tmp_path / "project" / ".ttsgraph"
+    assert Path(artifacts).parent == tmp_path / "project" / "mlruns"
+    assert (tmp_path / "project" / "mlflow.db").exists()
+    assert list(copy.iterdir()) == []
