@@ -79,10 +79,10 @@ seeds: SEEDS = 5
 seeds: setup ## TASK (math) from SEEDS seeds (5) from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
 	@python -m ttsgraph_flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
-verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with what is recorded (PROFILE=coder too)
+verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare what counts with what is recorded (PROFILE=coder too)
 	@python -m ttsgraph_flows.verify $(if $(PROFILE),--profile $(PROFILE))
 
-publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
+publish: .venv/.ready ## put the calls and results of TASK (math), as dvc.lock has them, into published/, to be shipped
 	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
 test: setup ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
