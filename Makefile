@@ -83,10 +83,10 @@ fuzz: SEARCHES = 200
 fuzz: .venv/.ready ## SEARCHES (200) small whole searches at random, on stub models, from SEED (at random, printed); names those that end in anything but a result
 	@python -m lab.fuzz --searches $(SEARCHES) $(if $(SEED),--seed $(SEED))
 
-verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with what is recorded (PROFILE=coder too)
+verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare what counts with what is recorded (PROFILE=coder too)
 	@python -m ttsgraph_flows.verify $(if $(PROFILE),--profile $(PROFILE))
 
-publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
+publish: .venv/.ready ## put the calls and results of TASK (math), as dvc.lock has them, into published/, to be shipped
 	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
 test: setup ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once

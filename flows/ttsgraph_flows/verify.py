@@ -13,30 +13,53 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import chdir, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from ttsgraph.base.ending import EXIT_INPUT, say
+from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
 from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import ENGINE, REPLAY, Calls, read_calls, read_engine, write_calls
+from ttsgraph.models.recording import (
+    ENGINE,
+    REPLAY,
+    Calls,
+    NotRecorded,
+    read_calls,
+    read_engine,
+    write_calls,
+)
 from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
+from ttsgraph_flows.compare_records import (
+    Comparison,
+    Records,
+    by_content,
+    compared,
+    publish_results,
+)
 from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
 
 PUBLISHED = Path("published")
-"""Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
+"""What is shipped with the repository: calls as published/<profile>/<task>.parquet, and the results
+that they give, but for pages, pictures and questions, in published/<profile>/<task>/.
+"""
+
+NO_CALLS = "its recorded calls aren't here; `dvc pull` gets them where a remote has them"
+OTHER_CODE = (
+    "; this code asks what the code that made the records did not: go to the commit that recorded"
+    " them, or record again with `make repro` and `make publish`"
+)
 
 LOCK = "lock.yaml"
 """Next to published calls of a profile that dvc.lock doesn't have: its tasks, methods and seed, and
@@ -70,39 +93,10 @@ class Recorded:
     published: bool
 
 
-@dataclass(slots=True)
-class Comparison:
-    """What came of stages: files that are those of dvc.lock, and in words what is not."""
-
-    same: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return "; ".join([f"{counted(self.same, 'file')} as in dvc.lock", *self.wrong])
-
-    def add(self, run: StageRun, lock: Lock) -> bool:
-        """Run a stage, and compare what it wrote with dvc.lock; returns whether it could be run."""
-        try:
-            run.run()
-        except (InputError, RunStopped) as error:
-            self.wrong.append(f"{run.name} can't be rebuilt: {error}")
-            return False
-        wanted = run.locked(lock)
-        if not wanted:
-            self.wrong.append(f"{run.name}: dvc.lock does not have it")
-        for path, digest in wanted.items():
-            if (found := md5_of(Path(path))) == digest:
-                self.same += 1
-            else:
-                self.wrong.append(f"{run.name}: {path} is {found}, in dvc.lock it is {digest}")
-        return True
-
-
 def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Comparison]:
-    """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
-    dvc.lock; of a profile that was published with a lock of its own, what that has. Returns what
-    came of each task, and of the report where all tasks could be rebuilt. Raises InputError when
-    there is nothing to verify.
+    """Rebuild tasks (all of params.yaml) and compare with dvc.lock; of a profile that was published
+    with a lock of its own, what that has. Returns what came of each task, and of the report where
+    all tasks are wanted. Raises InputError when there is nothing to compare with.
     """
     params = _params(profile)
     lock_file = Path("dvc.lock")
@@ -122,24 +116,43 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, C
             f"expected {lock_file}, which says what to compare with, found none; `make repro`"
             " makes it"
         )
-    known: dict[str, Recorded] = {}
-    for task in tasks or params.tasks:
-        calls = recorded_calls(params, task, lock)
-        if calls is None:
-            say(
-                f"{task}: no recorded calls, so it is not verified; `dvc pull` gets them where a"
-                " remote has them"
-            )
-        else:
-            known[task] = calls
-    if not known:
-        raise InputError("expected recorded calls of at least one task, found none")
+    known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
+    records = Records(Path.cwd(), PUBLISHED / params.profile)
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
-        copy_into(folder, params)
-        replay_in(folder, params.profile, list(known.values()))
+        if calls := [each for each in known.values() if each is not None]:
+            copy_into(folder, params)
+            replay_in(folder, params.profile, calls)
         with chdir(folder):
-            return _rebuilt(params, list(known), lock)
+            return _all_compared(params, known, lock, records)
+
+
+def _all_compared(
+    params: Params, known: Mapping[str, Recorded | None], lock: Lock, records: Records
+) -> dict[str, Comparison]:
+    """Each task, as far as its calls are known, and the report where all tasks are wanted."""
+    found: dict[str, Comparison] = {}
+    for task, calls in known.items():
+        if calls is None:
+            found[task] = Comparison(unverified=NO_CALLS)
+        else:
+            found[task] = _rebuilt(runs_of(params, task), lock, records, calls.published)
+        say(f"{task}: {found[task]}")
+    if set(known) >= set(params.tasks):
+        if exit_code(found):
+            found["report"] = Comparison(unverified="it is made of all tasks as recorded")
+        else:
+            shipped = any(calls is not None and calls.published for calls in known.values())
+            found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
+        say(f"report: {found['report']}")
+    return found
+
+
+def exit_code(found: Mapping[str, Comparison]) -> int:
+    """How verifying ends: whether anything is different, else whether anything is not verified."""
+    if any(each.wrong for each in found.values()):
+        return EXIT_INPUT
+    return EXIT_UNVERIFIED if any(each.unverified for each in found.values()) else 0
 
 
 def _params(profile: str | None) -> Params:
@@ -147,20 +160,26 @@ def _params(profile: str | None) -> Params:
     return params.model_copy(update={"profile": profile or params.profile})
 
 
-def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
-    """Each task's stages in order, up to the first that can't be rebuilt; the report after all."""
-    found: dict[str, Comparison] = {}
-    for task in tasks:
-        found[task] = Comparison()
-        for run in runs_of(params, task):
-            if not found[task].add(run, lock):
-                break
-        say(f"{task}: {found[task]}")
-    if set(tasks) == set(params.tasks) and not any(each.wrong for each in found.values()):
-        found["report"] = Comparison()
-        for run in runs_of(params, of_all=True):
-            found["report"].add(run, lock)
-        say(f"report: {found['report']}")
+def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: bool) -> Comparison:
+    """What stages come to, in order, up to the first that can't be rebuilt, next to their records.
+    Published records have to be those of the lock.
+    """
+    found = Comparison()
+    for run in runs:
+        try:
+            run.run()
+        except (InputError, RunStopped) as error:
+            advice = OTHER_CODE if isinstance(error, NotRecorded) else ""
+            found.wrong.append(f"{run.name} can't be rebuilt: {error}{advice}")
+            break
+        wanted = run.locked(lock)
+        if not wanted:
+            found.wrong.append(f"{run.name}: nothing is recorded of it")
+        found.wrong += records.altered(wanted) if published else []
+        for path, digest in wanted.items():
+            now = md5_of(Path(path))
+            kept = None if now == digest else records.content(path, digest)
+            found.see(run.name, compared(path, (digest, now), kept))
     return found
 
 
@@ -254,16 +273,29 @@ def md5_of(path: Path) -> str:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls to be shipped. Raises InputError when they can't be had."""
+    """Write a task's calls and results to be shipped, and the report's. Raises InputError when they
+    can't be had.
+    """
     params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"
-    calls = _locked_calls(params, task, read_lock())
-    if calls is None:
+    lock = read_lock()
+    calls = _locked_calls(params, task, lock)
+    store = Store()
+    kept = {
+        output: store.find(output, digest).content
+        for run in runs_of(params, task, of_all=True)
+        for output, digest in run.locked(lock).items()
+        if by_content(output)
+    }
+    results = {output: content for output, content in kept.items() if content is not None}
+    if calls is None or len(results) < len(kept):
+        missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
         raise InputError(
-            f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"
-            " none; `make repro` first"
+            f"expected the calls and results of {task} that dvc.lock has, here or in DVC's cache,"
+            f" found none{missing and f' of {missing}'}; `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
+    publish_results(results, path.parent)
     return path
 
 
@@ -370,17 +402,20 @@ def relocate(tracking_uri: str) -> None:
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:
-    """Rebuild tasks from recorded calls, without any model, and compare with dvc.lock."""
+    """Rebuild tasks from recorded calls, without any model, and compare with what is recorded. Ends
+    with 2 where something is different, else with 6 where a task's calls aren't here, so that it
+    and the report are not verified.
+    """
     if publishing:
         for each in task or load_params().tasks:
             publish(each, profile)
-    elif any(found.wrong for found in verify(profile, task).values()):
-        sys.exit(EXIT_INPUT)
+    else:
+        sys.exit(exit_code(verify(profile, task)))
 
 
 if __name__ == "__main__":
     TASKS = "tasks of the profile (default: those of params.yaml)"
-    CALLS = "write the tasks' calls, to be shipped with the repository, instead"
+    CALLS = "write the tasks' calls and results, to be shipped with the repository, instead"
     command(
         verify_or_publish,
         profile=PROFILE,

@@ -3,7 +3,10 @@
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
 Draws come from the call cache; models are asked for what it lacks alone. What is published rebuilds
-without any: `make verify PROFILE=coder`.
+without any: `make verify PROFILE=coder`. After a change of the search its results are published
+again from the same calls:
+
+    python -m lab.coder.run humaneval --replay --out published/coder
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
 from ttsgraph.serving.launcher import read_pool
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
+from ttsgraph_flows.compare_records import by_content, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.seeds import METHOD
@@ -83,8 +87,8 @@ def run(
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
     """Write a file for each of the profile's tasks of all draws and of the calls that a run used
-    and those of a study (`splits`), what made them, the hashes of the run's results, and what
-    README shows of them.
+    and those of a study (`splits`), what made them, the run's results, and what README
+    shows of them.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()
@@ -106,13 +110,30 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
         write_published(calls, out / f"{task}.parquet", engine)
         manifest["tasks"][task] = {"calls": len(calls), "draws": counts}
     write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    publish_run(folder, params, out)
+    report = folder / answers_file(params.profile)
+    shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", OVERVIEW)
+    told = json.loads(report.read_text(encoding="utf-8"))
+    text = README.read_text(encoding="utf-8")
+    write_text(README, with_block(text, told, marks=MARKS, overview=OVERVIEW))
+
+
+def publish_run(folder: Path, params: Params, out: Path) -> None:
+    """Write a run's results to be shipped, and a lock that names them."""
+    runs = list(runs_of(params, *params.tasks, of_all=True))
     # What the stages depend on is left out, so that other code which makes the same files agrees.
     with chdir(folder):
         entries = {
             run.name: {
                 "outs": [{"path": path, "md5": md5_of(Path(path))} for path in sorted(run.outputs)]
             }
-            for run in runs_of(params, *params.tasks, of_all=True)
+            for run in runs
+        }
+        results = {
+            path: Path(path).read_bytes()
+            for run in runs
+            for path in run.outputs
+            if by_content(path)
         }
     lock = {
         "python": PYTHON,
@@ -120,12 +141,7 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
         "stages": entries,
     }
     write_text(out / LOCK, yaml.safe_dump(lock, sort_keys=False))
-    report = folder / answers_file(params.profile)
-    shutil.copyfile(report, out / "answers.json")
-    shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", OVERVIEW)
-    told = json.loads(report.read_text(encoding="utf-8"))
-    text = README.read_text(encoding="utf-8")
-    write_text(README, with_block(text, told, marks=MARKS, overview=OVERVIEW))
+    publish_results(results, out)
 
 
 def main() -> None:
@@ -136,12 +152,18 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
     parser.add_argument("--splits", type=Path, default=SPLITS, help="where lab.coder.study ran")
+    parser.add_argument("--replay", action="store_true", help="on published calls, which stay")
     parser.add_argument("--out", type=Path, help="publish there")
     options = parser.parse_args()
 
     def work() -> None:
-        params = run(tuple(options.tasks), options.seed, options.folder, options.state)
-        if options.out is not None:
+        state = None if options.replay else options.state
+        params = run(tuple(options.tasks), options.seed, options.folder, state)
+        if options.out is None:
+            return
+        if options.replay:
+            publish_run(options.folder, params, options.out)
+        else:
             publish(options.folder, params, options.state, options.splits, options.out)
 
     guarded(work)

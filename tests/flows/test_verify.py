@@ -1,14 +1,21 @@
-"""Everything is rebuilt from recorded calls, in another folder, without any model."""
+"""Everything is rebuilt from recorded calls, in another folder, without any model, and under
+whichever processor's linear algebra.
+"""
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.base.files import md5
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
@@ -18,8 +25,9 @@ from ttsgraph.models.recording import (
     read_calls,
     write_calls,
 )
+from ttsgraph_flows.compare_records import Equal
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.verify import PUBLISHED, digest_of, publish, register, verify
+from ttsgraph_flows.verify import PUBLISHED, digest_of, exit_code, publish, register, verify
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -132,7 +140,9 @@ class TestVerify:
                 "math": [],
                 "report": [],
             }
-            assert found["math"].same > 30
+            assert found["math"].equal[Equal.BYTES] > 30
+            assert not found["math"].equal[Equal.DIGITS]
+            assert exit_code(found) == 0
             assert sorted(folder.rglob("*")) == before
 
     def test_a_missing_call_and_a_changed_answer_are_named(
@@ -148,11 +158,76 @@ class TestVerify:
         with chdir(clone):
             (wrong,) = verify()["math"].wrong
         assert f"profile@math can't be rebuilt: expected call {used_first[0][:16]}" in wrong
+        assert "go to the commit that recorded them, or record again with `make repro`" in wrong
         changed = calls | {key: Call("m", Completion("no answer", 1, 1, 9.0)) for key in used_first}
         write_calls(changed, path)
         with chdir(clone):
             wrong = verify()["math"].wrong
-        assert "profile@math: results/simulated-small/math/profile.parquet is" in "; ".join(wrong)
+        assert "profile@math: results/simulated-small/math/profile.parquet: " in "; ".join(wrong)
+
+    def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(
+        self, clone: Path
+    ) -> None:
+        answers = clone / CALLS.with_suffix("") / "random" / "answers.parquet"
+        before = md5(answers)
+        table = pd.read_parquet(answers)
+        table.loc[3, "correct"] = not table.loc[3, "correct"]
+        table.to_parquet(answers)
+        with chdir(clone):
+            found = verify()
+        assert exit_code(found) == 2
+        (wrong,) = found["math"].wrong
+        assert "answers.parquet is not the file that was recorded" in wrong
+        assert "made of all tasks" in found["report"].unverified
+        lock = clone / "dvc.lock"  # who changes a result may have changed its digest
+        lock.write_text(lock.read_text().replace(before, md5(answers)))
+        with chdir(clone):
+            (wrong,) = verify()["math"].wrong
+        assert "answers.parquet: correct[3] is" in wrong
+
+
+KERNELS = {"Haswell": "avx2", "Zen": "avx2", "Prescott": "pni", "SkylakeX": "avx512bw"}
+"""OpenBLAS's kernels that differ, and what a processor needs for each."""
+
+NEWER = [
+    name
+    for name in np.show_config("dicts")["SIMD Extensions"]["found"]
+    if name.startswith(("X86_V4", "AVX512"))
+]
+"""What numpy's own loops use of AVX-512 here."""
+
+
+@pytest.mark.parametrize(
+    "kernel", ["Haswell", *(pytest.param(name, marks=pytest.mark.slow) for name in [*KERNELS][1:])]
+)
+def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(
+    copied: SimulatedProject, clone: Path, kernel: str
+) -> None:
+    cpu = Path("/proc/cpuinfo").read_text()
+    if KERNELS[kernel] not in cpu.split():
+        pytest.skip(f"needs a processor with {KERNELS[kernel]}")
+    older = {} if kernel == "SkylakeX" else {"NPY_DISABLE_CPU_FEATURES": " ".join(NEWER)}
+    done = subprocess.run(
+        [sys.executable, "-m", "ttsgraph_flows.verify"],
+        cwd=clone,
+        env=copied.environment | older | {"OPENBLAS_CORETYPE": kernel},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(" 0 different") == 2, done.stderr
+
+
+def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
+    clone: Path, ttsgraph, monkeypatch
+) -> None:
+    (clone / CALLS).unlink()
+    monkeypatch.chdir(clone)
+    done = ttsgraph("verify")
+    assert done.code == 6
+    assert "math: not verified: its recorded calls aren't here" in done.stderr
+    assert "report: not verified" in done.stderr
 
 
 @pytest.mark.slow

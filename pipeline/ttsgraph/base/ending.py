@@ -16,6 +16,8 @@ from ttsgraph.base.secrets import hide_secrets_in_output, redact
 EXIT_INPUT = 2
 EXIT_STOPPED = 3
 EXIT_LIMIT = 4
+EXIT_UNVERIFIED = 6
+"""Nothing is different, but not all could be verified."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GO_ON = "what was computed is kept, start again to go on"
 

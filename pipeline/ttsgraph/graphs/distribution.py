@@ -24,6 +24,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.base.rounding import PLACES
 from ttsgraph.base.special import expit, log_softmax, logit, softmax
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -243,10 +244,10 @@ class GraphDistribution:
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
         """The MAP graph (A.11): edges with p >= threshold, likeliest rest, trimmed."""
-        edges = self.forward & (self.edge_probabilities() >= threshold)
+        edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
         # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
-        roles = self._log_roles(edges.sum(axis=0)).argmax(axis=-1)
-        return self.graph(edges, roles, self.psi.argmax(axis=-1), budget)
+        roles = self._log_roles(edges.sum(axis=0)).round(PLACES).argmax(axis=-1)
+        return self.graph(edges, roles, self.psi.round(PLACES).argmax(axis=-1), budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
         """The distribution without these ids. Raises SettingsError for the sink's."""

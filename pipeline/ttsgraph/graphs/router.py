@@ -21,6 +21,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import GraphError
+from ttsgraph.base.rounding import DIGITS
 
 if TYPE_CHECKING:  # slow to import, and a rule needs none
     from ttsgraph.base.arrays import FloatArray
@@ -181,7 +182,7 @@ class Router:
 
     def decide(self, text: str) -> int:
         """What a learnt router makes of a text, the default branch where scores are equal."""
-        scores = self.scores(text)
+        scores = self.scores(text).round(DIGITS)
         best = float(scores.max())
         default = int(self.data["default"])
         return default if scores[default] >= best else int(scores.argmax())

@@ -48,6 +48,10 @@ class Call:
     outcome: Completion | CallFailed | ContextOverflow
 
 
+class NotRecorded(DataError):
+    """A call that is asked of recorded ones is none of them."""
+
+
 Calls = Mapping[str, Call]
 """Recorded calls by content key."""
 
@@ -141,18 +145,18 @@ class RecordingClient(Wrapper):
 
 
 class ReplayClient(Client):
-    """Answers from recorded calls alone. Raises DataError for one that was not recorded."""
+    """Answers from recorded calls alone. Raises NotRecorded for another one."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     def begin(self, request: Request) -> Completion:
-        """The recorded completion, at once. Raises its failure, or DataError."""
+        """The recorded completion, at once. Raises its failure, or NotRecorded."""
         key = request.key()
         call = self._calls.get(key)
         if call is None:
             asked = request.messages[-1].content[-_SHOWN:]
-            raise DataError(
+            raise NotRecorded(
                 f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked"
                 f" ...{asked!r}) among {len(self._calls)} recorded ones, found none"
             )

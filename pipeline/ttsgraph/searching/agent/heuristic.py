@@ -25,6 +25,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
+from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
@@ -357,7 +358,8 @@ class Surface:
     def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the surface at shapes, each (k,)."""
         x = self._features(np.array(shapes, dtype=float))
-        return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
+        spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
+        return (x @ self._weights).round(DIGITS), spread.round(DIGITS)
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.base.rounding import rounded
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -190,7 +191,7 @@ class Ballots:
         if not tallies:
             return {}
         gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
-        return dict(zip(tallies, gains.tolist(), strict=True))
+        return dict(zip(tallies, map(rounded, gains.tolist()), strict=True))
 
     def _exchanged(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
         """Voices changed one for another while the vote gains, within the limit."""

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import BudgetError, RunStopped, TTSGraphError
+from ttsgraph.base.rounding import rounded
 from ttsgraph.evaluation.archive import Archive, Record, Split, record_of
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.found_by import CONTEST
@@ -440,7 +441,7 @@ class BestSoFar:
         # As if they differed on one more question, so that few that agree never look certain.
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         gain, spread = self.searcher.expected_gain
-        return gain * error + float(gains.mean()) * spread**2 > 0
+        return rounded(gain * error + float(gains.mean()) * spread**2) > 0
 
     def _row(
         self,

@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ttsgraph.base.rounding import rounded
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
@@ -102,7 +103,7 @@ def misfit(forecasts: Sequence[Forecast]) -> float:
     variance = chance[:, None] + MISFITS**2
     log = -0.5 * (np.log(variance) + off[:, None] ** 2 / variance).sum(axis=0) - MISFITS / USUAL
     weights = np.exp(log - log.max()) * np.gradient(MISFITS)
-    return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
+    return rounded(math.sqrt(float(weights @ MISFITS**2 / weights.sum())))
 
 
 PRESUMED = misfit(())
@@ -124,7 +125,7 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
     weights = np.exp(log - log.max())
     weights /= weights.sum()
     mean = float(weights @ SHIFTS)
-    return mean, math.sqrt(float(weights @ (SHIFTS - mean) ** 2))
+    return rounded(mean), rounded(math.sqrt(float(weights @ (SHIFTS - mean) ** 2)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.rounding import rounded
 from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
@@ -110,16 +111,18 @@ class ResponseModel:
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """What the graph is expected to score on the questions."""
         right = self._right(graph)
-        by_sample = right @ self.weights / self.total
-        share = min(1.0, float(by_sample.mean()))  # which weights may round beyond
-        return Prediction(share, float(by_sample.std(ddof=1)), right.mean(axis=0))
+        return Prediction(*self._over_samples(right), right.mean(axis=0))
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
         """What the one graph is expected to score above the other, on the same draws."""
         first, second = (self._right(each).astype(float) for each in (graph, other))
-        by_sample = (first - second) @ self.weights / self.total
-        mean = min(1.0, max(-1.0, float(by_sample.mean())))
-        return Difference(mean, float(by_sample.std(ddof=1)))
+        mean, spread = self._over_samples(first - second)
+        return Difference(min(1.0, max(-1.0, mean)), spread)
+
+    def _over_samples(self, values: FloatArray | BoolArray) -> tuple[float, float]:
+        """The mean over questions of values (samples, Q) with its deviation over samples."""
+        by_sample = values @ self.weights / self.total
+        return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> BoolArray:
         """(samples, Q) whether the graph is right: of a route, the branch that a question goes

@@ -24,6 +24,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ttsgraph.base import rounding
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.graphs.router import Router, key_of, lengths, standard, tokens
 from ttsgraph.tasks.base import Question
@@ -180,7 +181,7 @@ class ScoreTable:
         if len(self.questions) < LEAST_QUESTIONS or self.scores.shape[1] < 2:
             return None
         worth = self.scores - prices
-        chosen = [int(worth.mean(axis=0).argmax())]
+        chosen = [int(worth.mean(axis=0).round(rounding.DIGITS).argmax())]
         while len(chosen) < MOST_BRANCHES:
             rest = [b for b in range(self.scores.shape[1]) if b not in chosen]
             # Each has to show what is that unlikely for the best of so many.
@@ -189,7 +190,7 @@ class ScoreTable:
             for branch in rest:
                 gain, seen = self._expected(chosen, branch, prices)
                 if gain >= LEAST_GAIN and seen > errors:
-                    promising[branch] = gain
+                    promising[branch] = rounding.rounded(gain)
             if not promising:
                 break
             chosen.append(max(promising, key=lambda b: promising[b]))
@@ -211,14 +212,16 @@ class ScoreTable:
             size = float((apart**2).sum())
             slope = float((given * apart).sum()) / size if size > 0 else 0.0
             slope = min(max(slope, 0.0), STEEPEST)
-            found.append((float(((given - slope * apart) ** 2).sum()), place, slope, means))
+            off = rounding.rounded(float(((given - slope * apart) ** 2).sum()))
+            found.append((off, place, slope, means))
         _, place, slope, means = min(found, key=lambda each: each[:2])
         return place, slope, means
 
     def _worth(self, chosen: Sequence[int], prices: FloatArray) -> FloatArray:
         """(n, k) what routers that were learnt on other questions expect of these candidates."""
         place, slope, means = self._calibrated(chosen)
-        return means + slope * (self.held_out[place][:, chosen] - means) - prices[chosen]
+        worth = means + slope * (self.held_out[place][:, chosen] - means) - prices[chosen]
+        return np.asarray(worth.round(rounding.DIGITS))
 
     def _expected(
         self, chosen: Sequence[int], branch: int, prices: FloatArray

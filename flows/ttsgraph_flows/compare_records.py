@@ -1,0 +1,209 @@
+"""Rebuilt files next to recorded ones, by what they say.
+
+Whole numbers, texts, and true and false have to be the same, and so have rows and their order:
+graphs, answers, decisions, counts. Of numbers with a fraction the last digits depend on the
+processor that added them up, so they may differ by RELATIVE, and near 0 by FLOOR; but for those
+named in EXACT. Pages and pictures show the values of other files, by the fonts of a machine, and
+are not compared. Everything else is compared by its hash: questions and calls, which nothing is
+worked out for.
+"""
+
+import io
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.ending import say
+from ttsgraph.base.files import CHECKSUM, md5
+from ttsgraph.base.wording import counted
+from ttsgraph_flows.dvc_store import Store
+
+RELATIVE = 1e-6
+FLOOR = 1e-8
+
+EXACT = frozenset(("correct", "dollars", "budget_units", "units"))
+"""Grades, and what calls cost."""
+
+LEFT_OUT = frozenset((CHECKSUM, "crc32", "length", "files", "trajectory_md5"))
+"""Digests of values that are compared themselves, and the length of their text."""
+
+SHOWN = ("index.html", "plots", "pilot_plots")
+"""Pages and pictures."""
+
+MOST_NAMED = 5
+"""Differences of a file that are named."""
+
+NOTHING = object()
+
+
+class Equal(Enum):
+    """How a file compares with the recorded one."""
+
+    BYTES = "equal to the byte"
+    DIGITS = "equal to the digit"
+    SHOWN = "a page or pictures"
+
+
+def _table(content: bytes) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(io.BytesIO(content)).to_pydict()
+
+
+def _csv(content: bytes) -> Any:
+    import pandas as pd
+
+    # Else a reader takes a hash of digits with one e for a number.
+    texts = dict.fromkeys(("graph_hash", "result_hash"), str)
+    return pd.read_csv(io.BytesIO(content), dtype=texts).to_dict("list")
+
+
+READERS: Mapping[str, Callable[[bytes], Any]] = {
+    ".csv": _csv,
+    ".json": json.loads,
+    ".jsonl": lambda content: [json.loads(line) for line in content.splitlines()],
+    ".parquet": _table,
+}
+
+
+def by_content(path: str) -> bool:
+    """Whether a stage's output is compared by what it says; published next to the calls."""
+    return path.startswith(("results/", "reports/")) and Path(path).suffix in READERS
+
+
+def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equal | str:
+    """How the file at a path compares: by its digest, the recorded one first, and where these
+    differ with the recorded content. In words where it is different.
+    """
+    recorded, found = digests
+    if recorded == found:
+        return Equal.BYTES
+    if found == "missing":
+        return f"{path} is missing"
+    if Path(path).name in SHOWN:
+        return Equal.SHOWN
+    if not by_content(path) or kept is None:
+        why = "" if kept is not None or not by_content(path) else ", and its content isn't here"
+        return f"{path} is {found}, recorded is {recorded}{why}"
+    read = READERS[Path(path).suffix]
+    try:
+        wrong = list(differences(read(kept), read(Path(path).read_bytes())))
+    except (ValueError, OSError) as error:
+        return f"{path}: expected values that can be read, but {error}"
+    if not wrong:
+        return Equal.DIGITS
+    more = f"; and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
+    return f"{path}: {'; '.join(wrong[:MOST_NAMED])}{more}"
+
+
+def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Iterator[str]:
+    """Where plain data differs from the recorded one, in words; `name` is the key or column that
+    all of it is of.
+    """
+    if isinstance(kept, dict) and isinstance(found, dict):
+        for key in [*kept, *(key for key in found if key not in kept)]:
+            if key not in LEFT_OUT:
+                pair = kept.get(key, NOTHING), found.get(key, NOTHING)
+                yield from differences(*pair, f"{place}.{key}" if place else key, key)
+    elif isinstance(kept, list) and isinstance(found, list):
+        if len(kept) != len(found):
+            yield f"{place or 'it'} has {len(found)} entries, recorded are {len(kept)}"
+        for number, pair in enumerate(zip(kept, found, strict=False)):
+            yield from differences(*pair, f"{place}[{number}]", name)
+    elif not _equal(kept, found, exact=name in EXACT):
+        yield f"{place or 'it'} is {_said(found)}, recorded is {_said(kept)}"
+
+
+def _equal(kept: Any, found: Any, exact: bool) -> bool:
+    if not (isinstance(kept, float) and isinstance(found, float)):
+        return type(kept) is type(found) and bool(kept == found)
+    if math.isnan(kept) or math.isnan(found):
+        return math.isnan(kept) and math.isnan(found)
+    return kept == found if exact else math.isclose(kept, found, rel_tol=RELATIVE, abs_tol=FLOOR)
+
+
+def _said(value: Any) -> str:
+    text = "missing" if value is NOTHING else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The results that a project has recorded. `project` is its folder, as verifying is done in
+    another, `published` what is shipped of a profile.
+    """
+
+    project: Path
+    published: Path
+    store: Store = field(default_factory=Store)
+
+    def content(self, path: str, digest: str) -> bytes | None:
+        """What was recorded at this path; None where it can't be had."""
+        copy = self.project / published_copy(self.published, path)
+        if copy.is_file() and md5(copy) == digest:
+            return copy.read_bytes()
+        with chdir(self.project):
+            return self.store.find(path, digest).content
+
+    def altered(self, digests: Mapping[str, str]) -> list[str]:
+        """What is published, but isn't the file with the recorded digest."""
+        copies = {published_copy(self.published, path): digests[path] for path in digests}
+        return [
+            f"{copy} is not the file that was recorded; `make publish` writes it again"
+            for copy, digest in copies.items()
+            if (self.project / copy).is_file() and md5(self.project / copy) != digest
+        ]
+
+
+def published_copy(folder: Path, path: str) -> Path:
+    """Where a result is shipped: a task's in a folder of its name, a report's in the profile's."""
+    return folder.joinpath(*Path(path).parts[2:])
+
+
+def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
+    """Write results (path -> content) to be shipped, in place of what was there of their tasks."""
+    for task in {Path(path).parts[2] for path in results if path.startswith("results/")}:
+        shutil.rmtree(folder / task, ignore_errors=True)
+    for path, content in results.items():
+        copy = published_copy(folder, path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+    size = sum(map(len, results.values())) / 1e6
+    say(f"{folder}: {counted(len(results), 'file')} of results, {size:.2f} MB")
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What came of a task, or of the report: how many files compare in which way, in words what is
+    different, and why it is not verified.
+    """
+
+    equal: dict[Equal, int] = field(default_factory=lambda: dict.fromkeys(Equal, 0))
+    wrong: list[str] = field(default_factory=list)
+    unverified: str = ""
+
+    def __str__(self) -> str:
+        if self.unverified:
+            return f"not verified: {self.unverified}"
+        digits = f"numbers within {RELATIVE:g}"
+        said = [
+            f"{counted(self.equal[Equal.BYTES], 'file')} equal to the byte",
+            f"{self.equal[Equal.DIGITS]} equal to the digit ({digits})",
+            f"{len(self.wrong)} different",
+        ]
+        if shown := self.equal[Equal.SHOWN]:
+            said.append(f"{counted(shown, 'page')} or pictures that look otherwise, not compared")
+        return "\n  ".join([", ".join(said), *self.wrong])
+
+    def see(self, name: str, found: Equal | str) -> None:
+        """Take in how a file of a stage compares."""
+        if isinstance(found, Equal):
+            self.equal[found] += 1
+        else:
+            self.wrong.append(f"{name}: {found}")

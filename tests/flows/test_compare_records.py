@@ -1,0 +1,139 @@
+"""Which differences between a rebuilt result and its record count."""
+
+import json
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.rounding import rounded
+from ttsgraph_flows.compare_records import READERS, compared, differences
+
+FOUND = "random"
+
+
+def content(project: SimulatedProject, name: str) -> Any:
+    path = project.results / name
+    return READERS[path.suffix](path.read_bytes())
+
+
+def flip(table: Any) -> None:
+    table["correct"][3] = not table["correct"][3]
+
+
+def dearer(column: str) -> Callable[[Any], None]:
+    def change(table: Any) -> None:
+        table[column][0] *= 1 + 1e-4
+
+    return change
+
+
+def fewer(table: Any) -> None:
+    for values in table.values() if isinstance(table, dict) else [table]:
+        values.pop()
+
+
+def swapped(graph: Any) -> None:
+    graph["nodes"][0]["model"] = "another"
+
+
+def decided(verdict: Any) -> None:
+    verdict["gate"]["verdict"] = "as good" if verdict["gate"]["verdict"] == "better" else "better"
+
+
+def counted(summary: Any) -> None:
+    summary["candidates"] += 1
+
+
+TAMPERED = {
+    "a wrong grade": (f"{FOUND}/answers.parquet", flip, "correct[3]"),
+    "a call that costs more": (f"{FOUND}/archive.parquet", dearer("dollars"), "dollars[0]"),
+    "a graph that costs more": ("pilot.parquet", dearer("budget_units"), "budget_units[0]"),
+    "another mean": (f"{FOUND}/test.parquet", dearer("latency_s"), "latency_s[0]"),
+    "a row less": (f"{FOUND}/evidence.parquet", fewer, "entries"),
+    "an iteration less": (f"{FOUND}/trajectory.csv", fewer, "entries"),
+    "an evaluation less": (f"{FOUND}/history.jsonl", fewer, "entries"),
+    "a swapped graph": (f"{FOUND}/graph.json", swapped, "nodes[0].model"),
+    "another decision": (f"{FOUND}/verdict.json", decided, "gate.verdict"),
+    "another count": (f"{FOUND}/search.json", counted, "candidates"),
+    "a key less": (f"{FOUND}/scores.json", lambda scores: scores.pop("found"), "found is missing"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_what_was_tampered_with_is_found_and_named(searched: SimulatedProject, what: str) -> None:
+    name, change, said = TAMPERED[what]
+    kept = content(searched, name)
+    assert not [*differences(kept, deepcopy(kept))]
+    found = deepcopy(kept)
+    change(found)
+    assert said in "; ".join(differences(kept, found))
+
+
+def moved(value: Any) -> Any:
+    """Plain data with other last digits, and with other checksums of it."""
+    if isinstance(value, dict):
+        texts = ("checksum", "crc32", "trajectory_md5")
+        exact = ("correct", "dollars", "budget_units", "units")
+        return {k: "" if k in texts else v if k in exact else moved(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [moved(each) for each in value]
+    return value * (1 + 1e-9) + 1e-17 if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("name", ["start.json", f"{FOUND}/history.jsonl", f"{FOUND}/nodes.parquet"])
+def test_last_digits_and_checksums_of_them_do_not_count(
+    searched: SimulatedProject, name: str
+) -> None:
+    kept = content(searched, name)
+    assert not [*differences(kept, moved(kept))]
+
+
+@pytest.mark.parametrize(
+    ("kept", "found", "equal"),
+    [
+        (math.nan, math.nan, True),
+        (math.nan, 0.0, False),
+        (None, math.nan, False),
+        (0.0, -1e-17, True),
+        (0.0, 1e-6, False),
+        (1, 1.0, False),
+        (True, 1, False),
+        (3, 4, False),
+        ("a", "b", False),
+    ],
+)
+def test_values_are_equal_by_their_kind(kept: object, found: object, equal: bool) -> None:
+    assert equal is (not [*differences({"x": [kept]}, {"x": [found]})])
+
+
+def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls = compared("calls/p/t/profile.parquet", ("a", "b"), b"")
+    assert "is b, recorded is a" in str(calls)
+    assert "content isn't here" in str(compared("results/p/t/start.json", ("a", "b"), None))
+    assert "is missing" in str(compared("reports/p/plots", ("a.dir", "missing"), None))
+    assert not isinstance(compared("reports/p/plots", ("a.dir", "b.dir"), None), str)
+    damaged = Path("results/start.json")
+    damaged.parent.mkdir()
+    damaged.write_text("{")
+    said = compared(str(damaged), ("a", "b"), json.dumps({}).encode())
+    assert "expected values that can be read" in str(said)
+
+
+def test_last_digits_do_not_rank() -> None:
+    shares = [right / questions for questions in (48, 84, 200) for right in range(questions)]
+    other = [share + (-1) ** k * 3e-16 for k, share in enumerate(shares)]
+
+    def ranking(values: list[float]) -> list[int]:
+        return sorted(range(len(values)), key=lambda k: -rounded(values[k]))
+
+    assert ranking(other) == ranking(shares)
+    assert rounded(0.1 + 0.2 - 0.3) == 0.0
+    assert math.isnan(rounded(math.nan))
