@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttsgraph.api.commands import InOrder, capacity, compare, init, run
+from ttsgraph.api.commands import InOrder, compare, init, run
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5, write_text
@@ -47,7 +47,7 @@ cache_app = typer.Typer(
     help="Look at the cache of model calls, and bound it.", no_args_is_help=True
 )
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, run, compare, schema, capacity):
+for command in (new_task, new_model, register, verify, check, run, compare, schema):
     app.command()(command)
 app.command(cls=InOrder)(init)
 
