@@ -197,9 +197,9 @@ def test_pieces_that_come_together_look_at_the_code_one_after_another(monkeypatc
 @pytest.mark.parametrize(
     ("workers", "engine", "message"),
     [
-        ({"address": "tcp://h:1"}, "external", "address is for kind dask or ray, found kind local"),
+        ({"address": "tcp://h:1"}, "external", "address is for kind dask, found kind local"),
         ({"kind": "dask", "address": "tcp://h:1"}, "external", "expected a store, a folder that"),
-        ({"kind": "ray", "store": "calls"}, "external", "expected store as an absolute path"),
+        ({"kind": "dask", "store": "calls"}, "external", "expected store as an absolute path"),
         ({"kind": "dask"}, "vllm", "expected engine external or simulated, found vllm"),
         ({"kind": "celery"}, "external", "workers.kind"),
     ],
