@@ -179,9 +179,9 @@ class TestNewTask:
 
     def test_settings_of_a_kind_are_given_as_json(self, project):
         rows = [{"question": f"{k} + {k + 1}", "answer": 2 * k + 1} for k in range(20)]
-        file = questions(project, "sums.jsonl", rows)
-        done("new-task", "sums", file, "--kind", "number", "--grading", '{"tolerance": 0.5}')
-        assert load_profile("mine").task("sums").grading == {"tolerance": 0.5}
+        file = questions(project, "nearly.jsonl", rows)
+        done("new-task", "nearly", file, "--kind", "number", "--grading", '{"tolerance": 0.5}')
+        assert load_profile("mine").task("nearly").grading == {"tolerance": 0.5}
 
     def test_few_different_answers_are_labels(self, project):
         rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]
