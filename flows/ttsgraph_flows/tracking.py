@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import time
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -215,7 +214,6 @@ class SearchTracker:
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
-            set_view(self.client, self.experiment.experiment_id)
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
@@ -449,72 +447,3 @@ def run_of(client: MlflowClient, run_id: str) -> entities.Run | None:
         if error.error_code not in NOT_THERE:
             raise
         return None
-
-
-VIEW = "ttsgraph"
-"""How MLflow's page of an experiment opens: the columns and charts that one compares searches by.
-MLflow has no default columns that a project could set. It can share a view, though: a tag of the
-experiment holds it, and a link in the experiment's description opens it.
-"""
-
-COLUMNS = [("params", "method"), ("params", "budget.limit"), ("metrics", "answer/accuracy")]
-COLUMNS += [("metrics", "answer/above_best_call"), ("metrics", "answer/p_best_call")]
-COLUMNS += [("metrics", "answer/dollars_per_1000"), ("metrics", "answer/latency_s")]
-COLUMNS += [("metrics", "spent/dollars")]
-CHARTS = (
-    ("answer/dollars_per_1000", "answer/accuracy"),
-    ("answer/budget_units", "answer/accuracy"),
-)
-"""Metrics across and up. The candidates of a search are in a picture of its run, under charts/."""
-
-SEARCHES = "params.`budget.limit` != ''"
-"""The runs of searches, without those of stages."""
-
-
-def link(experiment_id: str, mode: str = "") -> str:
-    """Where MLflow's pages have that view, from their root; `mode` is CHART for its charts."""
-    more = f"&compareRunsMode={mode}" if mode else ""
-    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}{more}"
-
-
-def set_view(client: MlflowClient, experiment_id: str) -> None:
-    """Give an experiment the view, and a description that leads there."""
-    note = (
-        f"[Searches compared]({link(experiment_id)}) by score, price and budget; the chart view has"
-        " score against cost."
-    )
-    tags = {
-        f"mlflow.sharedViewState.{VIEW}": json.dumps(_view()),
-        "mlflow.experiment.primaryMetric.name": "answer/accuracy",
-        "mlflow.note.content": note,
-    }
-    for key, value in tags.items():
-        try:
-            client.set_experiment_tag(experiment_id, key, value)
-        except MlflowException:  # where another stage has set it meanwhile
-            if client.get_experiment(experiment_id).tags.get(key) != value:
-                raise
-
-
-def _view() -> dict[str, Any]:
-    """The columns, the order and the charts, as MLflow writes a view that is shared."""
-    place = {"uuid": _id("score against cost"), "name": "Score against cost", "display": True}
-    charts = []
-    for x, y in CHARTS:
-        axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        chart = {"uuid": _id(f"{x} {y}"), "type": "SCATTER", **axes, "runsCountToCompare": 100}
-        chart |= {"metricSectionId": place["uuid"], "deleted": False, "isGenerated": False}
-        charts.append(chart)
-    return {
-        "searchFilter": SEARCHES,
-        "selectedColumns": [f"{kind}.`{name}`" for kind, name in COLUMNS],
-        "orderByKey": "metrics.`answer/accuracy`",
-        "orderByAsc": False,
-        "isAccordionReordered": True,
-        "compareRunSections": [place | {"isReordered": False, "deleted": False}],
-        "compareRunCharts": charts,
-    }
-
-
-def _id(name: str) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ttsgraph/{name}"))

@@ -1,6 +1,4 @@
-"""Pieces of a stage's work carried to workers as Prefect tasks, by the task runner that the
-settings choose: Dask's or Ray's.
-"""
+"""Pieces of a stage's work carried to workers as Prefect tasks, by Dask's task runner."""
 
 import asyncio
 import logging
@@ -88,13 +86,7 @@ def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
 
 
 def _runner(settings: WorkerSettings) -> TaskRunner[Any]:
-    """Dask's or Ray's, for the cluster at the address or one that is started here."""
-    if settings.kind == "ray":
-        from prefect_ray.task_runners import RayTaskRunner
-
-        if settings.address is not None:
-            return RayTaskRunner(address=settings.address)
-        return RayTaskRunner(init_kwargs={"num_cpus": settings.count, "include_dashboard": False})
+    """Return Dask's, for the cluster at the address or one that is started here."""
     from prefect_dask.task_runners import DaskTaskRunner
 
     logging.getLogger("distributed").setLevel(logging.ERROR)

@@ -24,7 +24,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": 1},
     "number": {"question": "How many days?", "answer": "1,200"},
     "exact": {"question": "Who wrote it?", "answer": "The Brothers Grimm"},
-    "contains": {"question": "When is it paid?", "answers": ["five days", "by card"]},
     "similarity": {"question": "When is it paid?", "answer": "Within five days."},
     "regex": {"question": "What is the order's number?", "answer": "AB-12"},
     "json": {"question": "Who, and how old?", "answer": {"name": "Ann", "age": 30}},

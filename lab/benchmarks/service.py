@@ -33,7 +33,6 @@ from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import stub_server
-from ttsgraph.api.commands import CALLS, REQUESTS_PER_S
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
@@ -49,6 +48,10 @@ TURNS = 3
 TURN_S = 8.0
 WIDTH = 3
 BUSY_CLIENTS = 64
+REQUESTS_PER_S = 220.0
+"""Answers of three calls that one process of `ttsgraph serve` gives a second (docs/capacity.md)."""
+
+CALLS = 3
 MOST = 1.10
 MOST_MS = 4.0
 
@@ -285,7 +288,7 @@ def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio
     core = spent() - before
     assert not any(wrong for _, wrong in found), "expected every answer, some failed"
     return Ratio(
-        f"answers of {CALLS:g} calls that one server process gives in a core second",
+        f"answers of {CALLS} calls that one server process gives in a core second",
         round(len(found) / core, 1),
         "at least",
         REQUESTS_PER_S,
@@ -300,7 +303,7 @@ def measure() -> list[Ratio]:
     crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
     with (
         stub_server(crowd.delay_s, echo=True) as pool,
-        launched(deployed(pool, int(CALLS) - 1), {}) as (url, pid),
+        launched(deployed(pool, CALLS - 1), {}) as (url, pid),
     ):
         most = busy(
             lambda seconds: asyncio.run(served(url, crowd, seconds)), lambda: processor_s(pid)

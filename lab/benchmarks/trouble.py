@@ -1,16 +1,13 @@
-"""Two advisers and a fuser while one adviser hangs, and while every endpoint fails in a fifth of
-its answers, by the default settings; and whether the dollars are those of the endpoints' books.
+"""Two advisers and a fuser while every endpoint fails in a fifth of its answers, by the default
+settings; and whether the dollars are those of the endpoints' books.
 
-Turns with and without trouble follow one another. What hangs has answered FIRST calls before, and
-each endpoint of the first pair takes QUICK_S for an answer; those of the second take as long as
-language models do (a median of SLOW_S, with a long tail), and fail at once. The books have every
-call that did not fail, also those that were given up: whoever bills by the token bills those.
+Turns with and without errors alternate. Endpoints take as long as language models do (a median of
+SLOW_S, with a long tail), and fail immediately. The books have every call that did not fail.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import re
 import statistics
@@ -29,13 +26,9 @@ from lab.benchmarks.service import Load, Timed, launched, served
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.topologies import parallel
 
-QUICK_S = 0.25
 SLOW_S = 3.0
-CROWD = 64
 MANY = 160
 TURNS = 2
-FIRST = 100
-TIMEOUT_S = 8.0
 FAILS = 0.2
 BOOKS = b"the books, please"
 TOKENS = 55
@@ -44,7 +37,6 @@ TOKENS = 55
 PRICE = 0.1
 """Dollars per million tokens, as `profile_on` has it."""
 
-MOST_HANGING = 1.15
 MOST_FAILING = 1.5
 MOST_OFF = 0.001
 
@@ -60,7 +52,6 @@ class _Troubled(Connection):
         self.delay_s = delay_s
         self.spread = spread
         self.share = share
-        self.answers = math.inf
 
     def asked(self, body: bytes) -> None:
         if BOOKS in body:
@@ -69,10 +60,9 @@ class _Troubled(Connection):
             self.send(reply({}, b"500 Internal Server Error"))
         else:
             _Troubled.billed += 1
-            if _Troubled.billed <= self.answers:
-                name = re.findall(rb"request-\d+", body)[-1].decode()
-                seconds = self.delay_s * self.rng.lognormvariate(0, self.spread)
-                self.send_later(seconds, reply(completion(name)))
+            name = re.findall(rb"request-\d+", body)[-1].decode()
+            seconds = self.delay_s * self.rng.lognormvariate(0, self.spread)
+            self.send_later(seconds, reply(completion(name)))
 
 
 @dataclass
@@ -118,24 +108,17 @@ class Side:
 
 
 @contextmanager
-def side(load: Load, spread: float, share: float = 0.0, hangs: bool = False) -> Iterator[Side]:
-    """A server whose endpoints fail in this share of their answers, and whose first one hangs."""
+def side(load: Load, spread: float, share: float = 0.0) -> Iterator[Side]:
+    """A server whose endpoints fail in this share of their answers."""
     with ExitStack() as held:
         urls = [
-            held.enter_context(
-                started(
-                    "lab.benchmarks.trouble",
-                    *(k, load.delay_s, spread, share),
-                    FIRST if hangs and k == 0 else math.inf,
-                )
-            )
+            held.enter_context(started("lab.benchmarks.trouble", k, load.delay_s, spread, share))
             for k in range(3)
         ]
         profile = profile_on({f"model-{k}": url for k, url in enumerate(urls)}, 4 * load.clients)
         first, second, last = profile.pool
         version = Deployed("math", parallel([first, second], last), profile)
-        settings = {"fallback": True, "timeout_s": TIMEOUT_S} if hangs else {}
-        url, _ = held.enter_context(launched(version, settings))
+        url, _ = held.enter_context(launched(version, {}))
         yield Side(url, urls, load)
 
 
@@ -158,22 +141,8 @@ def _off(details: dict[str, Any]) -> float:
     return max(abs(counted / billed - 1) for counted, billed in details["dollars, and the books'"])
 
 
-def hanging(calm_s: float = 12.0, hanging_s: float = 40.0) -> list[Ratio]:
-    """Answers lost to an adviser that hangs, the median with it over without, and the dollars."""
-    load = Load(CROWD, QUICK_S)
-    with side(load, 0.0) as calm, side(load, 0.0, hangs=True) as troubled:
-        details = compared(calm, troubled, calm_s, hanging_s)
-    slower = round(troubled.quantile(50) / calm.quantile(50), 3)
-    off = round(_off(details), 5)
-    return [
-        Ratio("requests lost to an adviser that hangs", troubled.lost, "at most", 0, details),
-        Ratio("median with it over without", slower, "at most", MOST_HANGING, details),
-        Ratio("dollars off the books, an adviser hanging", off, "at most", MOST_OFF, details),
-    ]
-
-
-def failing(seconds: float = 25.0) -> list[Ratio]:
-    """The same of the 99th percentile where each endpoint fails in a fifth of its answers."""
+def measure(seconds: float = 25.0) -> list[Ratio]:
+    """Compare requests lost, the 99th percentile and the dollars with and without errors."""
     load = Load(MANY, SLOW_S)
     with side(load, 0.5) as calm, side(load, 0.5, FAILS) as troubled:
         details = compared(calm, troubled, seconds, seconds)
@@ -186,20 +155,9 @@ def failing(seconds: float = 25.0) -> list[Ratio]:
     ]
 
 
-def measure() -> list[Ratio]:
-    """Both."""
-    return hanging() + failing()
-
-
-def _connect(seed: int, delay_s: float, spread: float, share: float, answers: float) -> Any:
+def _connect(seed: int, delay_s: float, spread: float, share: float) -> Any:
     rng = random.Random(seed)
-
-    def connection() -> _Troubled:
-        made = _Troubled(rng, delay_s, spread, share)
-        made.answers = answers
-        return made
-
-    return connection
+    return lambda: _Troubled(rng, delay_s, spread, share)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttsgraph.api.commands import InOrder, capacity, compare, init, run
+from ttsgraph.api.commands import InOrder, compare, init, run
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5, write_text
@@ -20,7 +20,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.scaffold.commands import (
     ProfileName,
     TaskName,
-    check,
     new_model,
     new_task,
     schema,
@@ -47,7 +46,7 @@ cache_app = typer.Typer(
     help="Look at the cache of model calls, and bound it.", no_args_is_help=True
 )
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, run, compare, schema, capacity):
+for command in (new_task, new_model, register, verify, run, compare, schema):
     app.command()(command)
 app.command(cls=InOrder)(init)
 
@@ -179,20 +178,19 @@ def ask(
 @graph_app.command()
 def draw(
     graph: GraphName,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help=".svg, .png, .pdf, .graphml, .json (networkx)")
-    ] = Path("graph.svg"),
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
+        "graph.svg"
+    ),
 ) -> None:
-    """Draw a graph to a file, or write it for other tools.
+    """Draw a graph to a file.
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from ttsgraph.graphs.graph import FORMATS, written
     from ttsgraph.reporting import pictures
 
-    forms = (*pictures.FORMATS, *FORMATS)
-    if out.suffix not in forms:
-        raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
+    if out.suffix not in pictures.FORMATS:
+        forms = ", ".join(pictures.FORMATS)
+        raise InputError(f"expected a file ending in {forms}, found {out}")
     if _is_graph_file(graph):
         found = CollaborationGraph.read(Path(graph))
         pool = None
@@ -200,11 +198,8 @@ def draw(
         version = _deployed(graph)
         found = version.graph
         pool = version.profile.model_pool()
-    if out.suffix in FORMATS:
-        write_text(out, written(found, out.suffix))
-    else:
-        drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
-        pictures.write_picture(drawn, out)
+    drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
+    pictures.write_picture(drawn, out)
     typer.echo(out)
 
 
@@ -212,17 +207,14 @@ def draw(
 def export(
     graph: Annotated[str, typer.Argument(help=VERSION)],
     out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
-    form: Annotated[
-        str, typer.Option("--form", help="python (needs the openai package alone) or langgraph")
-    ] = "python",
 ) -> None:
-    """Write a found graph as one readable Python file, or as a LangGraph program.
+    """Write a found graph as one readable Python file that needs only the openai package.
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
     """
     from ttsgraph.api.export import export as written
 
-    write_text(out, written(_deployed(graph), form))
+    write_text(out, written(_deployed(graph)))
     typer.echo(f'{out} answers questions: python {out} "a question"')
 
 

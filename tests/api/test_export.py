@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import certifi
@@ -20,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.export import FORMS, ahead_of_one, export
+from ttsgraph.api.export import ahead_of_one, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
@@ -107,21 +106,19 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module", params=FORMS)
+@pytest.fixture(scope="module")
 def answered(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, tuple[list[str], list[str], int, int]]]:
     """Graph -> the file's answers, the executor's, and the calls of both, in one form."""
-    if request.param == "langgraph" and find_spec("langgraph") is None:
-        pytest.skip("langgraph is not installed")
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp("exported")
     with ExitStack() as held:
         held.enter_context(pytest.MonkeyPatch.context()).chdir(folder)
         stubs = {name: Telling(("a", "b", "c")) for name in GRAPHS}
         made = {}
         for name, graph in GRAPHS.items():
             made[name] = deployed(folder, held.enter_context(serve(stubs[name])), graph)
-            (folder / f"{name}.py").write_text(export(made[name], request.param))
+            (folder / f"{name}.py").write_text(export(made[name]))
         told = run(folder)
         calls = {name: len(stub.requests) for name, stub in stubs.items()}
         found = {}
@@ -169,13 +166,10 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("form", FORMS)
 def test_what_a_bundle_says_is_data_and_never_code(
-    text: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if form == "langgraph" and find_spec("langgraph") is None:
-        pytest.skip("langgraph is not installed")
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a choice"])
     settings = made.profile.task(TASK)
     prompt = settings.prompt.model_copy(update={"instruction": text})
@@ -185,7 +179,7 @@ def test_what_a_bundle_says_is_data_and_never_code(
         for name, model in made.profile.pool.items()
     }
     profile = made.profile.model_copy(update={"tasks": tasks, "pool": pool})
-    (tmp_path / "answers.py").write_text(export(replace(made, task=text, profile=profile), form))
+    (tmp_path / "answers.py").write_text(export(replace(made, task=text, profile=profile)))
     scope = runpy.run_path("answers.py")
     assert not (tmp_path / "harm").exists()
     assert text in {node["instruction"] for node in scope["NODES"].values()}
@@ -238,17 +232,14 @@ def test_what_one_file_cannot_hold_is_named(
         export(changed(made, prompt=few))
 
 
-def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "found"
     folder.mkdir()
     deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]).write(folder)
-    for form in FORMS:
-        done = CliRunner().invoke(app, ["export", "found", "--form", form, "--out", f"{form}.py"])
-        assert done.exit_code == 0, done.output
-        compile((tmp_path / f"{form}.py").read_text(), form, "exec")
-    error = CliRunner().invoke(app, ["export", "found", "--form", "java"]).exception
-    assert "expected a form among python, langgraph, found 'java'" in str(error)
+    done = CliRunner().invoke(app, ["export", "found", "--out", "answers.py"])
+    assert done.exit_code == 0, done.output
+    compile((tmp_path / "answers.py").read_text(), "answers.py", "exec")
 
 
 VOTES = [(1,), (2,), (1, 1), (3, 1), (5, 4, 1), (4, 2, 2, 1), (9, 8, 7), (20, 12, 5, 3), (39, 1)]

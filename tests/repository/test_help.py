@@ -68,7 +68,6 @@ ELSEWHERE = {
     "served": "needs feedback that was kept (tests/flows/test_trial.py)",
     "promote": "needs a registry (tests/service/test_deployments.py)",
     "rollback": "needs a registry (tests/service/test_deployments.py)",
-    "check": "needs a module of one's own (tests/settings/test_plugins.py)",
     "init": "writes a project (tests/api/test_own_project.py)",
     "run": "searches a project (tests/api/test_own_project.py)",
     "compare": "searches many times (tests/api/test_comparing.py)",

@@ -18,7 +18,7 @@ from tests.support.stub_server import StubServer, serve
 EMPTY = "Begin in an empty folder"
 MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
 ROWS = ("| use it |", "| run it in production |")
-ALSO = ("tutorial", "agents", "capacity", "feedback", "steady", "stopping", "stages", "study")
+ALSO = ("tutorial", "agents", "feedback", "steady", "stopping", "stages", "study")
 """How-tos that other pages lead to."""
 
 LISTED = [

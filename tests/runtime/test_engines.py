@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.models.test_draws import Several
 from tests.serving.test_own_servers import LINES
 from tests.support.habits import refusing
 from tests.support.own_servers import KEY, SERVERS
@@ -106,14 +105,14 @@ def _own(name: str, folder: Path) -> Iterator[Engine]:
     with pytest.MonkeyPatch.context() as patch:
         if "api_key_env" in line:
             patch.setenv(line["api_key_env"], KEY)
-        yield from _on(stub, folder, MODEL | line, draws=3)
+        yield from _on(stub, folder, MODEL | line)
 
 
 REAL = [
     pytest.param("vllm", marks=[pytest.mark.models, pytest.mark.vllm]),
     pytest.param("transformers", marks=[pytest.mark.models, pytest.mark.slow]),
 ]
-HABITS = ["refusing", "drawing", *SERVERS]
+HABITS = ["refusing", *SERVERS]
 
 
 @pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
@@ -127,8 +126,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
             yield from _external(tmp_path)
         case "refusing":
             yield from _refusing(tmp_path)
-        case "drawing":
-            yield from _on(Several(("tiny",)), tmp_path, MODEL, draws=4)
         case "vllm":
             yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
         case "transformers":

@@ -165,9 +165,9 @@ def test_a_worker_with_other_code_stops_the_search():
 @pytest.mark.parametrize(
     ("workers", "engine", "message"),
     [
-        ({"address": "tcp://h:1"}, "external", "address is for kind dask or ray, found kind local"),
+        ({"address": "tcp://h:1"}, "external", "address is for kind dask, found kind local"),
         ({"kind": "dask", "address": "tcp://h:1"}, "external", "expected a store, a folder that"),
-        ({"kind": "ray", "store": "calls"}, "external", "expected store as an absolute path"),
+        ({"kind": "dask", "store": "calls"}, "external", "expected store as an absolute path"),
         ({"kind": "dask"}, "vllm", "expected engine external or simulated, found vllm"),
         ({"kind": "celery"}, "external", "workers.kind"),
     ],

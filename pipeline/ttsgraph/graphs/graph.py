@@ -34,12 +34,6 @@ T = TypeVar("T")
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
 
-FORMATS = (".graphml", ".json")
-"""Endings of the files in which networkx knows graphs."""
-
-NESTED = ("stop", "wave", "gate", "route")
-"""Attributes that GraphML, whose values are plain, holds as JSON text."""
-
 
 @dataclass(frozen=True)
 class CollaborationGraph:
@@ -322,26 +316,21 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse `to_json`'s text, or networkx's node-link data. Raises GraphError."""
+        """Parse `to_json`'s text. Raises GraphError."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
-        if isinstance(data, Mapping) and "directed" in data:
-            return _read_links(data, where)
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a JSON or GraphML file. Raises GraphError if it is no valid graph."""
+        """Read a JSON file. Raises GraphError if it is no valid graph."""
         made = ""
         if "results" in path.parts:
             made = f"; `make repro` makes it, or `{command_of('search', path)}`"
         try:
-            text = path.read_text(encoding="utf-8")
-            if path.suffix == ".graphml":
-                return _read_graphml(text, str(path))
-            return cls.from_json(text, str(path))
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise GraphError(
@@ -349,42 +338,6 @@ class CollaborationGraph:
             ) from None
         except GraphError as error:
             raise GraphError(f"{error}{made}") from None
-
-
-def written(graph: CollaborationGraph, suffix: str) -> str:
-    """The graph as text of one of FORMATS, for other tools."""
-    import networkx as nx
-
-    if suffix == ".json":
-        return json.dumps(nx.node_link_data(graph.digraph), indent=1)
-    plain = nx.DiGraph(graph.digraph)
-    for attributes in plain.nodes.values():
-        attributes |= {key: json.dumps(attributes[key]) for key in NESTED if key in attributes}
-    return "\n".join(nx.generate_graphml(plain))
-
-
-def _read_graphml(text: str, where: str) -> CollaborationGraph:
-    import networkx as nx
-
-    try:
-        digraph: nx.DiGraph[int] = nx.DiGraph(nx.parse_graphml(text, node_type=int))
-        for attributes in digraph.nodes.values():
-            attributes |= {key: json.loads(attributes[key]) for key in NESTED if key in attributes}
-    except (nx.NetworkXException, SyntaxError, ValueError, LookupError) as error:
-        raise GraphError(
-            f"{where}: expected GraphML with numbers as node ids, but {error or 'found none'}"
-        ) from None
-    return CollaborationGraph.from_digraph(digraph, where)
-
-
-def _read_links(data: Any, where: str) -> CollaborationGraph:
-    import networkx as nx
-
-    try:
-        digraph: nx.DiGraph[int] = nx.DiGraph(nx.node_link_graph(data))
-    except (nx.NetworkXException, KeyError, TypeError) as error:
-        raise GraphError(f"{where}: expected nodes and links, but lacks {error}") from None
-    return CollaborationGraph.from_digraph(digraph, where)
 
 
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:

@@ -228,22 +228,19 @@ def disagreement(forms: Sequence[str | None]) -> float:
 
 @dataclass(eq=False)
 class Demand:
-    """One question's way through a graph. `stage` is the place of the stage that a node waits for,
-    for all asked; of a node hurried on, `since` is the first that it still waits for.
+    """One question's way through a graph. `stage` is the index of the stage that each asked node
+    waits for.
     """
 
     graph: CollaborationGraph
     stage: dict[int, int] = field(default_factory=dict)
-    since: dict[int, int] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
 
     def copy(self) -> Demand:
         """The same state, to go on from."""
         waiting = self.waiting.copy()
-        return Demand(
-            self.graph, self.stage.copy(), self.since.copy(), waiting, self.answered.copy()
-        )
+        return Demand(self.graph, self.stage.copy(), waiting, self.answered.copy())
 
     def ask(self, node: int) -> list[int]:
         """Ask for a node and all it needs first; returns what waits for nothing, ordered."""
@@ -270,8 +267,7 @@ class Demand:
             if place is None or after in self.answered:
                 continue
             stages = self.graph.stages[after]
-            hurried = after in self.since and node in self.awaited(after)
-            if len(stages) == 1 or node in stages[place] or hurried:
+            if len(stages) == 1 or node in stages[place]:
                 self.waiting[after] -= 1
                 if not self.waiting[after]:
                     ready.append(after)
@@ -282,21 +278,13 @@ class Demand:
         return self.stage[node] + 1 < len(self.graph.stages[node])
 
     def awaited(self, node: int) -> tuple[int, ...]:
-        """The members of the stages that a node waits for."""
-        stages = self.graph.stages[node]
-        place = self.stage[node]
-        return tuple(p for stage in stages[self.since.get(node, place) : place + 1] for p in stage)
+        """Return the members of the stage that a node waits for."""
+        return self.graph.stages[node][self.stage[node]]
 
-    def go_on(self, node: int, hurry: bool = False) -> list[int]:
-        """Ask for the node's next stage (`hurry`: and this one); returns what waits for nothing."""
-        if hurry:
-            self.since.setdefault(node, self.stage[node])
-        else:
-            self.since.pop(node, None)
+    def go_on(self, node: int) -> list[int]:
+        """Ask for the node's next stage; returns the nodes that wait for nothing."""
         self.stage[node] += 1
-        ready = [
-            i for member in self.graph.stages[node][self.stage[node]] for i in self.ask(member)
-        ]
+        ready = [i for member in self.awaited(node) for i in self.ask(member)]
         self.waiting[node] = sum(p not in self.answered for p in self.awaited(node))
         return self._in_order(ready) if self.waiting[node] else [node]
 

@@ -312,14 +312,6 @@ class Client:
             on_piece({"delta": {"content": completion.text}})
         return completion
 
-    def draws(self, request: Request) -> bool:
-        """Whether it is worth asking for several draws of a request at once."""
-        return False
-
-    async def several(self, request: Request, count: int) -> list[Completion]:
-        """Up to `count` draws of one request, at least one. Raises as `complete`."""
-        return [await self.complete(request)]
-
     async def aclose(self) -> None:
         """Release connections; here there are none."""
 

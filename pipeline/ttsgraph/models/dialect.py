@@ -19,11 +19,11 @@ from ttsgraph.models.client import Message, Sampling, whole_text
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
 Parameter = Literal[
-    "n", "temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"
+    "temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"
 ]
 
 TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
-_LEAST_MISSED = ("n", "stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
+_LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
 """Parameters that can be left out; where an error names several, the first of these goes first."""
 
 LEAST_BOUND = 512
@@ -118,10 +118,6 @@ class Dialect:
             sent = (name for name in _LEAST_MISSED if name in body)
             wanted = [name for name in (self.bound, *sent) if name and refusal.names(name)]
             named = wanted[0] if wanted else None
-        if named is None and "n" in body:
-            # refused in many words ("at most 1"), and whatever is wrong, nothing is lost by asking
-            # for one draw
-            named = "n"
         return None if named is None else replace(self, left_out=self.left_out | {named})
 
     def with_lower_bound(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:

@@ -98,8 +98,6 @@ class EngineSettings(Closed):
     """until a server that is started here has to answer"""
     max_restarts: int = Field(default=3, ge=0)
     """how often a server that died is started again"""
-    draws: PositiveInt = Field(default=1, exclude_if=lambda most: most == 1)
-    """alike calls in one request (n), at most; where an endpoint takes one alone is found out"""
     seeds: bool = False
     """whether external endpoints may be sent a seed with each request"""
     max_unscored: Probability = 0.25

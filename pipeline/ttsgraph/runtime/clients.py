@@ -25,7 +25,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, Habits
-from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
@@ -111,7 +110,7 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
         policy = FailurePolicy(engine.concurrency, down_s, engine.max_failed)
         async with connect(profile, urls, retries, policy, state) as client:
-            yield DrawingClient(client, engine.draws) if engine.draws > 1 else client
+            yield client
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +65,7 @@ def new_task(
         ),
     ] = None,
     grading: Annotated[
-        str, typer.Option(help='settings of the kind, as JSON: {"metric": "rougeL"}')
+        str, typer.Option(help='settings of the kind, as JSON: {"tolerance": 0.01}')
     ] = "{}",
     few_shot: Annotated[
         bool,
@@ -214,25 +213,3 @@ def new_model(  # whole: long by its options alone
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
         " `python -m ttsgraph_flows.research`",
     )
-
-
-def check(
-    module: Annotated[
-        str,
-        typer.Argument(help="a module with kinds, roles or methods: of this folder, or installed"),
-    ],
-) -> None:
-    """Try what a plug-in module registers: does it keep what kinds, roles and methods promise?
-
-    Ends with exit code 2 when it does not. Example: ttsgraph check my_module
-    """
-    from ttsgraph.scaffold.contracts import check_module
-
-    checks = check_module(module)
-    for found in checks:
-        typer.echo(
-            f"{'broken' if found.problem else 'ok':7} {found.what}:"
-            f" {found.problem or found.promise}"
-        )
-    if any(found.problem for found in checks):
-        sys.exit(2)

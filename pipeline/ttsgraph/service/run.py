@@ -1,9 +1,8 @@
 """A question on its way through a graph for somebody who waits.
 
-Unlike in a search, a vote is over as soon as no missing answer can change it, calls that nobody
-needs are cancelled, and a vote goes on without a failed voice as long as its quorum answered. A
-request's time is shared over the layers still to come: what is late is done without, a model that
-hangs is not waited for, and at the deadline the graph answers with what there is.
+Unlike in a search, a vote is over as soon as no missing answer can change it, calls that no node
+needs are cancelled, a vote continues without a failed voter as long as its quorum answered, and at
+the deadline the graph answers with what there is.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import math
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run, usage_of
 from ttsgraph.graphs.roles import Role, head_of, majority
-from ttsgraph.graphs.stopping import LOSSLESS, decided
+from ttsgraph.graphs.stopping import decided
 from ttsgraph.models.client import OUTGOING, Completion, Message, Outgoing, Request, Usage
 from ttsgraph.service.forms import Form, actors, with_advice, with_turns
 from ttsgraph.settings.service import ServiceSettings
@@ -30,24 +28,15 @@ if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
 
-PATIENCE = 1.5
-"""A lossless vote begins its next wave once one takes so many times as long as its first half."""
-
 CHARACTERS_PER_TOKEN = 4
 """Of a model none of whose calls has been answered yet."""
 
-HANGING = 3
-"""Calls in a row over their share of a request's time, after which a model is not waited for."""
-
 Answer = Completion | str | None
-LOOK_AGAIN_S = 30.0
-"""Between two calls of such a model that are waited for."""
 
 
 class Upstream:
-    """What the calls of one served version tell of its models: what a call uses, and which one
-    hangs. `budget` bounds further attempts. Time-outs and second requests are a gateway's work
-    (docs/steady.md).
+    """Average usage of one served version's calls, by model. `budget` bounds further attempts.
+    Time-outs and second requests are a gateway's work (docs/steady.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:
@@ -55,23 +44,9 @@ class Upstream:
         # Of a model's calls: how many, sums of characters asked and of tokens read and written, and
         # of squares of characters and of their products with tokens read.
         self._used: defaultdict[str, tuple[int, ...]] = defaultdict(lambda: (0,) * 6)
-        self._hanging: dict[str, tuple[int, float]] = {}  # calls in a row, and when it was seen
-
-    def hangs(self, model: str, now: float) -> bool:
-        """Whether a model's call is not worth waiting for; now and then one is tried."""
-        count, seen = self._hanging.get(model, (0, now))
-        if count >= HANGING and now >= seen + LOOK_AGAIN_S:
-            self._hanging[model] = count, now
-            return False
-        return count >= HANGING
-
-    def gave_up(self, model: str, now: float) -> None:
-        """A call of this model used up its share of the request's time."""
-        self._hanging[model] = self._hanging.get(model, (0, now))[0] + 1, now
 
     def learn(self, model: str, request: Request, completion: Completion) -> None:
         """A call was answered; what it used says what one uses that is not."""
-        self._hanging.pop(model, None)
         asked = _characters(request)
         read = completion.prompt_tokens
         call = (1, asked, read, completion.completion_tokens, asked**2, asked * read)
@@ -150,12 +125,7 @@ class ServedRun(Run):
         self.late = False
         self._under_way: dict[int, asyncio.Task[Answer]] = {}
         self._end = math.inf
-        self._share_ends: dict[int, float] = {}
-        self.cut: set[int] = set()
-        self._hanging: set[int] = set()
         self.outgoing: dict[int, Outgoing] = {}
-        self._began: dict[tuple[int, int], float] = {}  # waves, by vote and place
-        self._hurry_at: dict[tuple[int, int], float] = {}
 
     async def answer(self, deadline_s: float | None = None) -> Served:
         """Run the graph for `deadline_s` seconds at most; a cancel is that of every call."""
@@ -164,88 +134,23 @@ class ServedRun(Run):
         try:
             self._begin(self.advance(self.runner.sources))
             while self._under_way and not self.failures and self.runner.sink not in self.texts:
-                hurries = self._hurries(loop.time())
-                hurry = min(hurries.values(), default=math.inf)
-                share = min((self._share_ends[i] for i in self._under_way), default=math.inf)
-                until = min(self._end, hurry, share)
-                left = None if until == math.inf else max(0.0, until - loop.time())
+                left = None if self._end == math.inf else max(0.0, self._end - loop.time())
                 done, _ = await asyncio.wait(
                     self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done:
                     self._take([i for i, task in self._under_way.items() if task in done])
-                elif until == hurry:
-                    i = min(hurries, key=hurries.__getitem__)
-                    self._begin(self.advance(self.demand.go_on(i, hurry=True)))
-                elif until == self._end:
+                else:
                     self._give_up()
                     break
-                else:
-                    self._cut(until)
         finally:
             tasks = list(self._under_way.values())
             self._stop(list(self._under_way))
             await asyncio.gather(*tasks, return_exceptions=True)
         return self._served()
 
-    @cached_property
-    def _layers(self) -> dict[int, int]:
-        """Node -> calls that follow one another from it to the answer, itself included."""
-        graph = self.runner.graph
-        found: dict[int, int] = {}
-        for i in reversed(graph.order):
-            after = max((found[j] for j in graph.successors[i]), default=0)
-            found[i] = after + self.runner.roles[i].calls_model
-        return found
-
-    def _share_end(self, i: int) -> float:
-        """When the share of the time has passed that a node's call has if it begins now."""
-        layers = self._layers[i]
-        now = asyncio.get_running_loop().time()
-        return now + (self._end - now) / layers if layers > 1 else math.inf
-
-    def _cut(self, until: float) -> None:
-        """Go on without calls past their share, or give them one of what is left."""
-        graph = self.runner.graph
-        for i in [i for i in self._under_way if self._share_ends[i] <= until]:
-            if i not in self._under_way:
-                continue
-            readers = [j for j in graph.successors[i] if j in self.demand.stage]
-            there = self._heard(graph.reads[i])
-            if not there and not all(self._heard(graph.reads[j]) for j in readers):
-                self._share_ends[i] = self._share_end(i)
-                continue
-            self._under_way.pop(i).cancel()
-            self.cut.add(i)
-            if i not in self._hanging:
-                self._upstream.gave_up(self.model_of(i), asyncio.get_running_loop().time())
-            late = CallFailed(f"{self.model_of(i)} took more than its share of the request's time")
-            self._begin(self.advance(self._missing(i, late)))
-        self._drop()
-
-    def _hurries(self, now: float) -> dict[int, float]:
-        """The votes whose next wave does not wait for the one before, and when it begins."""
-        found: dict[int, float] = {}
-        for i in self.runner.adaptive:
-            node = self.runner.nodes[i]
-            place = self.demand.stage.get(i)
-            if place is None or node.stop != LOSSLESS or (node.gate and not place):
-                continue
-            if self._ended(i) or not self.demand.goes_on(i):
-                continue
-            began = self._began.setdefault((i, place), now)
-            members = self.demand.graph.stages[i][place]
-            if 2 * sum(map(self._ended, members)) >= len(members):
-                at = began + PATIENCE * (now - began)
-                found[i] = self._hurry_at.setdefault((i, place), at)
-        return found
-
     def _begin(self, calls: Iterable[PendingCall]) -> None:
-        now = asyncio.get_running_loop().time()
         for i, call in calls:
-            self._share_ends[i] = self._share_end(i)
-            if self._upstream.hangs(self.model_of(i), now):
-                self._hanging.add(i)
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
     async def _called(self, i: int, call: Awaitable[Answer]) -> Answer:
@@ -291,15 +196,6 @@ class ServedRun(Run):
                 ready = self._missing(i, error)
             self._begin(self.advance(ready))
         self._drop()
-        for i in self._hanging.intersection(self._under_way):
-            if self._end < math.inf and self._holds_up(i):
-                self._share_ends[i] = 0.0
-
-    def _holds_up(self, i: int) -> bool:
-        """Whether all that reads a node waits for nothing but models that hang."""
-        readers = [j for j in self.runner.graph.successors[i] if j in self.demand.stage]
-        awaited = {p for j in readers for p in self.demand.awaited(j)} - self._hanging
-        return bool(readers) and all(map(self._ended, awaited))
 
     def _arrived(self, i: int, completion: Answer) -> list[int]:
         if isinstance(completion, Completion) and i in self.requests:
@@ -363,22 +259,21 @@ class ServedRun(Run):
         return sum(p in self.texts for p in asked) >= max(1.0, least)
 
     def _can_go_on(self, i: int, complete: bool) -> bool:
-        """Whether it goes on without a loss: as settings or time say, or by its quorum."""
+        """True if it continues without a lost answer: by settings, or by its quorum."""
         role = self.runner.roles[i]
-        any_may = self.settings.fallback or bool(self.cut)
-        if role.calls_model and not any_may:
+        if role.calls_model and not self.settings.fallback:
             return False
         if not complete or self.demand.goes_on(i):
             return True  # there may be more to hear
         heard = self._heard(self.runner.graph.reads[i])
         enough = len(heard) >= max(1, role.min_in_degree) or self._heard(self.demand.awaited(i))
-        return bool(enough) and (any_may or self._has_quorum(i))
+        return bool(enough) and (self.settings.fallback or self._has_quorum(i))
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         if isinstance(error, ContextOverflow):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
-        if (self.settings.fallback or i in self.cut) and inputs:
+        if self.settings.fallback and inputs:
             self.texts[i] = majority(self.runner.task, inputs)
             self.fallbacks.append(i)
             self.lost[i] = error
@@ -390,7 +285,6 @@ class ServedRun(Run):
         self.lost[i] = error
         if i == self.runner.sink:
             self.failures[i] = error
-            self.late = self.late or bool(self.cut)
             return []
         return self._reached(i)
 

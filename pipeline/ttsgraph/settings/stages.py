@@ -126,12 +126,12 @@ class LimitSettings(Closed):
 
 
 class WorkerSettings(Closed):
-    """In the process that searches (local), or by workers of a Dask or Ray cluster that share out
-    the questions.
+    """In the process that searches (local), or by workers of a Dask cluster that share out the
+    questions.
     """
 
-    kind: Literal["local", "dask", "ray"] = "local"
-    """in this process, or on a Dask or Ray cluster"""
+    kind: Literal["local", "dask"] = "local"
+    """in this process, or on a Dask cluster"""
     count: PositiveInt = 2
     """workers that there are, or that are started where there is no address"""
     address: str | None = None
@@ -142,7 +142,7 @@ class WorkerSettings(Closed):
     @model_validator(mode="after")
     def _complete(self) -> WorkerSettings:
         if self.kind == "local" and self.address is not None:
-            raise ValueError("address is for kind dask or ray, found kind local")
+            raise ValueError("address is for kind dask, found kind local")
         if self.address is not None and self.store is None:
             raise ValueError(
                 "expected a store, a folder that all machines of the cluster see, found none"

@@ -53,49 +53,8 @@ class HubSource(Closed):
     def rows(self, seed: int) -> Rows:
         """Those of each configuration."""
         names = self.name if isinstance(self.name, tuple) else (self.name,)
-        parts = [_loaded(self.path, name, self.split, self.revision, {}) for name in names]
+        parts = [_loaded(self.path, name, self.split, self.revision) for name in names]
         return [row for part in parts for row in part]
-
-
-class LmEvalSource(Closed):
-    """A task of lm-eval by its name: its data set on the hub, its templates. Without a split, that
-    of its tests, else of validation or training.
-    """
-
-    kind: Literal["lm_eval"]
-    task: str
-    """such as gsm8k; one whose templates are code can't be read"""
-    split: str | None = None
-    """of its data set; the task's own if not given"""
-
-    def rows(self, seed: int) -> Rows:
-        """What its templates make of its data set's documents. Raises DataError for a group."""
-        task = evaluations.lm_eval_task(self.task)
-        splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
-        split = self.split or next((each for each in splits if each), None)
-        if not task.get("dataset_path") or split is None:
-            raise DataError(
-                f"lm-eval task {self.task!r}: expected a data set and a split of it; is it a group?"
-            )
-        more = task.get("dataset_kwargs") or {}
-        docs = _loaded(task["dataset_path"], task.get("dataset_name"), split, None, more)
-        return evaluations.lm_eval_rows(self.task, task, docs)
-
-
-class InspectSource(Closed):
-    """A task of inspect_ai: the samples of the Task that its function returns."""
-
-    kind: Literal["inspect_ai"]
-    task: str = Field(pattern=r"^.+@\w+$")
-    """file.py@function, or module@function such as inspect_evals/gsm8k@gsm8k"""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """the function's arguments"""
-
-    def rows(self, seed: int) -> Rows:
-        """Its samples."""
-        return evaluations.printed_rows(
-            "inspect_ai", {"task": self.task, "args": self.args}, self.task
-        )
 
 
 class JsonlSource(Closed):
@@ -214,15 +173,7 @@ class SyntheticSource(Closed):
         return synthetic.rows(self.task, self.size)
 
 
-OneSource = (
-    HubSource
-    | JsonlSource
-    | PackageSource
-    | GeneratorSource
-    | SyntheticSource
-    | LmEvalSource
-    | InspectSource
-)
+OneSource = HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource
 SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
@@ -367,9 +318,7 @@ def _jsonl_rows(path: Path) -> Rows:
     return rows
 
 
-def _loaded(
-    path: str, name: str | None, split: str, revision: str | None, more: Mapping[str, Any]
-) -> Rows:
+def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:
     """The rows of one configuration of a data set on the hub, each with its place."""
     try:
         from datasets import load_dataset
@@ -379,7 +328,7 @@ def _loaded(
         ) from None
     label = f"{path}{f'/{name}' if name else ''}[{split}]"
     try:
-        table = load_dataset(path, name, split=split, revision=revision, **more)
+        table = load_dataset(path, name, split=split, revision=revision)
     except Exception as error:  # of many kinds: offline, gated, renamed, a wrong split
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(

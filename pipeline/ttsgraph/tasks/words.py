@@ -4,14 +4,14 @@ computes one; JSON, scored by its fields; and words, the same, in common, or fou
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
 import finalanswer
 from codecheck.parsing import parse
 from finalanswer import form_in, last_value, near, normalised, number_in, value_in
-from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks import base
 
@@ -163,51 +163,19 @@ class ExactTask(base.ReadTask):
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
 
 
-class ContainsTask(base.PlainTask):
-    """The share of the required phrases that occur in the reply, as whole words."""
-
-    name = "contains"
-
-    def grade(self, question: base.Question, text: str) -> float:
-        """The share of the row's answers that occur."""
-        said = f" {normalised(text)} "
-        phrases = self.accepted(question)
-        return sum(f" {normalised(phrase)} " in said for phrase in phrases) / len(phrases)
-
-
-class SimilarityOptions(Closed):
-    """How near a reply comes to the reference.
-
-    token_f1  the harmonic mean of precision and recall of its words, as for SQuAD
-    rouge1    ROUGE's F-measure: of words, of pairs of words, of the longest common subsequence
-              (package rouge-score)
-    """
-
-    metric: Literal["token_f1", "rouge1", "rouge2", "rougeL"] = "token_f1"
-
-
 class SimilarityTask(base.PlainTask):
-    """Free text, scored by what it has in common with the nearest of the references."""
+    """Free text, scored by token F1: the harmonic mean of precision and recall of its words, as for
+    SQuAD.
+    """
 
     name = "similarity"
     instruction = "Answer the question, briefly."
-    Options = SimilarityOptions
 
     def grade(self, question: base.Question, text: str) -> float:
-        """The best score against any of the references, within [0, 1]. Raises SettingsError where
-        ROUGE is not installed.
-        """
-        return max(self._score(each, text) for each in self.accepted(question))
-
-    def _score(self, reference: str, text: str) -> float:
+        """Return the best score against any of the references, within [0, 1]."""
         if not text.strip():
             return 0.0
-        if self.options.metric == "token_f1":
-            return finalanswer.token_f1(reference, text)
-        try:
-            return finalanswer.rouge(self.options.metric, reference, text)
-        except finalanswer.MissingLibrary as error:
-            raise SettingsError(f"{error}: pip install 'ttsgraph[rouge]'") from None
+        return max(finalanswer.token_f1(each, text) for each in self.accepted(question))
 
 
 class RegexOptions(Closed):
@@ -258,7 +226,6 @@ class RegexTask(base.PlainTask):
         return any(finalanswer.matches(answer, text) for answer in accepted)
 
 
-for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, ContainsTask):
+for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, SimilarityTask):
     base.register_task(_kind())
-base.register_task(SimilarityTask())
 base.register_task(RegexTask())

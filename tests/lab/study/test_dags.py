@@ -1,8 +1,8 @@
 import pytest
 
+from lab.study.dags import labeled_dags, unlabeled_dags
 from tests.support.oracles import LABELED, UNLABELED
 from ttsgraph.base.errors import InputError
-from ttsgraph.graphs.dags import labeled_dags, unlabeled_dags
 
 
 def test_labeled_counts_match_the_published_ones():
