@@ -1,0 +1,266 @@
+"""Width and depth of small real models, replayed from recorded calls without any model.
+
+    python -m lab.coder.sweeps
+
+checks the calls and writes the table, the figures and the generated part of docs/claims.md. The
+calls of `published/coder/sweeps/` are answers of a model to questions and to its own answers, those
+of `published/coder/` answers to questions. Each graph of `sweeps.yaml` is run on every question
+that the record has and graded here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import PositiveInt
+
+from lab.coder.draws import Draws, draws_of
+from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.style import by_name, plot_config
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.paired import outcomes_of, paired
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Completion, Request
+from ttsgraph.models.recording import Calls, ReplayClient, read_calls
+from ttsgraph.reporting.charts import SCHEMA, Chart, Spec, quantity
+from ttsgraph.reporting.pictures import chart_svg, write_picture
+from ttsgraph.runtime.workers import environment_for
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions
+from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.verify import digest_of
+
+PLAN = Path("lab/coder/sweeps.yaml")
+TABLE = Path("published/coder/sweeps/table.csv")
+PAGE = Path("docs/claims.md")
+FIGURES = {"width": Path("docs/real-width.svg"), "depth": Path("docs/real-depth.svg")}
+MARKS = ("<!-- sweeps: written by `python -m lab.coder.sweeps` -->", "<!-- end of sweeps -->")
+GREEDY = "one call at temperature 0"
+ONE = "one call"
+SIGNIFICANT = 0.05
+
+
+class Record(Closed):
+    """One file of recorded calls, and the graphs of one model that it holds."""
+
+    calls: Path
+    task: str
+    model: str
+    size: PositiveInt | None = None
+    sinks: dict[str, tuple[int, ...]]
+    depths: tuple[int, ...] = ()
+    grids: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The task and the model's size, for tables."""
+        return f"{self.task}, {self.model.rpartition('-')[2].upper()}"
+
+    def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
+        """Yield sweep, label, calls that answer or refine, and graph."""
+        model = self.model
+        yield "one", ONE, 1, topologies.single(model)
+        yield "one", GREEDY, 1, topologies.single(f"{model}:t0")
+        for sink, widths in self.sinks.items():
+            for width in widths:
+                yield "width", sink, width, topologies.parallel([model] * width, model, sink)
+        for depth in self.depths:
+            yield "depth", "chain", depth, topologies.chain([model] * depth)
+        for width, depth in self.grids:
+            graph = topologies.grid(width, depth, model)
+            yield "grid", f"{width} chains of {depth}, fused", width * depth, graph
+
+
+class Sweeps(Closed):
+    """lab/coder/sweeps.yaml. `seed` is that of the sources' questions."""
+
+    profile: str
+    seed: int
+    records: tuple[Record, ...]
+
+
+class PartialReplay(ReplayClient):
+    """Answers from recorded calls; a question that needs another one is unscored."""
+
+    def begin(self, request: Request) -> Completion:
+        """Return the recorded completion. Raises CallFailed if there is none."""
+        try:
+            return super().begin(request)
+        except DataError as error:
+            raise CallFailed(str(error)) from None
+
+
+def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls) -> list[Question]:
+    """Return the questions whose single call is recorded, in the source's order."""
+    settings = profile.task(record.task)
+    source = settings.source
+    if record.size is not None:
+        source = source.model_copy(update={"size": record.size})
+    line = Draws(task=record.task, member=record.model, replicas=1)
+    asked = draws_of(profile, line, load_questions(settings.task, source, seed))
+    return [draw.question for draw in asked if draw.request.key() in calls]
+
+
+def checked_calls(path: Path) -> Calls:
+    """Return the calls of a file. Raises DataError if it isn't the published one."""
+    wanted = digest_of(path).read_text(encoding="utf-8").split()[0]
+    if (found := md5(path)) != wanted:
+        raise DataError(f"{path}: expected MD5 {wanted}, found {found}; restore the file")
+    return read_calls(path)
+
+
+def rows_of(record: Record, profile: Profile, seed: int) -> Iterator[dict[str, Any]]:
+    """Run every graph of a record on its questions; yield a row of the table for each."""
+    calls = checked_calls(record.calls)
+    questions = recorded_questions(record, profile, seed, calls)
+    environment = environment_for(profile, record.task, PartialReplay(calls), ())
+    cost = profile.cost_model(record.task)
+    alone: Feedback | None = None
+    for sweep, label, size, graph in record.graphs():
+        feedback = asyncio.run(environment.evaluate(graph, questions))
+        alone = alone or feedback
+        low, high = feedback.interval
+        pairs = paired(outcomes_of(feedback), outcomes_of(alone))
+        yield {
+            "record": record.name,
+            "sweep": sweep,
+            "label": label,
+            "calls": size,
+            "accuracy": feedback.accuracy,
+            "low": low,
+            "high": high,
+            "questions": feedback.n_scored,
+            "more": pairs.first_only,
+            "fewer": pairs.second_only,
+            "p": pairs.p_value(),
+            "units": cost.graph_cost(graph) / cost.single(record.model),
+        }
+
+
+def table_of(plan: Sweeps) -> pd.DataFrame:
+    """Return a row per record and graph, compared with one call on the same questions."""
+    profile = load_profile(plan.profile)
+    return pd.DataFrame(
+        [row for record in plan.records for row in rows_of(record, profile, plan.seed)]
+    )
+
+
+def chart_of(table: pd.DataFrame, sweep: str) -> Chart:
+    """Return accuracy over width or depth, by role and with intervals, a panel per record."""
+    swept = table[table["sweep"] == sweep]
+    names = list(dict.fromkeys(swept["label"]))
+    title = f"Accuracy over {sweep}, Qwen2.5-Coder-Instruct, recorded calls"
+    spec: Spec = {
+        "$schema": SCHEMA,
+        "config": plot_config(),
+        "padding": 4,
+        "columns": 2,
+        "concat": [
+            _panel(table[table["record"] == name], rows, names, f"{sweep} (calls)")
+            for name, rows in swept.groupby("record", sort=False)
+        ],
+    }
+    return Chart(f"real-{sweep}", title, title, spec, width=None)
+
+
+def _panel(of_record: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str], across: str) -> Spec:
+    alone = of_record[of_record["label"] == ONE].iloc[0]
+    starts = [alone.to_dict() | {"label": label} for label in dict.fromkeys(rows["label"])]
+    values = [
+        {"calls": row["calls"], "label": row["label"]}
+        | {bound: 100 * row[bound] for bound in ("accuracy", "low", "high")}
+        for row in (*starts, *rows.to_dict("records"))
+    ]
+    several = len(names) > 1
+    x = {"field": "calls", "type": "ordinal", "title": across, "axis": {"labelAngle": 0}}
+    y = quantity("accuracy", "right (%)", scale={"zero": False})
+    look: Spec = {
+        "color": {
+            "field": "label",
+            "type": "nominal",
+            "legend": {"title": None} if several else None,
+            "scale": by_name(list(names))["color"],
+        }
+    }
+    if several:
+        look["xOffset"] = {"field": "label"}
+    spans = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}} | look
+    return {
+        "title": {"text": f"{alone['record']}, {alone['questions']} questions", "anchor": "middle"},
+        "width": 280,
+        "height": 180,
+        "data": {"values": values},
+        "layer": [
+            {"mark": {"type": "rule", "opacity": 0.5}, "encoding": spans},
+            {"mark": {"type": "line", "point": True}, "encoding": {"x": x, "y": y} | look},
+        ],
+    }
+
+
+def lines_of(table: pd.DataFrame) -> list[str]:
+    """Return the table as Markdown: a row per record and form, a column per number of calls."""
+    sizes = sorted({int(calls) for calls in table["calls"]})
+    heads = ["right, %", "questions", *map(str, sizes)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, rows in table.groupby("record", sort=False):
+        for label, of in rows.groupby("label", sort=False):
+            cells = {int(row["calls"]): _cell(row) for row in of.to_dict("records")}
+            shown = [f"{name}: {label}", str(of.iloc[0]["questions"])]
+            shown += [cells.get(calls, "") for calls in sizes]
+            lines.append(f"| {' | '.join(shown)} |")
+    return lines
+
+
+def _cell(row: Any) -> str:
+    mark = " \\*" if row["p"] < SIGNIFICANT else ""
+    return f"{100 * row['accuracy']:.0f} ({100 * row['low']:.0f} to {100 * row['high']:.0f}){mark}"
+
+
+def block_of(table: pd.DataFrame) -> str:
+    """Return the generated part of docs/claims.md: both figures and the table."""
+    lines = [
+        MARKS[0],
+        "",
+        f"![Accuracy over width, by the role of the sink]({FIGURES['width'].name})",
+        "",
+        f"![Accuracy over the depth of a chain]({FIGURES['depth'].name})",
+        "",
+        "Columns are the calls that answer or refine; a fuser's own call comes on top. In brackets"
+        f" 95 % intervals; \\* differs from one call on the same questions (p < {SIGNIFICANT},",
+        "McNemar's exact test, uncorrected).",
+        "",
+        *lines_of(table),
+        "",
+        MARKS[1],
+    ]
+    return "\n".join(lines)
+
+
+def write(table: pd.DataFrame) -> None:
+    """Write the table, the figures and the page's block."""
+    write_text(TABLE, table.to_csv(index=False, float_format="%.6g"))
+    for sweep, path in FIGURES.items():
+        write_picture(chart_svg(chart_of(table, sweep), simulated=False), path)
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    write_text(PAGE, before + block_of(table) + rest.partition(MARKS[1])[2])
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
+    parser.parse_args()
+    guarded(lambda: write(table_of(load(Sweeps, PLAN))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Width and depth of real models, rebuilt from recorded calls."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lab.coder import sweeps
+from tests.support.project import ROOT
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import load
+from ttsgraph.settings.profile import load_profile
+
+PLAN = load(sweeps.Sweeps, ROOT / sweeps.PLAN)
+TABLE = pd.read_csv(ROOT / sweeps.TABLE)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(record, marks=[pytest.mark.slow] if record.task == "humaneval" else [])
+        for record in PLAN.records
+    ],
+    ids=lambda record: record.name,
+)
+def test_the_published_table_is_what_the_calls_give(record, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    rows = pd.DataFrame(sweeps.rows_of(record, load_profile(PLAN.profile), PLAN.seed))
+    wanted = TABLE[TABLE["record"] == record.name].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows, wanted, check_dtype=False, rtol=1e-5)
+
+
+def test_the_page_has_what_the_table_says() -> None:
+    assert sweeps.block_of(TABLE) in (ROOT / sweeps.PAGE).read_text(encoding="utf-8")
+
+
+def test_a_changed_byte_of_the_calls_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "words.parquet"
+    source = ROOT / "published/coder/sweeps/words.parquet"
+    shutil.copy(source.with_name("words.parquet.md5"), tmp_path)
+    content = bytearray(source.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="MD5"):
+        sweeps.checked_calls(path)
