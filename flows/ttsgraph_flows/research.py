@@ -36,7 +36,7 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.records import Researched, Running, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
-from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases, test_scored
 from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
@@ -204,10 +204,11 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     tested = replace(stage, measured=folder / "profile.parquet")
     cost = tested.profile.cost_model(stage.task)
     cases = _test_cases(tested, found.graph, pilot, cost)
-    feedbacks = tested.with_models(
+    asked = tested.with_models(
         lambda environment: cases_feedback(cases, environment, tested.questions["test"]),
         account="evaluate-warm",
     )
+    cases, feedbacks = test_scored(cases, asked)
     table = cases_table(cases, feedbacks, cost)
     run = read_record(Running, folder / "run.json", "research")
     add_test_scores(stage.params.tracking_uri, run.run_id, table)

@@ -37,7 +37,7 @@ from ttsgraph.searching.response.calibration import expected_leads, misfit
 from ttsgraph.settings.profile import Profile, loop_calls
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases, test_scored
 from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
@@ -151,7 +151,8 @@ async def _searched(
     cases = _cases(profile, task, found.graph, alone, contest.router)
     cases += [] if team is None else [team]
     grading = environment.with_free_node_grades()
-    feedbacks = await cases_feedback(cases, grading, questions["test"], publish)
+    asked = await cases_feedback(cases, grading, questions["test"], publish)
+    cases, feedbacks = test_scored(cases, asked)
     cost = profile.cost_model(task)
     first = questions["val"][0]
     nodes = await tried_without(found.graph, cost, environment, [], first, feedbacks[0])

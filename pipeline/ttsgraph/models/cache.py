@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.base.errors import DataError, PromptRefused, RunStopped
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
@@ -442,6 +442,20 @@ def _file_entry(path: Path) -> _Entry:
     return _Entry(path, model, Completion.from_list(plain), used)
 
 
+def stored(outcome: Completion | PromptRefused) -> Completion:
+    """What stands in a store for what came of a call."""
+    if isinstance(outcome, Completion):
+        return outcome
+    return Completion(str(outcome), 0, 0, 0.0, refused=True)
+
+
+def answered(completion: Completion) -> Completion:
+    """A completion from a store. Raises the PromptRefused that stands there."""
+    if completion.refused:
+        raise PromptRefused(completion.text)
+    return completion
+
+
 class CachedClient(Wrapper):
     """Asks another client for calls it has not seen, each of them once."""
 
@@ -452,9 +466,22 @@ class CachedClient(Wrapper):
         self._made = 0
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The stored completion, or what to await for a new one; failures aren't stored."""
+        """The stored completion, or what to await for a new one. Raises PromptRefused as it was
+        stored; other failures aren't.
+        """
         key = request.key()
-        return self._cache.get(key) or Deferred(partial(self._shared, key, request, self._made))
+        if (found := self._cache.get(key)) is None:
+            return Deferred(partial(self._shared, key, request, self._made))
+        return answered(found)
+
+    async def _asked(self, key: str, request: Request) -> Completion:
+        """The inner client's answer; that it is refused is stored, to be asked no more."""
+        try:
+            return await self._inner.complete(request)
+        except PromptRefused as refusal:
+            self._cache.put(key, stored(refusal), request.model)
+            self._made += 1
+            raise
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or share one under way unless its maker gives up. `made` is how many had
@@ -464,11 +491,11 @@ class CachedClient(Wrapper):
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
         if self._made != made and (found := self._cache.get(key)) is not None:
-            return found
+            return answered(found)
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:
-            completion = self._cache.put(key, await self._inner.complete(request), request.model)
+            completion = self._cache.put(key, await self._asked(key, request), request.model)
             self._made += 1
             future.set_result(completion)
             return completion

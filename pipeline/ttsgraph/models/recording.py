@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, NoAnswer, PromptRefused
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 ENGINE = "engine.json"
@@ -26,9 +26,10 @@ ENGINE = "engine.json"
 REPLAY = "replay.parquet"
 """Recorded calls in a project's state folder: while it is there, nothing else answers."""
 
-_FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
+_FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "failed": CallFailed,
     "overflow": ContextOverflow,
+    "refused": PromptRefused,
 }
 _SHOWN = 60
 _TOLD = (
@@ -45,7 +46,7 @@ class Call:
     """What came of a call: a completion, or an error that every asking of it raises."""
 
     model: str
-    outcome: Completion | CallFailed | ContextOverflow
+    outcome: Completion | CallFailed | NoAnswer
 
 
 Calls = Mapping[str, Call]
@@ -135,7 +136,7 @@ class RecordingClient(Wrapper):
     def _failures(self, request: Request) -> Iterator[None]:
         try:
             yield
-        except (CallFailed, ContextOverflow) as failure:
+        except (CallFailed, NoAnswer) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
 

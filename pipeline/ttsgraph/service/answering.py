@@ -121,6 +121,10 @@ class Answering:
         """Raises ApiError for an answer that is none; it says which model failed."""
         if answer.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
+        if answer.refused:
+            refusal = self.run.refusals[self.run.runner.sink]
+            said = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, said, "messages", "content_filter") from refusal
         if answer.error:
             for failure in self.run.failures.values():
                 if isinstance(failure, FormRefused):
