@@ -42,7 +42,7 @@ from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
-from ttsgraph_flows.repro import changed_stages, repro
+from ttsgraph_flows.repro import DVC, changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
@@ -303,7 +303,7 @@ def _keep(folder: Path) -> None:
     """Put the folder into DVC's cache, under a .dvc file next to it."""
     if not Path(".dvc").exists():
         return
-    command = ["dvc", "add", "-q", str(folder)]
+    command = [*DVC, "add", "-q", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -63,7 +63,7 @@ def unchanged_project(folder: Path) -> None:
     for name in ("profiles", "inputs"):
         shutil.copytree(ROOT / name, folder / name)
     run = partial(subprocess.run, cwd=folder, env=environment(), check=True)
-    run(["dvc", "init", "--no-scm", "-q"])
+    run([sys.executable, "-m", "dvc", "init", "--no-scm", "-q"])
     run([sys.executable, "-m", "ttsgraph_flows.identity"])
     with Repo(str(folder)) as repo:
         made = [Path(out.fs_path) for out in repo.index.outs]
@@ -71,7 +71,7 @@ def unchanged_project(folder: Path) -> None:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text('{"simulated": false, "tasks": []}')
-    run(["dvc", "commit", "-f", "-q"])
+    run([sys.executable, "-m", "dvc", "commit", "-f", "-q"])
 
 
 def core_seconds(command: Sequence[str], folder: Path) -> float:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import DataError, PromptRefused, RunStopped
+from ttsgraph.base.files import unusable
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
@@ -181,8 +182,8 @@ class CallStore(ABC):
 class CallCache(CallStore):
     """A CallStore in one SQLite file for processes of one machine, not on a network file system, as
     its log needs shared memory. What SQLite can't read is put aside, reported, and begun anew.
-    Raises DataError when it can't be opened, RunStopped when it can't be written later (a full
-    disk).
+    Raises DataError when it can't be opened, or written later (a full disk), RunStopped for other
+    trouble.
     """
 
     noun = "file"
@@ -267,6 +268,8 @@ class CallCache(CallStore):
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
+            if why := unusable(error, self.path):
+                raise DataError(f"call cache {why}") from None
             raise RunStopped(
                 f"call cache {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None
@@ -276,7 +279,8 @@ class CallCache(CallStore):
 
     def _start_anew(self, error: sqlite3.DatabaseError) -> None:
         if isinstance(error, sqlite3.OperationalError):
-            raise DataError(f"call cache {self.path}: expected to open it, but {error}") from None
+            why = unusable(error, self.path) or f"{self.path}: expected to open it, but {error}"
+            raise DataError(f"call cache {why}") from None
         self._store.close()
         # Where another process has been faster, the file is a new one already.
         if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
@@ -297,7 +301,8 @@ class SharedCallCache(CallStore):
     """A CallStore in a folder, one file a call, for processes of any machine. It needs only what
     network file systems promise: hard links are made whole or not at all. Keys spread evenly over
     256 subfolders, each held to its share of `max_bytes`; a file's time of change is its last use.
-    Raises DataError when the folder can't be used, RunStopped when it can't be written later.
+    Raises DataError when the folder can't be used, or written later (a full disk), RunStopped when
+    it goes away.
     """
 
     noun = "folder"
@@ -410,6 +415,8 @@ class SharedCallCache(CallStore):
         try:
             yield
         except OSError as error:
+            if why := unusable(error, self.path):
+                raise DataError(f"call store {why}") from None
             raise RunStopped(
                 f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None

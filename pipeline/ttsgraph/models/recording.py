@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, NoAnswer, PromptRefused
+from ttsgraph.base.files import naming
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 ENGINE = "engine.json"
@@ -96,7 +97,8 @@ class Recorder:
             return
         self.calls[key] = call
         if self._spool is not None:
-            self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
+            with naming(Path(str(self._spool.name))):
+                self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
     def update(self, calls: Calls) -> None:
         """Record several."""
@@ -180,14 +182,15 @@ def write_calls(calls: Calls, path: Path) -> None:
     rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
-    pq.write_table(
-        pa.Table.from_pylist(rows, _schema()),
-        unfinished,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=["model", "text", "failure"],
-        write_statistics=False,
-    )
+    with naming(path):
+        pq.write_table(
+            pa.Table.from_pylist(rows, _schema()),
+            unfinished,
+            compression="zstd",
+            compression_level=9,
+            use_dictionary=["model", "text", "failure"],
+            write_statistics=False,
+        )
     os.replace(unfinished, path)
 
 

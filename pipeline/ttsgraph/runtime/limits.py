@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -110,10 +110,9 @@ def project_meter(
     limits: LimitSettings, state: Path, tell: Callable[[Spent], None] = lambda spent: None
 ) -> Iterator[Meter]:
     """A meter whose limits are for all that is spent in a folder, over all starts. Raises
-    InputError where another process spends under a limit, DataError as `Account.read`.
+    InputError where another process spends there, DataError as `Account.read`.
     """
-    limited = limits.dollars is not None or limits.tokens is not None
-    with locked(state / "spending") if limited else nullcontext():
+    with locked(state / "spending"):
         account = Account(state / "spent.json", PROJECT)
         yield Meter(limits, account.read(), account.write, tell)
 

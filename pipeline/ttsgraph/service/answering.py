@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
+from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
@@ -105,7 +105,7 @@ class Answering:
                 for piece in pieces_of(self.choices) if self.formed else [text]:
                     self._hand_over(piece)
             return answer
-        except RunStopped as stopped:
+        except (RunStopped, DataError) as stopped:
             said = "the service can't work at present"
             raise ApiError(503, said, code="unavailable") from stopped
         finally:
