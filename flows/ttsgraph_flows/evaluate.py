@@ -19,7 +19,14 @@ from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.stages import records
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
-from ttsgraph.stages.trials import Case, answers_table, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import (
+    Case,
+    answers_table,
+    cases_feedback,
+    cases_table,
+    test_cases,
+    test_scored,
+)
 from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -54,7 +61,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     removed = removal_cases(removals(graph, budget.cost)) if count else []
     total = len(cases) * stage.settings.splits.test + len(removed) * count
     with live(run_state(f"evaluate {task} {method}", total)) as publish:
-        feedbacks, nodes = _tested(stage, method, cases, count, publish)
+        asked, nodes = _tested(stage, method, cases, count, publish)
+        cases, feedbacks = test_scored(cases, asked)
         cost = stage.profile.cost_model(task)
         table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
         write_table(table, Evaluations, folder / "test.parquet")

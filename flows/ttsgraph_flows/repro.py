@@ -6,7 +6,6 @@ that is not in the cache.
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -33,6 +33,9 @@ from ttsgraph_flows.answers import tell
 from ttsgraph_flows.dvc_stages import require_sections, runs_of
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
+
+DVC = (sys.executable, "-m", "dvc")
+"""This Python's, wherever the PATH leads."""
 
 START_TIMEOUT_S = 300.0
 """A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
@@ -174,7 +177,7 @@ def changed_stages() -> list[str]:
     """
     require_sections(load_params().profile)
     forget_dead_holders()
-    done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*DVC, "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
         raise EndpointError(
@@ -193,7 +196,8 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
     # Under a guard, as model servers are: it ends with this process, however that ends, and an
@@ -266,8 +270,8 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
     for task in params.tasks:
         if loaded.task(task).lengths.given is not None:  # else what a call costs is measured first
             loaded.budget_on(task).require_feasible()
-    if shutil.which("dvc") is None:
-        raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
+    if find_spec("dvc") is None:
+        raise EndpointError("expected the package dvc, found none; `make setup` installs it")
     stages = changed_stages()
     if not stages:
         print("Data and pipelines are up to date.")
@@ -283,11 +287,13 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         searcher_class(method)
     recall(params, loaded)
     with ExitStack() as stack:
-        env = dict(os.environ)
+        # The commands of dvc.yaml are run by this Python, whatever the PATH has.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env = os.environ | {"PATH": path}
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(loaded))
-        command = ["dvc", "--wait-for-lock", "repro"]
+        command = [*DVC, "--wait-for-lock", "repro"]
         console = Console(stderr=True, highlight=False) if wants_display() else None
         chains = side_by_side(params, loaded, stages)
         tasks = [[*command, "--single-item", *chain] for chain in chains]

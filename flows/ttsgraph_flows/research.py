@@ -36,14 +36,14 @@ from ttsgraph.stages.again import Before, begun_warm
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Profiles, read_table, write_table
-from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases, test_scored
 from ttsgraph.tasks.base import can_vote
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
-from ttsgraph_flows.repro import changed_stages, repro
+from ttsgraph_flows.repro import DVC, changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
@@ -205,10 +205,11 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     tested = replace(stage, measured=folder / "profile.parquet")
     cost = tested.profile.cost_model(stage.task)
     cases = _test_cases(tested, found.graph, pilot, cost)
-    feedbacks = tested.with_models(
+    asked = tested.with_models(
         lambda environment: cases_feedback(cases, environment, tested.questions["test"]),
         account="evaluate-warm",
     )
+    cases, feedbacks = test_scored(cases, asked)
     table = cases_table(cases, feedbacks, cost)
     run_id = search_run(stage, folder, "warm")
     add_test_scores(stage.params.tracking_uri, run_id, table)
@@ -297,7 +298,7 @@ def _keep(folder: Path) -> None:
     """Put the folder into DVC's cache, under a .dvc file next to it."""
     if not Path(".dvc").exists():
         return
-    command = ["dvc", "add", "-q", str(folder)]
+    command = [*DVC, "add", "-q", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1]

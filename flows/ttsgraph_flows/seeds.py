@@ -87,11 +87,11 @@ def answers_of(
     for name, rows in [*answers.groupby("arm"), (PUT_UP, answers[answers["arm"] == chosen])]:
         for arm, question, correct in rows[["arm", "question_id", "correct"]].itertuples(False):
             yield row(str(name), question, correct, units[arm])
-    pool = stage.profile.model_pool()
+    cost = stage.profile.cost_model(stage.task)
     singles = {
         f"one call of {name}": topologies.single(name)
         for name in stage.profile.pool
-        if name in pool
+        if name in cost.pool
     }
     asked = singles | dict(graphs or {})
     cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
@@ -99,7 +99,6 @@ def answers_of(
         lambda environment: cases_feedback(cases, environment, stage.questions["test"]),
         account="seeds",
     )
-    cost = stage.profile.cost_model(stage.task)
     for (name, graph), feedback in zip(asked.items(), feedbacks, strict=True):
         measured = units_of(graph, feedback, cost)
         for result in feedback.results:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,14 +14,22 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ttsgraph.base.ending import say
+from ttsgraph.base.errors import PromptRefused
 from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.models.client import Chat
+from ttsgraph.models.client import Chat, Completion
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.limits import (
+    NO_LIMITS,
+    Account,
+    Meter,
+    MeteredClient,
+    metered,
+    refusal_lines,
+)
 from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
@@ -198,7 +207,11 @@ class Stage:
                     order = order_of(self.profile, self.task, shots, STATE)
                     count = self.profile.workers.count
                     environment = SpreadEnvironment(environment, order, carry, count, self.recorder)
-                done = await work(environment)
+                try:
+                    done = await work(environment)
+                finally:
+                    for line in self._refusals():
+                        say(f"{self.task}: {line}")
                 if environment.grader.judged:
                     judged = judged_line(environment.task, environment.grader.judged)
                     say(f"{self.task}: {judged}")
@@ -211,6 +224,17 @@ class Stage:
             carrying = carrier(self.profile.workers)
         with carrying as carry:
             return step("ask the models", lambda: asyncio.run(run(carry)))
+
+    def _refusals(self) -> list[str]:
+        """How many prompts providers refused so far, in lines for people."""
+        calls = self.recorder.calls.values()
+        answered = Counter(call.model for call in calls if isinstance(call.outcome, Completion))
+        refused = [
+            (call.model, call.outcome.said)
+            for call in calls
+            if isinstance(call.outcome, PromptRefused)
+        ]
+        return refusal_lines(refused, answered)
 
     def with_agent(
         self,

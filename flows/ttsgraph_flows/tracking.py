@@ -32,8 +32,8 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
-from ttsgraph.base.errors import InputError, RunStopped
-from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import locked, md5, unusable
 from ttsgraph.base.state import home
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
@@ -79,8 +79,8 @@ NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Turns MLflow's errors into one line that names the tracking URI. Raises InputError, and
-    RunStopped when the disk is full. A database in a file is made first where there is none yet.
+    """Turns MLflow's errors into one line that names the tracking URI. Raises InputError. A
+    database in a file is made first where there is none yet.
     """
     file = database_file(tracking_uri)
     where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
@@ -89,12 +89,9 @@ def explained(tracking_uri: str) -> Iterator[None]:
             _make_database(file)
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
-        if disk_full(error):
-            raise RunStopped(
-                f"{where}: the disk is full; what was computed is kept, free space and start again"
-                " to continue"
-            ) from None
-        if isinstance(error, OSError) and not isinstance(error, CLOSED_TO_US):
+        if why := unusable(error, file):
+            raise InputError(f"{where}: {why}") from None
+        if isinstance(error, OSError):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         of_database = isinstance(error, SQLAlchemyError | CommandError)

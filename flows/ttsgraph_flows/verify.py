@@ -21,11 +21,18 @@ from pathlib import Path
 import yaml
 
 from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
-from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
+from ttsgraph.base.errors import (
+    DataError,
+    DeploymentError,
+    InputError,
+    PromptRefused,
+    RunStopped,
+)
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
+from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
     ENGINE,
@@ -364,8 +371,8 @@ def remember(profile: Profile, calls: Calls) -> None:
         return
     with closing(open_cache(profile)) as cache:
         for key, call in calls.items():
-            if isinstance(call.outcome, Completion):
-                cache.put(key, call.outcome, call.model)
+            if isinstance(call.outcome, Completion | PromptRefused):
+                cache.put(key, stored(call.outcome), call.model)
 
 
 def recall(params: Params, profile: Profile) -> None:

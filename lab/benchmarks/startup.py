@@ -72,14 +72,14 @@ def unchanged_project(folder: Path) -> None:
     ):
         shutil.copytree(ROOT / name, folder / name)
     run = partial(subprocess.run, cwd=folder, env=environment(), check=True)
-    run(["dvc", "init", "--no-scm", "-q"])
+    run([sys.executable, "-m", "dvc", "init", "--no-scm", "-q"])
     with Repo(str(folder)) as repo:
         made = [Path(out.fs_path) for out in repo.index.outs]
     for path in made:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text('{"simulated": false, "tasks": []}')
-    run(["dvc", "commit", "-f", "-q"])
+    run([sys.executable, "-m", "dvc", "commit", "-f", "-q"])
 
 
 def core_seconds(command: Sequence[str], folder: Path) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab.coder.draws import Draw, Plan, draws_of, questions_of, read_plan
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.errors import CallFailed, NoAnswer, PromptRefused
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
@@ -106,7 +106,7 @@ async def _all(client: Client, draws: Sequence[Draw], progress: Progress, concur
             for draw in list(found[1]):
                 try:
                     progress.add(await client.complete(draw.request))
-                except (CallFailed, ContextOverflow) as failure:
+                except (CallFailed, NoAnswer) as failure:
                     say(f"{draw.question.id} {draw.member} {draw.replica}: {failure}")
                     progress.add(None)
 
@@ -134,7 +134,8 @@ def recorded(
                 found = cache.get(request.key())
                 counts[line.member] += found is not None
                 if found is not None:
-                    calls[request.key()] = Call(request.model, found)
+                    refused = PromptRefused(found.text) if found.refused else None
+                    calls[request.key()] = Call(request.model, refused or found)
                 if found is not None and found.cut:
                     request = roomier(request)
                     again = cache.get(request.key())

@@ -45,10 +45,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.R
         yield asyncio.run(in_a_running_loop()), folder
 
 
-def searched(folder: Path, **models: Any) -> ttsgraph.Result:
+def searched(folder: Path, progress: bool = False, **models: Any) -> ttsgraph.Result:
     """A small search of the folder's questions."""
     more = {"questions": folder / "qa.jsonl", "grade": "exact", "budget": "$0.0004"}
-    return ttsgraph.search(**models, **more, progress=False, state=folder / "state", **SMALL)
+    return ttsgraph.search(**models, **more, progress=progress, state=folder / "state", **SMALL)
 
 
 @pytest.fixture(scope="module")

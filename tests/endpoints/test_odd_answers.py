@@ -96,10 +96,8 @@ BAD_BODIES = {
     "error as text": (body(error="overloaded"), "an error inside HTTP 200"),
     "error alone": (b'{"error": {"message": "no", "code": null}}', "an error inside HTTP 200"),
     "finish_reason error": (body(finish="error"), "finish_reason stop or length, found error"),
-    "finish_reason content_filter": (body("I", finish="content_filter"), "finish_reason stop or length, found content_filter"),
     "finish_reason of the provider's": (body(finish="insufficient_system_resource"), "found insufficient_system_resource"),
     "finish_reason that is no text": (body(finish=["stop"]), "found something else"),
-    "refusal": (body(None, message={"refusal": "I'm sorry"}), "a refusal"),
     "null content without a reason": (body(None, finish=None), "an empty one without finish_reason"),
     "empty content of a tool call": (body("", finish="tool_calls"), "an empty one without finish_reason"),
     "content of parts": (body([{"type": "text"}]), "an answer as text"),
@@ -123,16 +121,6 @@ def test_what_is_no_answer_is_a_named_fault(kind):
 )
 def test_a_model_s_own_answer_is_one_also_when_it_is_empty(content, finish):
     assert read_answer(body(content, finish), 0.1, SAMPLING).text == (content or "")
-
-
-@pytest.mark.parametrize(
-    "refused", [body(None, message={"refusal": "no"}), body(finish="content_filter")]
-)
-def test_what_is_refused_is_not_asked_again(refused):
-    seen = []
-    with raw_server(lambda count: seen.append(count) or http(refused)) as url:
-        outcomes(url, REQUEST, most=5)
-    assert seen == [1]
 
 
 JSON = st.recursive(

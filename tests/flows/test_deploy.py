@@ -72,8 +72,8 @@ def mlflow_server(folder: Path) -> tuple[Service, str]:
 def prefect_server(folder: Path) -> tuple[Service, str]:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}/api"
-    command = [str(BIN / "prefect"), "server", "start", "--no-ui", "--host", "127.0.0.1"]
-    command += ["--port", str(port)]
+    command = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     home = str(folder / "prefect")
     log = folder / "prefect.log"
     return Service(command, f"{url}/health", log, PREFECT_HOME=home, PREFECT_API_URL=url), url

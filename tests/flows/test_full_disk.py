@@ -55,8 +55,9 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
         text=True,
         check=False,
     )
-    assert done.stdout.splitlines()[-2:] == ["first 3", "second 0"], done.stderr
-    assert "stopped: the disk is full" in done.stderr
+    assert done.stdout.splitlines()[-2:] == ["first 2", "second 0"], done.stderr
+    assert f"error: {results.relative_to(project.folder)}" in done.stderr
+    assert "free space and start again" in done.stderr
     assert "Traceback" not in done.stderr
     assert outcome(out) == expected
     ids = pd.read_parquet(out / "archive.parquet")["candidate_id"].tolist()

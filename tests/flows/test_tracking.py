@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 
 from lab import python_path
 from tests.support.project import ROOT, database_in
-from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.errors import InputError
 from ttsgraph_flows import tracking
 from ttsgraph_flows.tracking import SearchTracker, explained
 
@@ -28,10 +28,10 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         Path(uri.removeprefix("sqlite:///")).write_bytes(b"half")
         raise tracking.SQLAlchemyError("(sqlite3.OperationalError) database or disk is full")
 
-    said = "the disk is full; what was computed is kept, free space and start again"
+    said = "disk is full; what was computed is kept, free space and start again"
     with monkeypatch.context() as patch:
         patch.setattr(tracking, "SqlAlchemyStore", full)
-        with pytest.raises(RunStopped, match=said):
+        with pytest.raises(InputError, match=said):
             start(tmp_path)
     assert not (tmp_path / "mlflow.db").exists()
     start(tmp_path)

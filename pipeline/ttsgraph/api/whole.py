@@ -52,6 +52,7 @@ from ttsgraph.stages.trials import (
     pilot_scores,
     swept,
     test_cases,
+    test_scored,
 )
 from ttsgraph.stages.worth import evidence_of
 from ttsgraph.tasks.base import can_vote
@@ -227,7 +228,8 @@ class Whole:
         profile, graph = sought.profile, sought.found.graph
         cases = _cases(sought, self.task) + ([] if team is None else [team])
         grading = self.environment.with_free_node_grades()
-        feedbacks = await cases_feedback(cases, grading, self.questions["test"], self.publish)
+        asked = await cases_feedback(cases, grading, self.questions["test"], self.publish)
+        cases, feedbacks = test_scored(cases, asked)
         cost = profile.cost_model(self.task)
         first = self.questions["val"][0]
         nodes = await tried_without(graph, cost, self.environment, [], first, feedbacks[0])

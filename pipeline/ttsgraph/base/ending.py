@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, disk_full
+from ttsgraph.base.files import unusable
 from ttsgraph.base.secrets import hide_secrets_in_output, redact
 
 EXIT_INPUT = 2
@@ -61,19 +61,16 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
         work()
     except InputError as error:
         _end(f"error: {error}", EXIT_INPUT)
-    except CLOSED_TO_US as error:
-        _end(f"error: {closed_to_us(error)}", EXIT_INPUT)
     except ModuleNotFoundError as error:
         _end(f"error: {missing(error)}", EXIT_INPUT)
     except TTSGraphError as error:
         limit = isinstance(error, LimitReached)
         _end(f"stopped: {error}", EXIT_LIMIT if limit else EXIT_STOPPED)
     except Exception as error:
+        if why := unusable(error):
+            _end(f"error: {why}", EXIT_INPUT)
         if not (why := known(error)):
-            if not disk_full(error):
-                raise
-            why = "the disk is full, or a file has reached its size limit; what was computed is"
-            why += " kept, free space and start again"
+            raise
         _end(f"stopped: {why}", EXIT_STOPPED)
     except Stopped as stopped:
         number = stopped.signal

@@ -47,10 +47,27 @@ class FormRefused(CallFailed):
         self.said = said
 
 
-class ContextOverflow(TTSGraphError):
-    """A prompt is longer than its model's context. Not infrastructure: it would be refused again,
-    and left unscored it would favour graphs with long prompts.
+class NoAnswer(TTSGraphError):
+    """A prompt that gets no answer however often it is asked. Not infrastructure."""
+
+
+class ContextOverflow(NoAnswer):
+    """A prompt is longer than its model's context. Left unscored it would favour graphs with long
+    prompts.
     """
+
+
+class PromptRefused(NoAnswer):
+    """A provider's filter or policy refuses a prompt, or the answer to it: lost, never wrong."""
+
+    @property
+    def said(self) -> str:
+        """The provider's words, in one line without secrets."""
+        return str(self).partition(f"{REFUSED}: ")[2]
+
+
+REFUSED = "refused by its provider"
+"""Between what was asked and the provider's words, in the message of a PromptRefused."""
 
 
 class RunStopped(TTSGraphError):

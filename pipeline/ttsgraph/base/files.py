@@ -36,7 +36,8 @@ def write_text(path: Path, text: str, suffix: str = ".part") -> None:
     """Write a text file under a temporary name, with this suffix, then rename it."""
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.write_text(text, encoding="utf-8")
+    with naming(path):
+        unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
 
 
@@ -119,28 +120,57 @@ def keep(path: Path, value: Any) -> None:
     write_text(path, text, f".{os.getpid()}.part")
 
 
-CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
-"""What the system says of a place that can't be used as it has to be."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+)
+"""Why the system lets nothing be written at a place: for want of space, or as it is not for us."""
+
+_OF_DATABASES = {
+    "database or disk is full": True,
+    "disk I/O error": True,
+    "readonly database": False,
+    "unable to open database file": False,
+}
+"""What SQLite says of its file, and whether that is for want of space."""
 
 
-def closed_to_us(error: OSError) -> str:
-    """Which place that is, and what to do."""
-    why = error.strerror or type(error).__name__
-    return (
-        f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move"
-        " away what stands there"
-    )
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of what is written here name the place, which those of open files don't."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
-def disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, is for want of disk space; databases only say so in words."""
+def unusable(error: BaseException | None, place: Path | None = None) -> str:
+    """Which place can't be written, why, and what to do, where that is what an error or its cause
+    is about; "" of another one. `place` is that of a database, which doesn't name it.
+    """
+    meant = True  # by who raised the error, not only on its way
     while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return True
-        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
-            return True
+        is_full = words = None
+        if isinstance(error, OSError):
+            is_full = True if error.errno in FULL else None
+            if meant and error.filename is not None and error.errno in CLOSED:
+                is_full = False
+            words = error.strerror
+            place = place if error.filename is None else Path(os.fsdecode(error.filename))
+        if is_full is None:
+            words = next((said for said in _OF_DATABASES if said in str(error)), "")
+            is_full = _OF_DATABASES.get(words)
+        if is_full is not None:
+            advice = "free space" if is_full else "correct its permissions, or what stands there,"
+            return (
+                f"{place or Path.cwd()}: expected to write here, but {words}; what was computed is"
+                f" kept, {advice} and start again"
+            )
+        meant = meant and error.__cause__ is not None
         error = error.__cause__ or error.__context__
-    return False
+    return ""
 
 
 def makes(stage: str, path: Path) -> str:

@@ -184,7 +184,8 @@ class Journal:
             while left:
                 left = left[os.write(self._file, left) :]
             os.fsync(self._file)
-        except OSError:
+        except OSError as error:
+            error.filename = str(self.path)
             os.ftruncate(self._file, end)
             raise
         self._lines += 1

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttsgraph.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
+from ttsgraph.endpoints.refusals import is_name, refusal_in
 from ttsgraph.models.actions import CALLS, text_of
 from ttsgraph.models.client import Completion, Message, OnPiece, Sampling, cut_at_stop, whole_text
 from ttsgraph.models.reasoning import Thoughts, beside, parted
@@ -38,13 +39,11 @@ STOPPED = frozenset(
 _UNSAID = (None, "", "tool_calls", "function_call")
 """Nothing was there to be called, so the text next to it, if any, is the answer."""
 
-_REFUSED = frozenset({"content_filter", "refusal", "safety", "recitation", "sensitive"})
-"""Another attempt would be refused as well."""
-
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 """OpenAI's names, and Anthropic's."""
 
 _TEXTS = ("role", "content", "refusal")
+_REFUSED = "expected an answer, found a refusal"
 _NO_CHOICES = "expected an answer with choices, found none"
 _NO_MESSAGES = "expected choices with messages, found something else"
 _NO_TEXT = "expected an answer as text, found something else"
@@ -70,10 +69,10 @@ def _completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completio
     try:
         choice = first_choice(data)
         if choice is None or not isinstance(message := choice.get("message"), dict):
-            raise Fault(_NO_CHOICES)
+            raise _without_choices(data)
         text, reasoning = parted(message)
         if message.get("refusal"):
-            raise Fault("expected an answer, found a refusal", retry=False)
+            raise refused(_REFUSED, str(message["refusal"]))
         if text is not None and not isinstance(text, str):
             raise Fault(_NO_TEXT)
         text = whole_text(text or "")
@@ -97,11 +96,20 @@ def first_choice(data: Any) -> dict[str, Any] | None:
     first = choices[0] if isinstance(choices, list) and choices else None
     choice = first if isinstance(first, dict) else None
     if error := data.get("error") or (choice or {}).get("error"):
+        if refusal_in(error):
+            said = error.get("message") if isinstance(error, Mapping) else error
+            raise refused("an error inside HTTP 200", str(said or ""))
         code = error.get("code") if isinstance(error, Mapping) else None
         if isinstance(code, int) and 400 <= code < 600:  # the status that it should have had
             raise fault_of_status(code, f"an error inside HTTP 200 (code {code})")
         raise Fault("an error inside HTTP 200")
     return choice
+
+
+def _without_choices(data: Any) -> Fault:
+    """What is wrong with a response that has none."""
+    said = refusal_in(data)
+    return refused(_NO_CHOICES, said) if said else Fault(_NO_CHOICES)
 
 
 def _check_finish(reason: Any, has_text: bool) -> None:
@@ -114,10 +122,9 @@ def _check_finish(reason: Any, has_text: bool) -> None:
             )
     elif not isinstance(said, str) or said not in STOPPED:
         named = isinstance(said, str) and said.isidentifier() and len(said) <= 40
-        raise Fault(
-            f"expected finish_reason stop or length, found {said if named else 'something else'}",
-            retry=not (named and said in _REFUSED),
-        )
+        shown = said if named else "something else"
+        kind = f"expected finish_reason stop or length, found {shown}"
+        raise refused(kind, f"finish_reason {said}") if is_name(said) else Fault(kind)
 
 
 def _is_cut(reason: Any) -> bool:
@@ -215,7 +222,7 @@ async def read_stream(
     """
     text = StoppedText(sampling.stop)
     thoughts = Thoughts()
-    told = half = ""
+    told = half = refusal = ""
     usage = reason = None
     async for chunk in chunks:
         choice = first_choice(chunk) or {}
@@ -224,8 +231,7 @@ async def read_stream(
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict) or not isinstance(delta.get("content") or "", str):
             raise Fault(_NO_TEXT)
-        if delta.get("refusal"):
-            raise Fault("expected an answer, found a refusal", retry=False)
+        refusal += str(delta.get("refusal") or "")
         told += beside(delta)
         content = half + (delta.get("content") or "")
         # Of a surrogate pair, the other half may yet come.
@@ -235,6 +241,8 @@ async def read_stream(
             on_piece({"delta": {"content": piece}})
     if piece := text.add(thoughts.add(whole_text(half)) + thoughts.rest()) + text.rest():
         on_piece({"delta": {"content": piece}})
+    if refusal:
+        raise refused(_REFUSED, refusal)
     _check_finish(reason, bool(text.shown) or text.stopped)
     if reason is None and _counts(usage) is None:  # it broke off
         raise Fault("expected the answer's token usage, found none")
@@ -286,7 +294,7 @@ def read_choices(body: bytes, latency_s: float, sampling: Sampling) -> Completio
     """
     data = _json_of(body)
     if first_choice(data) is None:
-        raise Fault(_NO_CHOICES)
+        raise _without_choices(data)
     thoughts = []
     choices = []
     for index, choice in enumerate(data["choices"]):

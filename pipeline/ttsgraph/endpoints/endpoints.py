@@ -28,10 +28,11 @@ TRANSIENT = (408, 409, 425, 429)
 class Fault(CallFailed):
     """One attempt went wrong: by `overload`, `unreached` where no server heard of it, with `retry`
     where another may go better. `said` are the server's words, `status` is HTTP's, `tokens` what an
-    unusable answer took.
+    unusable answer took. `refused`: a filter or policy will have none of the prompt.
     """
 
     said = ""
+    refused = False
     status: int | None = None
     tokens: tuple[int, int] | None = None
 
@@ -54,6 +55,14 @@ class Fault(CallFailed):
     def charged(self) -> bool:
         """Whether it may be charged for: not what nobody heard of, or ended in an error."""
         return not self.unreached and self.status is None
+
+
+def refused(kind: str, said: str = "") -> Fault:
+    """A fault of the prompt, in the server's words if it has any."""
+    fault = Fault(kind, retry=False)
+    fault.said = said
+    fault.refused = True
+    return fault
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 import openai
 
+from ttsgraph.base.errors import PromptRefused
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.transport import OVERFLOW, said_by
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.transport import OVERFLOW, refuses, said_by
 from ttsgraph.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
@@ -31,17 +33,19 @@ log = logging.getLogger(__name__)
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """What a server says that refuses the request itself (HTTP 400, 422); else None."""
+    """What a server says that refuses the request's form (HTTP 400, 422); else None."""
     if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
+        return None
+    if refuses(error):
         return None
     return _read(said_by(error))
 
 
 def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
     """The server's own words in an error, in one line without secrets; "" where there are none."""
-    if not isinstance(error, openai.APIStatusError):
-        return ""
-    words = _read(said_by(error)).words
+    words = error.said if isinstance(error, Fault) else ""
+    if isinstance(error, openai.APIStatusError):
+        words = _read(said_by(error)).words
     shown = "".join(letter if letter.isprintable() else " " for letter in words)
     line = redact(" ".join(shown.split()), secrets)
     return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
@@ -90,10 +94,14 @@ class Learned:
             yield
             return
         self._first = first = asyncio.Event()
+        taught = True
         try:
             yield
+        except PromptRefused:  # which says nothing of how the model wants to be asked
+            taught = False
+            raise
         finally:
-            self.known = True
+            self.known = taught
             self._first = None
             first.set()
 
@@ -117,7 +125,7 @@ class Learned:
             except openai.APIStatusError as error:
                 refusal = refusal_of(error)
                 if refusal is None:
-                    raise first or error from None
+                    raise (error if first is None or refuses(error) else first) from None
                 fits = not OVERFLOW.search(said_by(error))
                 other = dialect.after(refusal, sent)
                 if other is None and (refusal.of_bound or not fits):

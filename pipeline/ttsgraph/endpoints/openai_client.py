@@ -16,7 +16,14 @@ from typing import Any
 import openai
 from openai import RequestOptions
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, FormRefused
+from ttsgraph.base.errors import (
+    REFUSED,
+    CallFailed,
+    ContextOverflow,
+    EndpointError,
+    FormRefused,
+    PromptRefused,
+)
 from ttsgraph.base.secrets import environment_secrets, key_problem, redact
 from ttsgraph.endpoints.answers import (
     read_answer,
@@ -34,7 +41,7 @@ from ttsgraph.endpoints.endpoints import (
     Server,
 )
 from ttsgraph.endpoints.learning import Learned, said_in
-from ttsgraph.endpoints.transport import Poster, connect, fault_of, listed_by, reason_of
+from ttsgraph.endpoints.transport import Poster, connect, fault_of, listed_by, reason_of, refuses
 from ttsgraph.models.client import (
     CHARGE,
     OUTGOING,
@@ -160,8 +167,9 @@ DEFAULT_POLICY = FailurePolicy()
 class OpenAIClient(Client):
     """Chat completions for a pool of models, each attempt at the least busy replica that works.
     Retries are made here alone: the `openai` package makes one attempt at a time. Raises CallFailed
-    for what still fails, ContextOverflow for a prompt that the model can't hold, RunStopped when a
-    model has no server left that works, or too many calls failed (`FailurePolicy`).
+    for what still fails, ContextOverflow for a prompt that the model can't hold, PromptRefused for
+    one that a filter or policy refuses, RunStopped when a model has no server left that works, or
+    too many calls failed (`FailurePolicy`).
     """
 
     def __init__(
@@ -215,11 +223,12 @@ class OpenAIClient(Client):
             async with asyncio.timeout(self._retries.timeout_s):
                 await self.once(url, probe(name))
         except openai.APIStatusError as error:
-            if 400 <= error.status_code < 500 and error.status_code not in TRANSIENT:
+            status = error.status_code
+            if 400 <= status < 500 and status not in TRANSIENT and not refuses(error):
                 said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
                 raise EndpointError(
                     f"{url}: expected model {self._endpoints[name].served_as!r} (pool name"
-                    f" {name!r}) to answer, found HTTP {error.status_code}{said}"
+                    f" {name!r}) to answer, found HTTP {status}{said}"
                 ) from None
         except Exception:
             pass  # which calls meet again, and know what to do
@@ -346,15 +355,23 @@ class OpenAIClient(Client):
                 with OUTGOING.get() or nullcontext():
                     completion = await ask(server, request)
         except Exception as error:  # whatever an answer makes of those who read it
-            fault = fault_of(error, f"{request.model} at {server.url}")
+            where = f"{request.model} at {server.url}"
+            fault = fault_of(error, where)
             if isinstance(fault, ContextOverflow):
                 server.succeeded()
                 raise fault from None
-            fault.said = said_in(error, self._secrets)
-            server.failed(fault, started)
+            fault.said = said_in(
+                error if fault is error or not fault.said else fault, self._secrets
+            )
+            if fault.refused:
+                server.succeeded()
+            else:
+                server.failed(fault, started)
             charge.sent = False
             if fault.charged:
                 charge.lost(fault.tokens)
+            if fault.refused:
+                raise PromptRefused(f"{where}: {REFUSED}: {fault.said or fault.kind}") from None
             raise fault from None
         else:
             server.succeeded()

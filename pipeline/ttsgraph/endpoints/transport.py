@@ -35,7 +35,8 @@ from openai._vendor.httpx_aiohttp.transport import (
 
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
+from ttsgraph.endpoints.refusals import STATUSES, refusal_in
 from ttsgraph.models.client import OUTGOING, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
@@ -263,13 +264,15 @@ def fault_of(error: Exception, where: str) -> Fault | ContextOverflow:
             " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
         )
         wait_s = retry_after(error.response.headers, time.time())
-        fault = fault_of_status(status, f"HTTP {status}{redirect}", wait_s)
+        kind = f"HTTP {status}{redirect}"
+        fault = refused(kind) if refuses(error) else fault_of_status(status, kind, wait_s)
         fault.status = status
         return fault
     if isinstance(error, openai.APIConnectionError):
         return Fault(NO_CONNECTION)
     if isinstance(error, openai.APIError):  # what a stream holds in place of a chunk
-        return Fault("an error inside HTTP 200")
+        kind = "an error inside HTTP 200"
+        return refused(kind, error.message) if refusal_in(error.body) else Fault(kind)
     if isinstance(error, ValueError):
         return Fault("expected JSON, found something else")
     return Fault(f"expected an HTTP response, found something else ({type(error).__name__})")
@@ -278,6 +281,17 @@ def fault_of(error: Exception, where: str) -> Fault | ContextOverflow:
 def said_by(error: openai.APIStatusError) -> str:
     """All that an answer with an error status holds."""
     return error.response.content.decode(errors="replace")
+
+
+def refuses(error: openai.APIStatusError) -> bool:
+    """Whether a filter or policy refuses the prompt, not the server the request's form."""
+    if error.status_code not in STATUSES:
+        return False
+    text = said_by(error)
+    try:
+        return bool(refusal_in(json.loads(text)))
+    except (ValueError, RecursionError):
+        return bool(refusal_in(text))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

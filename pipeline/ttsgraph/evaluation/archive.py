@@ -135,7 +135,7 @@ class Archive:
         if journal is not None:
             # Up to the first evaluation that failed for want of answers. It is tried again, and
             # what followed it is worked out anew, from the call cache where that is the same.
-            journal.cut_from(lambda e: e["type"] == "record" and e["status"] == "failed")
+            journal.cut_from(_may_yet_do)
 
     def recall(
         self, iteration: int, split: Split, graph: CollaborationGraph
@@ -166,7 +166,10 @@ class Archive:
         graded = any(result.nodes for result in feedback.results)
         if self._journal is not None:
             results = [
-                [result.question_id, result.correct, result.latency_s, result.error]
+                [
+                    *(result.question_id, result.correct, result.latency_s, result.error),
+                    *([True] if result.refused else []),
+                ]
                 for result in feedback.results
             ]
             by_node = {BY_NODE: [_plain_nodes(result) for result in feedback.results]}
@@ -208,6 +211,12 @@ def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, An
         yield {key: value for key, value in entry.items() if key != BY_NODE}
 
 
+def _may_yet_do(entry: Entry) -> bool:
+    """Whether an entry is of an evaluation that failed, and not for good."""
+    failed = entry["type"] == "record" and entry["status"] == "failed"
+    return failed and _feedback(entry).n_lost > 0
+
+
 def _record(entry: Entry) -> Record:
     """The record in a journal's entry."""
     values = _cells(entry)
@@ -220,9 +229,11 @@ def _feedback(entry: Entry) -> Feedback:
     """The feedback that a record was made of, but for answers."""
     by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
     results = []
-    for (question, correct, latency, error), nodes in zip(entry["results"], by_node, strict=True):
+    for values, nodes in zip(entry["results"], by_node, strict=True):
+        question, correct, latency, error, *refused = values
         seconds = math.nan if latency is None else latency
         answers = {i: NodeResult(*values) for i, *values in nodes}
-        results.append(QuestionResult(question, correct, "", seconds, error, answers))
+        one = QuestionResult(question, correct, "", seconds, error, answers, bool(refused))
+        results.append(one)
     usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
     return Feedback(tuple(results), usage, entry["wall_s"])

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ttsgraph.base.errors import CallFailed, InputError, SettingsError
+from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
@@ -77,8 +77,9 @@ def short_form(form: str) -> str:
 class QuestionResult:
     """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in
     [0, 1]. It is None when a call failed for good: unscored, never wrong. `error` says why, or for
-    a scored question that a node had no answer because its prompt did not fit its model. `nodes`
-    are the answers of all nodes by id, where the environment grades them.
+    a scored question why a node had no answer: its prompt did not fit its model, or was refused.
+    `nodes` are the answers of all nodes by id, where the environment grades them. `refused`: it is
+    unscored as a provider refuses it, and would be each time.
     """
 
     question_id: str
@@ -87,6 +88,7 @@ class QuestionResult:
     latency_s: float = math.nan
     error: str = ""
     nodes: Mapping[int, NodeResult] = field(default_factory=dict)
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,18 @@ class Feedback:
 
     @property
     def n_unscored(self) -> int:
-        """Questions lost to infrastructure failures."""
+        """Questions without a grade, lost or refused."""
         return len(self.results) - self.n_scored
+
+    @property
+    def n_refused(self) -> int:
+        """Questions that a provider refuses."""
+        return sum(result.refused for result in self.results)
+
+    @property
+    def n_lost(self) -> int:
+        """Questions lost to infrastructure failures."""
+        return self.n_unscored - self.n_refused
 
     @property
     def grades(self) -> list[float]:
@@ -143,8 +155,9 @@ class Feedback:
 
     @property
     def error(self) -> str:
-        """The first infrastructure error, or nothing."""
-        return next((result.error for result in self.results if result.correct is None), "")
+        """Why the first question that is lost is so, or else refused, or nothing."""
+        unscored = (result for result in self.results if result.correct is None)
+        return next((each.error for each in sorted(unscored, key=lambda r: r.refused)), "")
 
 
 def total_of(accuracy: float, n_scored: int) -> float:
@@ -225,7 +238,8 @@ class Grader:
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
         """Whether a text answers the question, or its score in [0, 1]. A kind that asks models does
         so through `client`. Raises CallFailed as the task's grader does and where that fails in
-        whatever way, which is not remembered, and SettingsError for a grade that is none.
+        whatever way, which is not remembered, NoAnswer where a judge has none, and SettingsError
+        for a grade that is none.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
         if verdict is not None:
@@ -243,7 +257,7 @@ class Grader:
                         f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
                         f" from 0 to 1, found {verdict!r} for question {question.id}"
                     )
-        except (CallFailed, InputError):
+        except (CallFailed, NoAnswer, InputError):
             raise
         except Exception as error:
             raise CallFailed(
@@ -295,7 +309,9 @@ class Evaluator(Protocol):
     """What a search needs of its environment: graphs evaluated, here or on several machines."""
 
     def failed(self, feedback: Feedback) -> bool:
-        """Whether too many questions of an evaluation were lost to infrastructure."""
+        """Whether an evaluation says nothing of its graph: none of its questions was scored, or too
+        many were lost to infrastructure.
+        """
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Feedback for each graph on its questions; each question of each graph is published."""
@@ -306,13 +322,28 @@ class Evaluator(Protocol):
         """As `evaluate_all`, for one graph."""
 
 
+def lost(environment: Evaluator, feedback: Feedback) -> bool:
+    """Whether an evaluation failed in a way that another start may do better: questions that are
+    refused stay so.
+    """
+    return environment.failed(feedback) and feedback.n_lost > 0
+
+
+def stopped(what: str, feedback: Feedback) -> RunStopped:
+    """The error that says of what too many questions were lost."""
+    return RunStopped(
+        f"{what}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
+        f" ({feedback.error}); start again to continue"
+    )
+
+
 @dataclass(eq=False)
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client. `max_unscored`
-    is the share of unscored questions above which an evaluation is failed: what is left would not
-    be a fair comparison. With `grade_nodes` every node's answer is graded, not the sink's alone. At
-    most `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are
-    those of votes that set none themselves.
+    is the share of lost questions above which an evaluation is failed: what is left would not be a
+    fair comparison; those that a provider refuses don't count. With `grade_nodes` every node's
+    answer is graded, not the sink's alone. At most `most_under_way` questions are under way at
+    once, whatever graphs they are of. `waves` are those of votes that set none themselves.
     """
 
     task: Task
@@ -352,10 +383,11 @@ class Environment:
         return ModelPool((*self.pool.values(), *judge_specs(self.task)))
 
     def failed(self, feedback: Feedback) -> bool:
-        """Whether too many questions of an evaluation were lost to infrastructure."""
-        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(
-            feedback.results
-        )
+        """Whether none of an evaluation's questions was scored, or too many of those that weren't
+        refused were lost to infrastructure.
+        """
+        asked = len(feedback.results) - feedback.n_refused
+        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * asked
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
@@ -410,12 +442,15 @@ class Environment:
         answer = await runner.answer(question)
         text = answer.text
         if text is None:
-            return QuestionResult(question.id, None, error=answer.error), answer.usage
+            lost = QuestionResult(question.id, None, error=answer.error, refused=answer.refused)
+            return lost, answer.usage
         try:
             correct = await self.grader.grade(question, text, self.client)
             nodes = await self._grade_nodes(question, answer) if self.grade_nodes else {}
-        except CallFailed as failure:
-            return QuestionResult(question.id, None, text, error=str(failure)), answer.usage
+        except (CallFailed, NoAnswer) as failure:
+            for_good = isinstance(failure, NoAnswer)
+            lost = QuestionResult(question.id, None, text, error=str(failure), refused=for_good)
+            return lost, answer.usage
         took, note = answer.latency_s, answer.note
         return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
 

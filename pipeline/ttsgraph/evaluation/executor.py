@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority, read_by
@@ -76,9 +76,10 @@ class NodeAnswer:
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
     also counts the calls that succeeded before one failed. A node whose prompt does not fit its
     model answers nothing, and `note` says so: that is the graph's doing, not the infrastructure's,
-    and its successors go on with what there is. `completions` are the calls made, by node. `stages`
-    says of every node that the question needed how many of its stages were asked for, and `closed`
-    are the gates at which it agreed.
+    and its successors go on with what there is. So they do without a node whose prompt a provider
+    refuses; where the last one has no answer for that, the question is `refused`. `completions` are
+    the calls made, by node. `stages` says of every node that the question needed how many of its
+    stages were asked for, and `closed` are the gates at which it agreed.
     """
 
     text: str | None
@@ -90,6 +91,7 @@ class NodeAnswer:
     completions: Mapping[int, Completion] = field(default_factory=dict)
     stages: Mapping[int, int] = field(default_factory=dict)
     closed: tuple[int, ...] = ()
+    refused: bool = False
 
 
 @dataclass(eq=False)
@@ -190,6 +192,7 @@ class Run:
         self.completions: dict[int, Completion] = {}
         self.failures: dict[int, CallFailed] = {}
         self.overflows: dict[int, ContextOverflow] = {}
+        self.refusals: dict[int, PromptRefused] = {}
 
     def advance(self, ready: Iterable[int]) -> list[PendingCall]:
         """Start these nodes and whatever their answers make ready; returns the calls that have to
@@ -199,7 +202,7 @@ class Run:
         calls: list[PendingCall] = []
         while queue and not self.failures:
             i = queue.popleft()
-            if i in self.texts:  # a vote that was decided in between
+            if self._ended(i):  # a vote that was decided in between
                 continue
             if i in self.runner.adaptive:
                 taken = self._taken(i)
@@ -217,6 +220,9 @@ class Run:
                     continue
             role = self.runner.roles[i]
             answers = self._heard(self.runner.graph.reads[i])
+            if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):
+                queue += self._missing(i, refusal)
+                continue
             if i in self.runner.slow:
                 calls.append((i, asyncio.to_thread(role.choose, self._ballot(i, answers))))
                 continue
@@ -227,7 +233,7 @@ class Run:
             try:
                 begin = self.begin_last if i == self.runner.sink else self.runner.begin
                 found = begin(self._request(i, role, answers))
-            except (CallFailed, ContextOverflow) as error:
+            except (CallFailed, NoAnswer) as error:
                 queue += self._missing(i, error)
                 continue
             if isinstance(found, Completion):
@@ -256,7 +262,7 @@ class Run:
                 group.create_task(self._follow([other], group))
             try:
                 ready = self._arrived(i, await call)
-            except (CallFailed, ContextOverflow) as error:
+            except (CallFailed, NoAnswer) as error:
                 ready = self._missing(i, error)
             calls = self.advance(ready)
 
@@ -276,8 +282,12 @@ class Run:
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
             return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
-        note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
-        text = self.texts[self.runner.sink]
+        silent = {**self.overflows, **self.refusals}
+        note = str(silent[min(silent, key=order.index)]) if silent else ""
+        if (text := self.texts.get(self.runner.sink)) is None:
+            error = str(self.refusals[self.runner.sink])
+            made = self.completions
+            return NodeAnswer(None, math.nan, usage, texts, error, completions=made, refused=True)
         stages = {i: place + 1 for i, place in self.demand.stage.items()}
         made = self.completions
         seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
@@ -305,11 +315,20 @@ class Run:
             return majority(task, answers)
         if not self.demand.goes_on(i) or node.stop == PASSED:
             return None
-        voices = stages[1 if node.gate else 0 : stage + 1]
-        answers = self._heard([p for group in voices for p in group])
-        known = {k: read_answer(task, answer) for k, answer in enumerate(answers)}
+        voices = [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
+        answers = self._heard(voices)
+        known = {k: self._form(p) for k, p in enumerate(voices) if self._ended(p)}
         stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
-        return majority(task, answers) if stop else None
+        return majority(task, answers) if stop and answers else None
+
+    def _form(self, i: int) -> str | None:
+        """What the task reads of a node's answer; None where there is nothing."""
+        return read_answer(self.runner.task, self.texts[i]) if i in self.texts else None
+
+    def _refusal_before(self, i: int) -> PromptRefused | None:
+        """Why the first of those that a node reads has no answer, if it was refused."""
+        reads = self.runner.graph.reads[i]
+        return next((self.refusals[p] for p in reads if p in self.refusals), None)
 
     def _passed(self, i: int) -> str | None:
         """What a node takes that stops once an answer passes; None where none has."""
@@ -322,8 +341,8 @@ class Run:
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """What these nodes answered."""
-        return [self.texts[p] for p in nodes]
+        """What these nodes answered, without those that were refused."""
+        return [self.texts[p] for p in nodes if p in self.texts]
 
     def _ballot(self, i: int, answers: list[str]) -> Ballot:
         """What a node knows that picks one of these answers."""
@@ -334,6 +353,10 @@ class Run:
             if p in self.texts
         ]
         return Ballot(runner.task, self.question, answers, known)
+
+    def _ended(self, i: int) -> bool:
+        """Whether nothing more is to come of a node."""
+        return i in self.texts or i in self.refusals
 
     def _reached(self, i: int) -> list[int]:
         """The nodes that can go on now that this one has answered."""
@@ -367,13 +390,17 @@ class Run:
             self.texts[i] = read(self.runner.task, completion.text, heard)
         return self._reached(i)
 
-    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
-        """A node without an answer: an overflow is an empty one, a failed call the end of the
-        run.
+    def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
+        """A node without an answer: an overflow is an empty one, a refusal none, a failed call the
+        end of the run.
         """
         if isinstance(error, CallFailed):
             self.failures[i] = error
             return []
+        if isinstance(error, PromptRefused):
+            self.refusals[i] = error
+            return self._reached(i)
+        assert isinstance(error, ContextOverflow)
         self.texts[i] = ""
         self.overflows[i] = error
         return self._reached(i)

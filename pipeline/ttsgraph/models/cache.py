@@ -24,7 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.base.errors import DataError, PromptRefused, RunStopped
+from ttsgraph.base.files import unusable
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
@@ -181,8 +182,8 @@ class CallStore(ABC):
 class CallCache(CallStore):
     """A CallStore in one SQLite file for processes of one machine, not on a network file system, as
     its log needs shared memory. What SQLite can't read is put aside, reported, and begun anew.
-    Raises DataError when it can't be opened, RunStopped when it can't be written later (a full
-    disk).
+    Raises DataError when it can't be opened, or written later (a full disk), RunStopped for other
+    trouble.
     """
 
     noun = "file"
@@ -267,6 +268,8 @@ class CallCache(CallStore):
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
+            if why := unusable(error, self.path):
+                raise DataError(f"call cache {why}") from None
             raise RunStopped(
                 f"call cache {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None
@@ -276,7 +279,8 @@ class CallCache(CallStore):
 
     def _start_anew(self, error: sqlite3.DatabaseError) -> None:
         if isinstance(error, sqlite3.OperationalError):
-            raise DataError(f"call cache {self.path}: expected to open it, but {error}") from None
+            why = unusable(error, self.path) or f"{self.path}: expected to open it, but {error}"
+            raise DataError(f"call cache {why}") from None
         self._store.close()
         # Where another process has been faster, the file is a new one already.
         if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
@@ -297,7 +301,8 @@ class SharedCallCache(CallStore):
     """A CallStore in a folder, one file a call, for processes of any machine. It needs only what
     network file systems promise: hard links are made whole or not at all. Keys spread evenly over
     256 subfolders, each held to its share of `max_bytes`; a file's time of change is its last use.
-    Raises DataError when the folder can't be used, RunStopped when it can't be written later.
+    Raises DataError when the folder can't be used, or written later (a full disk), RunStopped when
+    it goes away.
     """
 
     noun = "folder"
@@ -410,6 +415,8 @@ class SharedCallCache(CallStore):
         try:
             yield
         except OSError as error:
+            if why := unusable(error, self.path):
+                raise DataError(f"call store {why}") from None
             raise RunStopped(
                 f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None
@@ -442,6 +449,20 @@ def _file_entry(path: Path) -> _Entry:
     return _Entry(path, model, Completion.from_list(plain), used)
 
 
+def stored(outcome: Completion | PromptRefused) -> Completion:
+    """What stands in a store for what came of a call."""
+    if isinstance(outcome, Completion):
+        return outcome
+    return Completion(str(outcome), 0, 0, 0.0, refused=True)
+
+
+def answered(completion: Completion) -> Completion:
+    """A completion from a store. Raises the PromptRefused that stands there."""
+    if completion.refused:
+        raise PromptRefused(completion.text)
+    return completion
+
+
 class CachedClient(Wrapper):
     """Asks another client for calls it has not seen, each of them once."""
 
@@ -452,9 +473,22 @@ class CachedClient(Wrapper):
         self._made = 0
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The stored completion, or what to await for a new one; failures aren't stored."""
+        """The stored completion, or what to await for a new one. Raises PromptRefused as it was
+        stored; other failures aren't.
+        """
         key = request.key()
-        return self._cache.get(key) or Deferred(partial(self._shared, key, request, self._made))
+        if (found := self._cache.get(key)) is None:
+            return Deferred(partial(self._shared, key, request, self._made))
+        return answered(found)
+
+    async def _asked(self, key: str, request: Request) -> Completion:
+        """The inner client's answer; that it is refused is stored, to be asked no more."""
+        try:
+            return await self._inner.complete(request)
+        except PromptRefused as refusal:
+            self._cache.put(key, stored(refusal), request.model)
+            self._made += 1
+            raise
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or share one under way unless its maker gives up. `made` is how many had
@@ -464,11 +498,11 @@ class CachedClient(Wrapper):
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
         if self._made != made and (found := self._cache.get(key)) is not None:
-            return found
+            return answered(found)
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:
-            completion = self._cache.put(key, await self._inner.complete(request), request.model)
+            completion = self._cache.put(key, await self._asked(key, request), request.model)
             self._made += 1
             future.set_result(completion)
             return completion

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.errors import CallFailed, NoAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class Completion:
     `known_tokens` of the prompt's were in the endpoint's cache. `choices` (JSON, see
     `ttsgraph.models.actions`) answer a form; `text` is what of the first can be counted. `cut`: the
     bound on tokens stopped it; `estimated`: tokens were counted here, as the endpoint told none.
+    `refused`: there is none, and a store has the PromptRefused's words as its text.
     """
 
     text: str
@@ -120,12 +121,13 @@ class Completion:
     choices: str = ""
     cut: bool = False
     estimated: bool = False
+    refused: bool = False
 
     def to_list(self) -> list[Any]:
         """As plain data for a store, the last part only where there is any of it."""
         plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
-        more += [self.choices, self.cut, self.estimated]
+        more += [self.choices, self.cut, self.estimated, self.refused]
         while len(more) > 3 and not more[-1]:
             more.pop()
         return [*plain, more] if any(more) else plain
@@ -181,7 +183,7 @@ def with_room(begin: Begin) -> Begin:
         try:
             again = begin(roomier(request))
             more = again if isinstance(again, Completion) else await again
-        except (CallFailed, ContextOverflow):
+        except (CallFailed, NoAnswer):
             return first
         counts = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
         both = {name: getattr(first, name) + getattr(more, name) for name in counts}

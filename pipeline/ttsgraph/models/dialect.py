@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -210,7 +211,8 @@ class Habits:
         """Keep what is found out under this name."""
         if self._path is not None:
             found = asdict(dialect) | {"left_out": sorted(dialect.left_out)}
-            keep(self._path, self._read() | {name: found})
+            with suppress(OSError):  # it is found out anew
+                keep(self._path, self._read() | {name: found})
 
     def _read(self) -> dict[str, Any]:
         found = None if self._path is None else kept(self._path)

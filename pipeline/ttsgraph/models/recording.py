@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, NoAnswer, PromptRefused
+from ttsgraph.base.files import naming
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 ENGINE = "engine.json"
@@ -26,9 +27,10 @@ ENGINE = "engine.json"
 REPLAY = "replay.parquet"
 """Recorded calls in a project's state folder: while it is there, nothing else answers."""
 
-_FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
+_FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "failed": CallFailed,
     "overflow": ContextOverflow,
+    "refused": PromptRefused,
 }
 _SHOWN = 60
 _TOLD = (
@@ -45,7 +47,7 @@ class Call:
     """What came of a call: a completion, or an error that every asking of it raises."""
 
     model: str
-    outcome: Completion | CallFailed | ContextOverflow
+    outcome: Completion | CallFailed | NoAnswer
 
 
 class NotRecorded(DataError):
@@ -99,7 +101,8 @@ class Recorder:
             return
         self.calls[key] = call
         if self._spool is not None:
-            self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
+            with naming(Path(str(self._spool.name))):
+                self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
     def update(self, calls: Calls) -> None:
         """Record several."""
@@ -139,7 +142,7 @@ class RecordingClient(Wrapper):
     def _failures(self, request: Request) -> Iterator[None]:
         try:
             yield
-        except (CallFailed, ContextOverflow) as failure:
+        except (CallFailed, NoAnswer) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
 
@@ -183,14 +186,15 @@ def write_calls(calls: Calls, path: Path) -> None:
     rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
-    pq.write_table(
-        pa.Table.from_pylist(rows, _schema()),
-        unfinished,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=["model", "text", "failure"],
-        write_statistics=False,
-    )
+    with naming(path):
+        pq.write_table(
+            pa.Table.from_pylist(rows, _schema()),
+            unfinished,
+            compression="zstd",
+            compression_level=9,
+            use_dictionary=["model", "text", "failure"],
+            write_statistics=False,
+        )
     os.replace(unfinished, path)
 
 

@@ -17,6 +17,7 @@ from ttsgraph.base.errors import (
     CallFailed,
     ContextOverflow,
     EndpointError,
+    PromptRefused,
     RunStopped,
     TTSGraphError,
 )
@@ -112,7 +113,7 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     """How an agent reaches its model, for worker threads of the running event loop. Its searcher
     thinks in plain steps in a thread (`asyncio.to_thread`), its request runs on the loop, which so
     stays free and can cancel it. Raises EndpointError for what the user has to mend, RunStopped for
-    an endpoint that failed for good.
+    an endpoint that failed for good. A prompt that its provider refuses has an empty answer.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()
@@ -128,6 +129,8 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
         request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
         try:
             completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
+        except PromptRefused:
+            completion = Completion("", 0, 0, 0.0)
         except CallFailed as failure:
             raise RunStopped(
                 f"{failure}; what was computed is kept, start again to continue"

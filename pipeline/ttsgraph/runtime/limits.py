@@ -12,8 +12,16 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +29,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from ttsgraph.base.errors import DataError, LimitReached
+from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.progress import Spent
@@ -102,10 +110,9 @@ def project_meter(
     limits: LimitSettings, state: Path, tell: Callable[[Spent], None] = lambda spent: None
 ) -> Iterator[Meter]:
     """A meter whose limits are for all that is spent in a folder, over all starts. Raises
-    InputError where another process spends under a limit, DataError as `Account.read`.
+    InputError where another process spends there, DataError as `Account.read`.
     """
-    limited = limits.dollars is not None or limits.tokens is not None
-    with locked(state / "spending") if limited else nullcontext():
+    with locked(state / "spending"):
         account = Account(state / "spent.json", PROJECT)
         yield Meter(limits, account.read(), account.write, tell)
 
@@ -342,6 +349,26 @@ class CountingClient(MeteredClient):
         self.asked: dict[str, tuple[str, int, bool, bool]] = {}
         """Key of a call -> model, bound on tokens, whether that cut it, tokens are estimated."""
 
+        self.refused: dict[str, tuple[str, str]] = {}
+        """Key of a call that a provider refuses -> model, and the provider's words."""
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """As a metered client."""
+        with self._refusals(request):
+            return super().begin(request)
+
+    async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
+        with self._refusals(request):
+            return await super()._wait(request, call)
+
+    @contextmanager
+    def _refusals(self, request: Request) -> Iterator[None]:
+        try:
+            yield
+        except PromptRefused as refusal:
+            self.refused[request.key()] = request.model, refusal.said
+            raise
+
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ended = (completion.cut, completion.estimated)
         call = (request.model, request.sampling.max_tokens, *ended)
@@ -349,11 +376,14 @@ class CountingClient(MeteredClient):
         return super()._paid(request, completion)
 
     def lines(self) -> list[str]:
-        """For people: whose answers were cut, and whose tokens no endpoint told."""
+        """For people: whose prompts were refused, whose answers were cut, and whose tokens no
+        endpoint told.
+        """
         calls = self.asked.values()
         of = Counter((model, bound) for model, bound, _, _ in calls)
         cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
-        said = []
+        answered = Counter(model for model, *_ in calls)
+        said = refusal_lines(self.refused.values(), answered)
         for (model, bound), count in of.items():
             if not cut[model, bound] or cut[model, bound // ROOM]:
                 continue
@@ -365,13 +395,23 @@ class CountingClient(MeteredClient):
                 if left:
                     line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
             said.append(line)
-        made = Counter(model for model, *_ in calls)
         estimated = Counter(model for model, _, _, guessed in calls if guessed)
         return said + [
-            f"{model}: its endpoint tells no token counts of {count} of {made[model]} calls; these"
-            f" are estimated, also what they cost, and count {ESTIMATED} times against limits"
+            f"{model}: its endpoint tells no token counts of {count} of {answered[model]} calls;"
+            f" these are estimated, also what they cost, and count {ESTIMATED} times against limits"
             for model, count in estimated.items()
         ]
+
+
+def refusal_lines(refused: Collection[tuple[str, str]], answered: Mapping[str, int]) -> list[str]:
+    """For people: how many of a model's prompts its provider refused, by models and words."""
+    counts = Counter(model for model, _ in refused)
+    words = dict(reversed([*refused]))
+    return [
+        f"{model}: its provider refuses {count} of {count + answered.get(model, 0)} prompts"
+        f' ("{words[model]}"); they are asked no more, and are lost, never wrong'
+        for model, count in counts.items()
+    ]
 
 
 def _dearest(price: Price, read: int, written: int) -> float:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, InputError, RunStopped
+from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
@@ -382,7 +382,7 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
         completion = calls[-1]
         if not any(price.values()):  # its speed counts, which a cold start does not show
             calls.append(await client.complete(request))
-    except (CallFailed, ContextOverflow, RunStopped) as error:
+    except (CallFailed, NoAnswer, RunStopped) as error:
         refused = getattr(error.__cause__, "status", None) in (401, 403)
         no_key = refused and one.provider.key_env is None
         hint = "; --key-env names the variable with its key" if no_key else ""
@@ -418,7 +418,7 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
     request = replace(request, sampling=sampling)
     try:
         found = await client.complete(request)
-    except (CallFailed, ContextOverflow, RunStopped):
+    except (CallFailed, NoAnswer, RunStopped):
         return None
     return None if "reasoning_effort" in client.manner(request).left_out else found
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import CallFailed, FormRefused, RunStopped
+from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
@@ -105,7 +105,7 @@ class Answering:
                 for piece in pieces_of(self.choices) if self.formed else [text]:
                     self._hand_over(piece)
             return answer
-        except RunStopped as stopped:
+        except (RunStopped, DataError) as stopped:
             said = "the service can't work at present"
             raise ApiError(503, said, code="unavailable") from stopped
         finally:
@@ -121,6 +121,10 @@ class Answering:
         """Raises ApiError for an answer that is none; it says which model failed."""
         if answer.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
+        if answer.refused:
+            refusal = self.run.refusals[self.run.runner.sink]
+            said = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, said, "messages", "content_filter") from refusal
         if answer.error:
             for failure in self.run.failures.values():
                 if isinstance(failure, FormRefused):

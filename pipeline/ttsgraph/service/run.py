@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run, usage_of
 from ttsgraph.graphs.roles import Role, head_of, majority
@@ -192,7 +192,7 @@ class ServedRun(Run):
             task = self._under_way.pop(i)
             try:
                 ready = self._arrived(i, task.result())
-            except (CallFailed, ContextOverflow) as error:
+            except (CallFailed, NoAnswer) as error:
                 ready = self._missing(i, error)
             self._begin(self.advance(ready))
         self._drop()
@@ -217,9 +217,6 @@ class ServedRun(Run):
         self.cancelled += nodes
         for i in nodes:
             self._under_way.pop(i).cancel()
-
-    def _heard(self, nodes: Iterable[int]) -> list[str]:
-        return [self.texts[p] for p in nodes if p in self.texts]
 
     def _reached(self, i: int) -> list[int]:
         graph = self.runner.graph
@@ -250,7 +247,7 @@ class ServedRun(Run):
         return len(heard) < len(reads) and decided(heard, len(reads), head) and self._has_quorum(i)
 
     def _ended(self, i: int) -> bool:
-        return i in self.texts or i in self.lost
+        return super()._ended(i) or i in self.lost
 
     def _has_quorum(self, i: int) -> bool:
         """Whether enough of the voices have answered that a vote asked so far."""
@@ -269,16 +266,19 @@ class ServedRun(Run):
         enough = len(heard) >= max(1, role.min_in_degree) or self._heard(self.demand.awaited(i))
         return bool(enough) and (self.settings.fallback or self._has_quorum(i))
 
-    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+    def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
         if isinstance(error, ContextOverflow):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
         if self.settings.fallback and inputs:
             self.texts[i] = majority(self.runner.task, inputs)
             self.fallbacks.append(i)
+        elif isinstance(error, CallFailed):
+            return self._lose(i, error)
+        if isinstance(error, CallFailed):
             self.lost[i] = error
             return self._reached(i)
-        return self._lose(i, error)
+        return super()._missing(i, error)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
         """A node without an answer; what needs it is lost too, with the sink the run."""
@@ -304,7 +304,7 @@ class ServedRun(Run):
             self.failures.setdefault(graph.sink, CallFailed("no answer before the deadline"))
         plain = self.result()
         calls = [i for i in graph.order if self.runner.roles[i].calls_model]
-        begun = {*self.completions, *self.cancelled, *self.lost}
+        begun = {*self.completions, *self.cancelled, *self.lost, *self.refusals}
         return Served(
             **{part.name: getattr(plain, part.name) for part in fields(plain)},
             lost={i: str(self.lost[i]) for i in calls if i in self.lost},

@@ -255,9 +255,11 @@ def _span_id() -> int:
 def outcome(run: ServedRun, i: int) -> tuple[str, str]:
     """What became of a node, and why where that is not an answer of its own."""
     if i in run.fallbacks:
-        return "fallback", f"its own call failed: {run.lost[i]}"
+        return "fallback", f"its own call failed: {run.lost.get(i) or run.refusals[i]}"
     if i in run.lost or i in run.failures:
         return "failed", str(run.lost.get(i) or run.failures[i])
+    if i in run.refusals:
+        return "refused", str(run.refusals[i])
     if i in run.overflows:
         return "empty", str(run.overflows[i])
     if i in run.closed:

@@ -7,7 +7,7 @@ names file, key and value.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from operator import not_
@@ -397,7 +397,9 @@ class Profile(Closed):
         """Costs of graphs on this task, under the profile's metric unless another is given. Raises
         SettingsError when lengths are neither given nor measured, or a fact of a model is missing.
         """
-        pool = self.model_pool()
+        refused = self.task(task).refused
+        members = self.model_pool().values()
+        pool = ModelPool(tuple(spec for spec in members if spec.name not in refused))
         lengths = self.task(task).lengths
         known = (
             lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
@@ -420,6 +422,10 @@ class Profile(Closed):
     def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
         """The same, with how often each member of the pool is right alone on a task."""
         return self._with_task(task, accuracies=dict(measured))
+
+    def with_refused(self, task: str, members: Iterable[str]) -> Profile:
+        """The same, with the members of the pool whose provider refuses every question."""
+        return self._with_task(task, refused=tuple(members))
 
     def _with_task(self, task: str, **changes: Any) -> Profile:
         settings = self.task(task).model_copy(update=changes)

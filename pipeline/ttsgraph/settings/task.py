@@ -158,6 +158,9 @@ class TaskSettings(Closed):
     """how answers are drawn"""
     accuracies: dict[str, Probability] = Field(default_factory=dict, exclude_if=not_)
     """by member of the pool, for weighted votes; the stages put it here"""
+    refused: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """members of the pool whose provider refuses every question, so that no graph has them; the
+    stages put it here"""
     lengths: LengthSettings = LengthSettings()
     """measured by the profile stage if not given"""
 

@@ -81,7 +81,8 @@ def digest(data: Any) -> str:
 
 def _task(task: TaskSettings) -> dict[str, Any]:
     """A task's settings, without how the judges of its kind are reached."""
-    data = task.model_dump(mode="json", exclude={"lengths": {"measured"}, "accuracies": True})
+    data = task.model_dump(mode="json", exclude={"accuracies", "refused"})
+    data["lengths"].pop("measured", None)
     if isinstance(task.task, AskingTask):
         data["grading"]["models"] = {
             name: {key: value for key, value in model.items() if key not in REACHED}

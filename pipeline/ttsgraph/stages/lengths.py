@@ -19,7 +19,14 @@ from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.pool.spec import Lengths
 from ttsgraph.searching.agent.base import Brief, Scored
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
+from ttsgraph.stages.trials import (
+    Case,
+    cases_feedback,
+    cases_table,
+    profile_table,
+    scored,
+    single_cases,
+)
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
@@ -36,13 +43,17 @@ async def profiled(
 ) -> pd.DataFrame:
     """The profile stage's rows of these members: each alone on the training questions, and what
     reading answers adds. The latter comes from graphs of the member alone, in each role that reads:
-    most of their calls have been made by then. Raises RunStopped when too many questions were lost.
+    most of their calls have been made by then. Raises RunStopped when too many questions were lost,
+    or every one was refused.
     """
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    names = [case.columns["model"] for case in alone]
-    usages = dict(zip(names, (feedback.usage for feedback in feedbacks), strict=True))
+    answering, told = scored(alone, feedbacks)
+    usages = {
+        case.columns["model"]: feedback.usage
+        for case, feedback in zip(answering, told, strict=True)
+    }
     growth: Growth = {name: {} for name in usages}
     if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
         some = train[:READ_QUESTIONS]
@@ -61,7 +72,7 @@ async def profiled(
             why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
             raise DataError(
                 f"task {task!r}: expected questions that fit the context of a model, but"
-                f" {', '.join(names)} took none ({why}); shorten them or the prompt's examples"
+                f" {', '.join(usages)} took none ({why}); shorten them or the prompt's examples"
                 " (splits.shots), or give models a longer context (engine.max_model_len)"
             )
         now = measured_lengths(pd.DataFrame(rows))
@@ -70,7 +81,8 @@ async def profiled(
         profile = profile.with_measured(task, _of_all(profile.model_pool(), known))
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
-    added = pd.DataFrame([_added(growth[name]) for name in table["model"]], index=table.index)
+    rows_added = [_added(growth.get(name, {})) for name in table["model"]]
+    added = pd.DataFrame(rows_added, index=table.index)
     return table.join(added)
 
 
@@ -105,6 +117,8 @@ async def _growth(
     alone = dict(zip(members, feedbacks, strict=False))
     found: Growth = {name: {} for name in members}
     for (name, graph), feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
+        if not feedback.n_scored:  # a provider refuses what it is to read
+            continue
         used = feedback.usage
         own = alone[name].usage
         calls = max(1, used.calls)
@@ -150,8 +164,11 @@ def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, L
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     """The profile whose costs follow from this table of the profile stage; the same where models
-    are simulated. Where a role weighs votes, it has the accuracies too.
+    are simulated. Where a role weighs votes, it has the accuracies too. Models all of whose
+    questions were refused are no part of it.
     """
+    if not (answers := table["n_scored"] > 0).all():
+        profile = profile.with_refused(task, table["model"][~answers])
     if any(get_role(role).weighs for role in profile.roles):
         rows = table.dropna(subset=["accuracy"])
         shares = zip(rows["model"], rows["accuracy"], strict=True)
@@ -197,5 +214,6 @@ def brief_of(
 
 
 def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
-    """Each model's accuracy alone, from the profile stage's table."""
-    return dict(zip(profiled["model"], profiled["accuracy"], strict=True))
+    """The accuracy alone of each model that answers, from the profile stage's table."""
+    known = profiled[profiled["n_scored"] > 0]
+    return dict(zip(known["model"], known["accuracy"], strict=True))

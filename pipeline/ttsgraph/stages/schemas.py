@@ -20,7 +20,7 @@ import pandas as pd
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.extras import as_if_missing
-from ttsgraph.base.files import CHECKSUM, makes
+from ttsgraph.base.files import CHECKSUM, makes, naming
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
@@ -494,12 +494,13 @@ def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
 def _write(table: pd.DataFrame, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
-    if path.suffix == ".csv":
-        table.to_csv(unfinished, index=False)
-    else:
-        marked = table.copy(deep=False)
-        marked.attrs = {CHECKSUM: _checksum(table)}
-        marked.to_parquet(unfinished, index=False)
+    with naming(path):
+        if path.suffix == ".csv":
+            table.to_csv(unfinished, index=False)
+        else:
+            marked = table.copy(deep=False)
+            marked.attrs = {CHECKSUM: _checksum(table)}
+            marked.to_parquet(unfinished, index=False)
     os.replace(unfinished, path)
 
 

@@ -18,7 +18,14 @@ import pandas as pd
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
-from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, total_of
+from ttsgraph.evaluation.environment import (
+    Evaluator,
+    Feedback,
+    binary,
+    lost,
+    stopped,
+    total_of,
+)
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, Shown, ignore
 from ttsgraph.graphs import topologies
@@ -53,10 +60,42 @@ async def evaluate_cases(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost
-    too many questions.
+    """One row per case that could be scored: its columns, its graph and its scores. Raises
+    RunStopped when a case lost too many questions, or none could be scored.
     """
-    return cases_table(cases, await cases_feedback(cases, environment, questions, publish), cost)
+    feedbacks = await cases_feedback(cases, environment, questions, publish)
+    return cases_table(*scored(cases, feedbacks), cost)
+
+
+def scored(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback]
+) -> tuple[list[Case], list[Feedback]]:
+    """The cases that could be scored, with what came of them; a provider refuses every question of
+    the others. Raises RunStopped where there is none.
+    """
+    kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
+    if not kept:
+        raise all_refused(feedbacks)
+    return [case for case, _ in kept], [feedback for _, feedback in kept]
+
+
+def test_scored(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback]
+) -> tuple[list[Case], list[Feedback]]:
+    """As `scored`, of a test: the first case, which was found, has to be among them."""
+    if not feedbacks[0].n_scored:
+        raise all_refused(feedbacks[:1])
+    return scored(cases, feedbacks)
+
+
+def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
+    """The error that says that no question was answered, in a provider's words."""
+    asked = max((len(feedback.results) for feedback in feedbacks), default=0)
+    why = next((feedback.error for feedback in feedbacks), "nothing was asked")
+    return RunStopped(
+        f"every one of {asked} questions was refused each time ({why}); other models or another"
+        " prompt may do, starting again asks nothing anew"
+    )
 
 
 async def cases_feedback(
@@ -65,8 +104,8 @@ async def cases_feedback(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> list[Feedback]:
-    """What came of each case, per question. Raises RunStopped when a case lost too many
-    questions.
+    """What came of each case, per question; nothing scored where a provider refuses all. Raises
+    RunStopped when a case lost too many questions.
     """
     best = -math.inf
 
@@ -80,11 +119,8 @@ async def cases_feedback(
 
     feedbacks = await asyncio.gather(*map(one, cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
-        if environment.failed(feedback):
-            raise RunStopped(
-                f"{case}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
-                f" ({feedback.error}); start again to continue"
-            )
+        if lost(environment, feedback):
+            raise stopped(str(case), feedback)
     return feedbacks
 
 
@@ -223,7 +259,8 @@ async def swept(
     asked = train[: profile.pilot.questions]
     with shown(len(cases) * len(asked)) as publish:
         table = await evaluate_cases(cases, environment, cost, asked, publish)
-    return table.assign(within_budget=[budget.admits(case.graph) for case in cases])
+    graphs = map(CollaborationGraph.from_json, table["graph"])
+    return table.assign(within_budget=[budget.admits(graph) for graph in graphs])
 
 
 Swept = tuple[str, str, CollaborationGraph]
@@ -418,9 +455,8 @@ def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -
     of no use with a greedy variant: it is out if another fits.
     """
     cost = budget.cost
-    fits = [
-        row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.fixed_limit
-    ]
+    known = [row for row in profile.to_dict("records") if row["model"] in cost.pool]
+    fits = [row for row in known if cost.single(row["model"]) <= budget.fixed_limit]
     if not fits:
         budget.require_feasible()
     if repeated:

@@ -33,8 +33,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ttsgraph.base.arrays import IntArray
-from ttsgraph.base.errors import RunStopped
-from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.environment import Evaluator, Feedback, lost, stopped
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -378,14 +377,14 @@ class Contest:
                 asked.append((graph, [questions[k] for k in missing.tolist()]))
         feedbacks = await self._environment.evaluate_all(asked, self._publish)
         for (graph, _), feedback in zip(asked, feedbacks, strict=True):
-            if self._environment.failed(feedback):
-                raise RunStopped(
-                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of"
-                    f" {len(feedback.results)} questions unscored ({feedback.error}); start again"
-                    " to continue"
-                )
+            if lost(self._environment, feedback):
+                raise stopped(self.labels.get(graph, "a model alone"), feedback)
             self._forecast(graph, feedback)
             self.evidence.add(graph, feedback)
+            if not feedback.n_scored:  # all refused: there is nothing to compare it by
+                if graph not in self.evidence.graphs:
+                    self.labels.pop(graph, None)
+                continue
             if (known := self.feedbacks.get(graph)) is not None:
                 feedback = Feedback(
                     known.results + feedback.results,

@@ -147,6 +147,10 @@ class Driver:
             if turn is not None:
                 await self._close(choice, turn)
             scores = await self._learn(choice, work)
+            if not scores:
+                choice.nothing_learnt(iteration)
+                turn = None
+                continue
             results = [(0, initial)] if iteration == 1 and initial is not None else []
             results.append((iteration, searcher.result()))
             turn = self._turn(choice, scores, results, val, work)
@@ -272,16 +276,19 @@ class Driver:
 
     async def _learn(self, choice: BestSoFar, work: BatchWork) -> list[float]:
         """Record the candidates of an iteration and report them to the searcher; returns the
-        accuracies of those that did not fail.
+        accuracies of those that did not fail. Raises RunStopped where all did, for want of servers.
         """
         searcher = choice.searcher
         self._record(choice, work)
         results = work.results()
         scored = [each for each in results if not choice.environment.failed(each[1])]
         if not scored:
+            choice.error = results[0][1].error
+            if not any(feedback.n_lost for _, feedback in results):
+                return []
             raise RunStopped(
                 f"iteration {work.iteration}: all {len(results)} candidates failed"
-                f" ({results[0][1].error}); what was computed is kept, start again to continue"
+                f" ({choice.error}); what was computed is kept, start again to continue"
             )
         try:
             # In a thread: an agent that asks a language model waits for it, and its request runs on
@@ -372,10 +379,27 @@ class BestSoFar:
             if not failed(validation):
                 self._rank(number, graph)
                 self.last = number, graph
-        best = -self._order(*self.best)[0] if self.best else math.nan
-        self._row(turn.work.iteration, turn.scores, graph, validation, best)
+        self._row(turn.work.iteration, turn.scores, graph, validation, self._best_value)
         if self.may_end(turn):
             self.stopped_by = "finished" if turn.finished else "patience"
+
+    def nothing_learnt(self, iteration: int) -> None:
+        """Take in an iteration of whose candidates providers refuse every question. Raises
+        RunStopped where nothing was validated before it.
+        """
+        contenders = (each.graph for each in self.searcher.problem.contenders)
+        known = [*([self.last[1]] if self.last else []), *contenders]
+        graph = next((each for each in known if each.to_json() in self.seen), None)
+        if graph is None:
+            raise RunStopped(
+                f"iteration {iteration}: every question of all candidates was refused"
+                f" ({self.error}); other models or another prompt may do"
+            )
+        self._row(iteration, [], graph, self.seen[graph.to_json()], self._best_value)
+
+    @property
+    def _best_value(self) -> float:
+        return -self._order(*self.best)[0] if self.best else math.nan
 
     def _order(self, number: int, graph: CollaborationGraph) -> tuple[float, float, int]:
         """What validated results are ranked by, the least first."""

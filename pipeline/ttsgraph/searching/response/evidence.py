@@ -138,6 +138,9 @@ class Evidence:
     draws: dict[str, dict[int, IntArray]] = field(default_factory=dict)
     rows: list[Rows] = field(default_factory=list)
     graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
+    refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
+    """(n,) places of the questions that a provider refuses a graph."""
+
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
     _places: dict[str, int] = field(init=False)
@@ -155,7 +158,9 @@ class Evidence:
         return np.array([self._places[question] for question in asked], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
-        """The places of those questions that the graph has not been graded on."""
+        """The places of those questions that the graph has not been graded on and may yet be."""
+        if (refused := self.refused.get(graph)) is not None:
+            places = np.setdiff1d(places, refused, assume_unique=True)
         seen = self.graphs.get(graph)
         return places if seen is None else np.setdiff1d(places, seen.questions, assume_unique=True)
 
@@ -205,8 +210,12 @@ class Evidence:
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Take in an evaluation whose results say what each node answered. Unscored questions are
-        left out.
+        left out; those that are refused are not asked again.
         """
+        refused = [self._places[r.question_id] for r in feedback.results if r.refused]
+        if refused:
+            before = self.refused.get(graph, np.array([], dtype=np.intp))
+            self.refused[graph] = np.union1d(before, np.array(refused, dtype=np.intp))
         results = [result for result in feedback.results if result.correct is not None]
         if not results:
             return
@@ -234,7 +243,8 @@ class Evidence:
             before = graph.reads[i]
             ran = self._ran(graph, i, answers)
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            new = ~made[places] & ran
+            # What reads a node that was refused reads fewer answers than its rows have.
+            new = ~made[places] & ran & _known(answers, before)
             made[places[ran]] = True
             if not before:
                 draw = self.draws.setdefault(node.model, {}).setdefault(
@@ -279,3 +289,9 @@ class Evidence:
                 if result.passes is not None and found[i][k] >= 0:
                     self.passed[:, place, found[i][k]] += result.passes, 1
         return found
+
+
+def _known(answers: Mapping[int, IntArray], nodes: Sequence[int]) -> BoolArray:
+    """(n,) whether all of these nodes answered."""
+    known = [answers[p] != UNKNOWN for p in nodes]
+    return np.all(known, axis=0) if known else np.array(True)

@@ -1,0 +1,45 @@
+"""Two `ttsgraph run` in one folder: the second says who is at work, and a dead one blocks none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from lab import python_path
+from tests.support.processes import wait_until
+from tests.support.project import HANGS_S, ROOT
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.cli import app
+
+RUN = (sys.executable, "-m", "ttsgraph", "run")
+
+
+def test_the_second_is_told_of_the_first_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
+    project = tmp_path / "mine"
+    more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
+    stub = StubServer(("m",), skill=0.7)
+    with serve(stub) as url:
+        prices = ["--price-prompt", "1", "--price-completion", "2"]
+        made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
+        assert made.exit_code == 0, made.output
+        asked = len(stub.requests)
+        stub.delay_s = 0.5
+        first = subprocess.Popen(RUN, **more, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: len(stub.requests) > asked or first.poll() is not None, HANGS_S)
+            assert first.poll() is None
+            second = subprocess.run(RUN, **more, capture_output=True, text=True, check=False)
+        finally:
+            first.kill()
+            first.wait()
+        assert second.returncode == 2, second.stderr
+        (line,) = second.stderr.splitlines()
+        assert f"another run works here (process {first.pid})" in line
+        assert not (project / "results").exists()
+        stub.delay_s = 0.0
+        third = subprocess.run(RUN, **more, capture_output=True, text=True, check=False)
+    assert third.returncode == 0, third.stderr

@@ -1,0 +1,183 @@
+"""A place on the disk that can't be written: one line that names it, says why and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab import python_path
+from tests.support.project import HANGS_S, ROOT, Project
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.ending import EXIT_INPUT, guarded
+from ttsgraph.base.files import naming
+from ttsgraph_flows.repro import prefect_server
+
+KINDS = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "EEXIST")
+
+
+def line_of(raises: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> str:
+    """How a command ends whose work does this: its one line on stderr."""
+    with pytest.raises(SystemExit) as ended:
+        guarded(raises)
+    assert ended.value.code == EXIT_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_system_s_reason_is_told_with_the_place(kind, wrapped, capsys):
+    number = getattr(errno, kind)
+
+    def write() -> None:
+        with naming(Path("kept/here.json")):
+            raise OSError(number, os.strerror(number))
+
+    def within() -> None:
+        try:
+            write()
+        except OSError as error:
+            raise RuntimeError("could not go on") from error
+
+    line = line_of(within if wrapped else write, capsys)
+    assert line.startswith("error: kept/here.json: ")
+    assert os.strerror(number) in line
+    assert "start again" in line
+
+
+@pytest.mark.parametrize("words", ["database or disk is full", "disk I/O error"])
+def test_a_database_that_only_says_so_in_words_is_understood(words, capsys):
+    def write() -> None:
+        raise sqlite3.OperationalError(words)
+
+    assert f"{Path.cwd()}: expected to write here, but {words}" in line_of(write, capsys)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionResetError(errno.ECONNRESET, "reset"), PermissionError(13, "no"), KeyError()],
+)
+def test_what_is_about_no_place_is_a_defect_as_before(error):
+    def work() -> None:
+        try:
+            raise FileExistsError(errno.EEXIST, "there", "x")
+        except FileExistsError:
+            raise error  # noqa: B904 (met on the way, and not what it is about)
+
+    with pytest.raises(type(error)):
+        guarded(work)
+
+
+@dataclass
+class Paid:
+    """A project of `ttsgraph init`, and the endpoint behind it."""
+
+    folder: Path
+    stub: StubServer
+    url: str
+
+    def run(
+        self, *command: str, bytes_a_file: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in the project, whose files may get so large."""
+
+        def bound() -> None:
+            if bytes_a_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_a_file, bytes_a_file))
+
+        return subprocess.run(
+            [sys.executable, "-m", "ttsgraph", *command],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": python_path(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=HANGS_S,
+            check=False,
+            preexec_fn=bound,
+        )
+
+
+@pytest.fixture
+def paid(tmp_path: Path) -> Iterator[Paid]:
+    stub = StubServer(("m",), skill=0.7)
+    with serve(stub) as url:
+        place = Paid(tmp_path, stub, url)
+        made = place.run("init", "mine", "--url", url, *PRICES)
+        assert made.returncode == 0, made.stderr
+        place.folder = tmp_path / "mine"
+        yield place
+
+
+PRICES = ("--price-prompt", "1", "--price-completion", "2")
+
+
+def ends(done: subprocess.CompletedProcess[str], place: str, why: str) -> None:
+    """It ended with one line that has both."""
+    assert done.returncode == EXIT_INPUT, done.stderr
+    assert "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert place in line
+    assert why in line
+    assert "start again" in line
+
+
+@contextmanager
+def in_place_of(folder: Path) -> Iterator[None]:
+    """A file where a folder is expected."""
+    aside = folder.with_name("aside")
+    if folder.exists():
+        folder.rename(aside)
+    folder.write_text("a file")
+    yield
+    folder.unlink()
+    if aside.exists():
+        aside.rename(folder)
+
+
+def test_init_ends_with_a_line(paid):
+    command = ("init", "profiles/mine.yaml/new", "--url", paid.url, *PRICES)
+    ends(paid.run(*command), "mine.yaml/new", "Not a directory")
+    command = ("init", "other", "--url", paid.url, *PRICES)
+    ends(paid.run(*command, bytes_a_file=600), "other/", "File too large")
+
+
+def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
+    with in_place_of(paid.folder / ".ttsgraph"):
+        ends(paid.run("run"), ".ttsgraph", "Not a directory")
+    ends(paid.run("run", bytes_a_file=150_000), "calls.db", "disk I/O error")
+    with in_place_of(paid.folder / "results"):
+        ends(paid.run("run"), "results", "Not a directory")
+    done = paid.run("run")
+    assert done.returncode == 0, done.stderr
+    assert "$0.0000 spent now" in done.stdout
+    (found,) = paid.folder.glob("results/*/*/found")
+    params = paid.folder / "params.yaml"
+    params.write_text(f"{params.read_text()}\nservice: {{cache: true}}\n")
+    with in_place_of(paid.folder / ".ttsgraph"):
+        served = paid.run("serve", str(found), "--port", "0", "--no-key")
+        ends(served, ".ttsgraph", "Not a directory")
+
+
+def test_a_stage_ends_with_a_line_and_asks_no_call_again(tmp_path, monkeypatch):
+    stub = StubServer(("small", "large"), skill=0.7)
+    with serve(stub) as url, prefect_server(tmp_path / "server") as api:
+        monkeypatch.setenv("PREFECT_API_URL", api)
+        project = Project(tmp_path / "project", url)
+        assert project.stage("sample", "--task", "math").returncode == 0
+        with in_place_of(project.folder / "results"):
+            ends(project.stage("profile", "--task", "math"), "results/", "Not a directory")
+        asked = len(stub.requests)
+        done = project.stage("profile", "--task", "math")
+    assert done.returncode == 0, done.stderr
+    assert len(stub.requests) == asked > 0

@@ -1,0 +1,121 @@
+"""A provider's filter refuses a prompt: an outcome of its own, also if it is asked again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.asking import ask
+from tests.support.refusing import REFUSALS, error
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed, PromptRefused
+from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.models.cache import CachedClient, CallCache, SharedCallCache
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.recording import (
+    Recorder,
+    RecordingClient,
+    ReplayClient,
+    read_calls,
+    write_calls,
+)
+
+AGAIN = Retries(3, 0.001, 10)
+
+
+def requests(count: int, form: str | None = None) -> list[Request]:
+    return [
+        Request("small", "r", (Message("user", f"{k} + 1"),), Sampling(max_tokens=8), form=form)
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("provider", "streamed"),
+    [(name, False) for name in REFUSALS]
+    + [(name, True) for name, (answer, _) in REFUSALS.items() if answer[0] != 200],
+)
+def test_a_refusal_is_known_in_every_provider_s_form_and_asked_once(provider, streamed):
+    answer, words = REFUSALS[provider]
+    pieces = [] if streamed else None
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: answer
+    with serve(stub) as url:
+        (found,) = ask(url, *requests(1), retries=AGAIN, pieces=pieces)
+    assert isinstance(found, PromptRefused), found
+    assert words in found.said
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        error(400, message="temperature must be in [0, 2]", code="invalid_request_error"),
+        error(403, message="You have no access to this model", code="permission_denied"),
+        error(429, message="content_filter", code="content_filter"),
+        error(500, message="content filter policy", code="content_filter"),
+    ],
+    ids=["form", "key", "load", "server"],
+)
+def test_what_is_about_something_else_is_no_refusal(other):
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: other
+    with serve(stub) as url:
+        (found,) = ask(url, *requests(1))
+    assert isinstance(found, CallFailed), found
+
+
+def test_refusals_are_no_trouble_of_their_server():
+    stub = StubServer(("served",), skill=1.0)
+    stub.misbehave = lambda count, body: REFUSALS["Azure"][0] if count > 1 else None
+    with serve(stub) as url:
+        patience = FailurePolicy(concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
+        found = ask(url, *requests(3 * OPENS_AFTER), policy=patience)
+    assert sum(isinstance(one, Completion) for one in found) == 1
+    assert sum(isinstance(one, PromptRefused) for one in found) == 3 * OPENS_AFTER - 1
+
+
+def test_a_first_prompt_that_is_refused_teaches_nothing_of_how_to_ask():
+    stub = StubServer(("served",), skill=1.0)
+
+    def misbehave(count, body):
+        if count == 1:
+            return REFUSALS["Azure"][0]
+        return error(400, message="no") if "temperature" in body else None
+
+    stub.misbehave = misbehave
+    with serve(stub) as url:
+        refused, answered = ask(url, *requests(2))
+    assert isinstance(refused, PromptRefused)
+    assert isinstance(answered, Completion)
+
+
+@pytest.mark.parametrize("store", [CallCache, SharedCallCache])
+def test_it_is_stored_so_that_no_later_start_asks_again(store, tmp_path: Path):
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
+    said = set()
+    with serve(stub) as url:
+        for _ in range(2):
+            cache = store(tmp_path)
+            found = ask(url, *requests(2) * 2, around=lambda c, kept=cache: CachedClient(c, kept))
+            said |= {str(one) for one in found}
+            assert all(isinstance(one, PromptRefused) for one in found)
+            cache.close()
+    assert len(stub.requests) == 2
+    assert len(said) == 1
+
+
+def test_it_is_recorded_and_replayed(tmp_path: Path):
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
+    recorder = Recorder()
+    with serve(stub) as url:
+        (found,) = ask(url, *requests(1), around=lambda c: RecordingClient(c, recorder))
+    write_calls(recorder.calls, tmp_path / "calls.parquet")
+    calls = read_calls(tmp_path / "calls.parquet")
+    with pytest.raises(PromptRefused) as raised:
+        ReplayClient(calls).begin(requests(1)[0])
+    assert (str(raised.value), raised.value.said) == (str(found), found.said)

@@ -1,0 +1,150 @@
+"""Graphs some of whose prompts a provider refuses: the others go on, and none counts as wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs.test_stopping import replying, vote, voting_graphs
+from tests.service.test_served_run import serve
+from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
+from ttsgraph.base.errors import REFUSED, CallFailed, PromptRefused
+from ttsgraph.base.journal import Journal
+from ttsgraph.evaluation.archive import Archive, record_of
+from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.graphs import topologies
+from ttsgraph.models.client import Client, Completion, Request, Sampling
+from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.tasks.base import Question
+
+
+class Refusing(ScriptedClient):
+    """Answers, but for requests that are refused."""
+
+    def __init__(
+        self, refuses: Callable[[Request], bool], reply: Callable[[Request], str] = lambda r: "7"
+    ) -> None:
+        super().__init__(reply)
+        self.refuses = refuses
+
+    async def complete(self, request: Request) -> Completion:
+        if self.refuses(request):
+            self.requests.append(request)
+            raise PromptRefused(f"{request.model} at x: {REFUSED}: filtered")
+        return await super().complete(request)
+
+
+def by_chance(seed: int, share: float) -> Callable[[Request], bool]:
+    return lambda request: unit_draw(replace(request, revision=f"refuses {seed}")) < share
+
+
+def asked(graph, client: Client, questions=(QUESTION,), **more) -> Feedback:
+    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, **more)
+    return asyncio.run(environment.evaluate(graph, questions))
+
+
+@settings(max_examples=150, deadline=None)
+@given(voting_graphs(gates=True), st.integers(0, 1000), st.sampled_from((0.2, 0.5, 0.9)))
+def test_a_graph_answers_unless_its_last_node_is_refused(graph, seed, share):
+    refuses = by_chance(seed, share)
+    client = Refusing(refuses, replying(seed))
+    answer = run(graph, client)
+    assert answer.refused == (answer.text is None) == bool(answer.error)
+    refused = [request for request in client.requests if refuses(request)]
+    assert bool(answer.note or answer.error) == bool(refused)
+    if answer.text is not None:
+        assert answer.text in {completion.text for completion in answer.completions.values()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(voting_graphs(), st.integers(0, 1000), st.sampled_from((0.2, 0.5, 0.9)))
+def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
+    client = Refusing(by_chance(seed, share), replying(seed))
+    tested = run(graph, client)
+    served, _ = serve(graph, client)
+    assert (served.text, served.refused) == (tested.text, tested.refused)
+
+
+def test_a_refused_voice_is_no_vote_and_a_vote_without_voices_is_refused():
+    replies = "8877"
+    client = Refusing(lambda request: request.replica == 0, lambda r: replies[r.replica])
+    answer = run(vote(4), client)
+    assert (answer.text, answer.refused) == ("7", False)
+    assert "filtered" in answer.note
+    assert run(vote(4), Refusing(lambda request: True)).refused
+
+
+def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
+    questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(10)]
+    client = Refusing(lambda r: "Q: 3 + 4" not in r.messages[-1].content)
+    feedback = asked(topologies.single("m"), client, questions)
+    counts = feedback.n_scored, feedback.n_refused, feedback.n_lost
+    assert counts == (1, 9, 0)
+    assert feedback.accuracy == 1.0
+    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, max_unscored=0.0)
+    assert not environment.failed(feedback)
+    lost = replace(feedback, results=(*feedback.results, QuestionResult("x", None, error="down")))
+    assert environment.failed(lost)
+    assert lost.error == "down"
+
+
+def test_a_judge_s_refusal_is_lost_too():
+    class Judged(type(TASK)):
+        def grade(self, question: Question, text: str) -> bool:
+            raise PromptRefused(f"judge: {REFUSED}: filtered")
+
+    environment = Environment(Judged(), PROMPT, Sampling(), POOL, ScriptedClient())
+    feedback = asyncio.run(environment.evaluate(topologies.single("m"), [QUESTION]))
+    assert (feedback.n_refused, feedback.n_lost) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "again"),
+    [
+        (QuestionResult("q1", None, error="filtered", refused=True), False),
+        (QuestionResult("q1", None, error="down"), True),
+    ],
+    ids=["refused", "lost"],
+)
+def test_a_journal_s_evaluation_is_made_again_only_where_it_was_lost(tmp_path, result, again):
+    graph = topologies.single("m")
+    feedback = Feedback((result,))
+    path = tmp_path / "journal.jsonl"
+    for start in range(2):
+        archive = Archive(Journal(path, {"type": "search"}))
+        recalled = archive.recall(1, "train", graph)
+        assert (recalled is None) == (again or not start)
+        if recalled is None:
+            record = record_of(0, "m", 1, "train", graph, 1.0, feedback, "failed", "contest")
+            archive.append(record, feedback)
+        else:
+            assert recalled[1].results[0].refused
+
+
+def test_evidence_asks_no_refused_question_again():
+    questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(4)]
+    client = Refusing(lambda r: "Q: 3 + 4" in r.messages[-1].content)
+    graph = topologies.single("m")
+    evidence = Evidence(questions)
+    evidence.add(graph, asked(graph, client, questions, grade_nodes=True))
+    assert not len(evidence.missing(graph, np.arange(4)))
+
+
+def test_infrastructure_comes_before_a_refusal():
+    class Both(Refusing):
+        async def complete(self, request: Request) -> Completion:
+            if request.model == "n":
+                raise CallFailed("the server went away")
+            return await super().complete(request)
+
+    graph = topologies.parallel(["m", "n"], "m", "voter")
+    answer = run(graph, Both(lambda request: True))
+    assert answer.text is None
+    assert not answer.refused

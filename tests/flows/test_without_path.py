@@ -1,0 +1,66 @@
+"""Servers and tools are started as this Python's modules, wherever the PATH leads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import ROOT
+from ttsgraph_flows import repro
+
+TOOLS = {"python", "prefect", "dvc", "mlflow", "uvicorn"}
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_prefect_server_needs_no_path(tmp_path):
+    with (
+        repro.prefect_server(tmp_path) as url,
+        urllib.request.urlopen(f"{url}/health", timeout=60) as answer,
+    ):
+        assert answer.status == 200
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_dvc_needs_no_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([*repro.DVC, "init", "--no-scm", "-q"], check=True)
+    (tmp_path / "dvc.yaml").write_text("stages:\n  one: {cmd: echo, deps: [file]}\n")
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr(repro, "identity", lambda: None)
+    assert repro.changed_stages() == ["one"]
+
+
+def begins_with_a_tool(tree: ast.AST) -> list[int]:
+    """The lines with a command that names a tool of this environment."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.List)
+        and len(node.elts) > 1
+        and isinstance(first := node.elts[0], ast.Constant)
+        and first.value in TOOLS
+    ]
+
+
+def test_no_command_names_a_tool_that_the_path_would_have_to_have():
+    files = [
+        path for folder in ("pipeline", "flows", "lab") for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in files
+        if (lines := begins_with_a_tool(ast.parse(path.read_text())))
+    }
+    assert not found
+    assert begins_with_a_tool(ast.parse("run(['dvc', 'status'])")) == [1]
+    assert sys.executable in repro.DVC
