@@ -45,7 +45,7 @@ START_FILES = (
 )
 START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = (
-    *("checker", "flows", "pipeline", "profiles", "reader"),
+    *("checker", "flows", "pipeline", "plugins", "profiles", "reader"),
     *("params.yaml", "dvc.yaml", "requirements"),
 )
 

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -158,7 +159,7 @@ def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
         yield from iter(lines.get, None)
 
 
-def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> list[list[str]]:
+def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
     """The changed tasks' stages, in order: run at once where models are served on this machine, as
     a stage that waits for a few last answers leaves its servers idle. An endpoint's limits are for
     one stage at a time.
@@ -170,8 +171,8 @@ def side_by_side(params: Params, profile: Profile, stages: Sequence[str]) -> lis
     return changed if len(changed) > 1 else []
 
 
-def changed_stages() -> list[str]:
-    """Names of the stages that `dvc repro` would run for sure (what follows them may run too).
+def changed_stages() -> dict[str, Any]:
+    """The stages that `dvc repro` would run for sure (what follows them may run too) -> why.
     Raises SettingsError that names a section which the profile has to have, and EndpointError when
     DVC can't say.
     """
@@ -184,7 +185,7 @@ def changed_stages() -> list[str]:
             f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
             " init --no-scm` first"
         )
-    return list(json.loads(done.stdout or "{}"))
+    return dict(json.loads(done.stdout or "{}"))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import io
 import json
 import subprocess
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +49,9 @@ from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph_flows.tracking import add_test_scores
+
+OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
+"""What the stage sample reads that another version of is no reason to expect other questions."""
 
 TRIALS = 4
 """Iterations that the trials of a newcomer take at most, for the progress bar."""
@@ -172,8 +176,11 @@ def _changed(stage: Stage, last: Last) -> str:
     questions = stage.questions_path
     if not questions.exists() or md5(questions) != record.dataset.md5:
         return "the questions changed"
-    if Path("dvc.lock").exists() and f"sample@{stage.task}" in changed_stages():
-        return "the questions changed"  # DVC would draw them anew
+    if Path("dvc.lock").exists():
+        why = changed_stages().get(f"sample@{stage.task}", ())
+        stale = {path for each in why if isinstance(each, dict) for path in chain(*each.values())}
+        if not all(path.startswith(OF_THE_CODE) for path in stale):
+            return "the questions changed"  # DVC would draw others
     own = {"pool": stage.profile.pool, "engine": stage.profile.engine}
     then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
     if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):

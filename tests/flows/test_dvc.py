@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ CODE = ("checker/", "flows/", "pipeline/", "reader/")
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 NAME = "simulated-small"
 PROFILE = f"profiles/{NAME}.yaml"
+PROFILES = "profiles/${profile}.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +68,12 @@ def read_by(module: str, imports: grimp.ImportGraph) -> set[str]:
     return {path.as_posix() for path in files if "__pycache__" not in path.parts}
 
 
-def strings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and re.fullmatch(r"\w[\w.-]*", text):
-            yield text
+@cache
+def strings(path: Path) -> set[str]:
+    """The strings in a module that may be names of files."""
+    nodes = ast.walk(ast.parse(path.read_bytes()))
+    texts = (str(node.value) for node in nodes if isinstance(node, ast.Constant))
+    return {text for text in texts if re.fullmatch(r"\w[\w.-]*", text)}
 
 
 def missing(deps: list[str], files: set[str]) -> list[str]:
@@ -338,7 +341,28 @@ def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_among_its_params
             assert seen <= declared, name
 
 
-PROFILES = "profiles/${profile}.yaml"
+RUN = """\
+import importlib, json, sys
+members = vars(importlib.import_module("ttsgraph_flows." + sys.argv[1])).values()
+flow = next(each for each in members if getattr(each, "name", "") == sys.argv[1])
+flow.fn(*sys.argv[2:])
+ours = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
+loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] in ours]
+print(json.dumps([module.__file__ for module in loaded]))
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_imports_nothing_that_is_not_among_its_deps(copied: SimulatedProject) -> None:
+    """Against what processes really import, also where no import says so."""
+    arguments = {"task": "math", "method": "random"}
+    for stage, plan in STAGES.items():
+        given = [arguments[key] for key in plan.get("matrix", ())]
+        done = copied.run(sys.executable, "-c", RUN, stage, *given)
+        assert done.returncode == 0, done.stderr
+        files = map(Path, json.loads(done.stdout.splitlines()[-1]))
+        inside = {file.relative_to(copied.folder).as_posix() for file in files}
+        assert not missing(plan["deps"], inside), stage
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 import yaml
 
 from tests.support.project import ROOT
@@ -14,6 +15,7 @@ from ttsgraph.models.recording import REPLAY, write_calls
 from ttsgraph.runtime.clients import open_agent
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import (
+    code_digest,
     settings_identity,
     settings_sha256,
 )
@@ -117,3 +119,19 @@ def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
     asyncio.run(ask(base_url="https://models.example/v1", revision="2"))
     one, moved, another = Kept.keys
     assert one == moved != another
+
+
+def test_code_is_the_same_until_a_module_or_a_template_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    digests = [code_digest("mine")]
+    for name in ("results.csv", "rule.py", "prompt.j2"):
+        (package / name).write_text("X = 1\n")
+        code_digest.cache_clear()
+        digests.append(code_digest("mine"))
+    assert digests[0] == digests[1]
+    assert len(set(digests[1:])) == 3
