@@ -101,7 +101,7 @@ class EngineSettings(Closed):
     seeds: bool = False
     """whether external endpoints may be sent a seed with each request"""
     max_unscored: Probability = 0.25
-    """unscored share above which an evaluation failed"""
+    """share of lost questions above which an evaluation failed; refused ones don't count"""
     cache_gib: PositiveFloat = 16
     """size of the call cache above which calls long unused are dropped"""
     effective_tflops: PositiveFloat | None = None
