@@ -1,0 +1,111 @@
+"""What rows of searches come to: a summary, and the difference between two files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lab.pools.run import Cell
+from lab.pools.worlds import RECORD
+from ttsgraph.base.errors import InputError
+
+KEY = list(Cell.__dataclass_fields__)
+FAR = 2.0
+"""Points below the best plain form that are too many."""
+
+OVER = 1.03
+"""A cost above so many budgets is over it."""
+
+
+def read(paths: Iterable[Path]) -> pd.DataFrame:
+    """The rows of these files. Raises InputError where there are none."""
+    table = pd.concat([pd.read_csv(path) for path in paths])
+    if not len(table):
+        raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
+    return table
+
+
+def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The rows with points below the best plain form and the best known, on the same questions, of
+    these rows and of `others`.
+    """
+    every = pd.concat([table, others])
+    every["judged"] = _judged(every)
+    known = every[["accuracy", "found", "plain_accuracy", "reading"]].max(axis=1)
+    best = known.groupby([every[name] for name in ("world", "budget", "judged")]).max()
+    keys = pd.MultiIndex.from_arrays([table["world"], table["budget"], _judged(table)])
+    best_known = best.reindex(keys).to_numpy()
+    right = table["accuracy"]
+    return table.assign(
+        below_plain=100 * (table["plain_accuracy"] - right),
+        below_known=100 * (best_known - right),
+        far=100.0 * (table["plain_accuracy"] - right > FAR / 100),
+        over=100.0 * (table["cost"] > OVER),
+        covered=100.0 * right.between(table["low"], table["high"]),
+    )
+
+
+def _judged(table: pd.DataFrame) -> pd.Series:
+    """Which questions judge: the same of all searches in a world, but of a record those left."""
+    left = table["questions"].astype(str) + " " + table["seed"].astype(str)
+    return left.where(table["world"] == RECORD, "fresh")
+
+
+def error_of(values: Sequence[float], worlds: Sequence[str]) -> float:
+    """The standard error of a mean whose values in one world go together."""
+    off = np.asarray(values, dtype=float) - np.mean(values)
+    sums = pd.Series(off).groupby(np.asarray(worlds)).sum()
+    if len(sums) < 2:
+        sums = pd.Series(off)
+    count = len(sums)
+    return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(off)) if count > 1 else np.nan
+
+
+def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Means of rows with shortfalls, by columns: points below, with their standard errors in
+    `..._se`, and shares in percent.
+    """
+
+    def line(rows: pd.DataFrame) -> pd.Series:
+        found = {"searches": len(rows)}
+        for name in ("below_plain", "below_known"):
+            found |= {name: rows[name].mean(), f"{name}_se": error_of(rows[name], rows["world"])}
+        names = ["far", "cost", "over", "covered", "calls", "core_s"]
+        return pd.Series(found | rows[names].mean().to_dict())
+
+    return table.groupby(list(by), sort=False)[table.columns].apply(line).round(2)
+
+
+def kinds(table: pd.DataFrame) -> pd.DataFrame:
+    """What is selected, and the best of each kind of plain form, in percent."""
+    names = ["accuracy", "single", "vote", "cascade", "router", "split", "reading", "oracle"]
+    return (100 * table.groupby(["world", "budget"], sort=False)[names].mean()).round(1)
+
+
+def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Paired differences, the second less the first, with their standard errors: accuracy in
+    points, the share far below the best plain form in percent, cost in budgets, calls and core
+    seconds as shares of the first's. Raises InputError without pairs.
+    """
+    pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
+    if not len(pairs):
+        raise InputError("expected searches of the same cells in both files, found none")
+    far = [
+        100.0 * (pairs["plain_accuracy"] - pairs[a] > FAR / 100) for a in ("accuracy", "accuracy_2")
+    ]
+    differences = {
+        "accuracy": 100 * (pairs["accuracy_2"] - pairs["accuracy"]),
+        "found": 100 * (pairs["found_2"] - pairs["found"]),
+        "far": far_2 - far,
+        "cost": pairs["cost_2"] - pairs["cost"],
+        "calls": pairs["calls_2"] / pairs["calls"] - 1,
+        "core_s": pairs["core_s_2"] / pairs["core_s"] - 1,
+    }
+    lines = {
+        name: (len(each), each.mean(), error_of(each, pairs["world"]))
+        for name, each in differences.items()
+    }
+    return pd.DataFrame(lines, index=["pairs", "difference", "se"]).T.round(3)

@@ -1,0 +1,203 @@
+"""Whole searches over tables, each a row: what it selects, what that is worth on questions that it
+did not see, and what the best plain form is worth there.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import asynccontextmanager
+from dataclasses import asdict, astuple, dataclass, fields
+from functools import lru_cache, partial
+from operator import attrgetter
+from pathlib import Path
+from unittest.mock import patch
+
+from lab import ROOT
+from lab.pools import rivals
+from lab.pools.client import TableClient, number_of
+from lab.pools.tables import Table
+from lab.pools.worlds import RECORD, World, world_of
+from ttsgraph.api import whole
+from ttsgraph.api.result import Result, search
+from ttsgraph.base.errors import InputError
+from ttsgraph.reporting.explain import in_brief
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """A search: its world, how many questions it knows, the name of its budget, and its seed."""
+
+    world: str
+    questions: int
+    budget: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Cell):
+    """What came of a search. Accuracies are shares, costs multiples of the budget, both on the
+    questions that judge; `printed`, `low`, `high` and `promised` are the search's own. `found` is
+    what it had before the gate; `plain` the best of the kinds of plain forms, each a column.
+    """
+
+    held_out: bool
+    commit: str
+    selected: str
+    graph: str
+    accuracy: float
+    cost: float
+    found: float
+    printed: float
+    low: float
+    high: float
+    promised: float
+    calls: int
+    core_s: float
+    plain: str
+    plain_accuracy: float
+    single: float = math.nan
+    vote: float = math.nan
+    cascade: float = math.nan
+    router: float = math.nan
+    split: float = math.nan
+    reading: float = math.nan
+    oracle: float = math.nan
+
+
+def cells_of(
+    worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
+) -> list[list[Cell]]:
+    """The searches of each world; without `budgets` at all that it has."""
+    return [
+        [
+            Cell(world.name, count, budget, seed)
+            for budget in world.limits
+            if budget in budgets or not budgets
+            for count in questions
+            for seed in seeds
+        ]
+        for world in worlds
+    ]
+
+
+def searched(known: Table, limit: float, seed: int) -> Result:
+    """A search as anybody's, but for who answers."""
+    models = {
+        name: {"base_url": "http://none", "price": member.price}
+        for name, member in known.recipe.members.items()
+    }
+    rows = [
+        {"question": text, "answer": str(number_of(place, key))}
+        for place, (text, key) in enumerate(
+            zip(known.sheet.texts, known.sheet.key.tolist(), strict=True)
+        )
+    ]
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[TableClient]:
+        yield TableClient(known)
+
+    with tempfile.TemporaryDirectory() as state, patch.object(whole, "open_client", opened):
+        return search(models, rows, "math", f"${limit}", seed=seed, progress=False, state=state)
+
+
+def row_of(cell: Cell) -> Row:
+    """Search once, and judge what is selected next to the plain forms."""
+    world = world_of(cell.world)
+    known, fresh, tried = (
+        make(cell.questions, cell.seed) for make in (world.known, world.fresh, world.tried)
+    )
+    limit = world.limits[cell.budget]
+    began = time.process_time()
+    result = searched(known, limit, cell.seed)
+    seconds = time.process_time() - began
+    known_by = result.searched
+    assert known_by is not None
+    selected = rivals.of_graph(in_brief(result.graph, known.pool), fresh, result.graph)
+    shown = next(row for row in result.compare() if row["graph"] == result.compare().used)
+    forms = rivals.best_of_each(known, tried, fresh, limit)
+    best = max((forms[kind] for kind in rivals.PLAIN if kind in forms), key=attrgetter("accuracy"))
+    return Row(
+        *astuple(cell),
+        held_out=world.held_out,
+        commit=commit(),
+        selected=result.compare().used,
+        graph=f"{selected.name} ({result.graph.content_hash[:8]})",
+        accuracy=selected.accuracy,
+        cost=selected.cost / limit,
+        found=rivals.of_graph("found", fresh, known_by.cases[0].graph).accuracy,
+        printed=shown["accuracy"],
+        low=shown["low"],
+        high=shown["high"],
+        promised=shown["cost"] / limit,
+        calls=known_by.calls,
+        core_s=seconds,
+        plain=best.name,
+        plain_accuracy=best.accuracy,
+        oracle=rivals.oracle(fresh, limit) if cell.world == RECORD else math.nan,
+        **{kind: form.accuracy for kind, form in forms.items()},
+    )
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """The code's commit, with "-dirty" where files differ from it."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def run_all(every: Sequence[Sequence[Cell]], path: Path, processes: int) -> int:
+    """Search in each cell that the file has no row of, and append its row; how many failed. Raises
+    InputError where the file has other columns.
+    """
+    columns = [field.name for field in fields(Row)]
+    if not path.exists():
+        path.write_text(",".join(columns) + "\n")
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != columns:
+            raise InputError(f"{path}: expected the columns {columns}; choose another file")
+        done = {_cell(row) for row in reader}
+    left = [[cell for cell in cells if cell not in done] for cells in every]
+    work = partial(_run, path)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin below
+    if processes == 1:
+        return sum(map(work, left))
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawning, max_tasks_per_child=4) as pool:
+        return sum(each.result() for each in as_completed(pool.submit(work, c) for c in left if c))
+
+
+def _cell(row: dict[str, str]) -> Cell:
+    return Cell(row["world"], int(row["questions"]), row["budget"], int(row["seed"]))
+
+
+def _run(path: Path, cells: Sequence[Cell], make: Callable[[Cell], Row] = row_of) -> int:
+    """Append the rows of these cells; how many failed, which are told and left out."""
+    failed = 0
+    for cell in cells:
+        try:
+            row = make(cell)
+        except Exception:
+            failed += 1
+            print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
+            continue
+        with path.open("a", newline="") as file:  # one write, as others append too
+            csv.DictWriter(file, [field.name for field in fields(Row)]).writerow(asdict(row))
+        behind = 100 * (row.plain_accuracy - row.accuracy)
+        print(
+            f"{row.world} {row.questions} {row.budget} {row.seed}: {100 * row.accuracy:.1f} % at"
+            f" {row.cost:.2f} of the budget, {behind:.1f} below {row.plain}; {row.calls} calls,"
+            f" {row.core_s:.0f} s",
+            flush=True,
+        )
+    return failed
