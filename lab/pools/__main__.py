@@ -8,7 +8,7 @@ for the record `gsm8k`.
     python -m lab.pools compare a.csv d.csv        paired differences, d less a
 
 A run appends a row for each search, and leaves out those that the file has. A world is a pool's
-name (lab/pools/named.py), a kind with a seed (lab/pools/kinds.py), or gsm8k (lab/pools/SOURCES.md).
+name (named.yaml), a kind with a seed (kinds.py), or gsm8k (SOURCES.md, all in lab/pools).
 """
 
 from __future__ import annotations

@@ -55,6 +55,22 @@ def drawn(rng: Rng) -> Pool:
     )
 
 
+def thirty(rng: Rng) -> Pool:
+    """Thirty models with prices from 1 to 10 and accuracies that go with them, in six clusters."""
+    prices = np.round(10 ** rng.uniform(0, 1, 30), 1)
+    members = {
+        f"m{k:02}": Member(
+            float(price),
+            float(np.clip(0.4 + 0.12 * np.log2(price) + rng.normal(0, 0.07), 0.25, 0.9)),
+            float(rng.uniform(0.4, 3)),
+            0.1 * (k % 4 == 0),
+            f"c{k % 6}",
+        )
+        for k, price in enumerate(prices)
+    }
+    return Pool("thirty mixed models", members)
+
+
 def silent(rng: Rng) -> Pool:
     """Cheap models that mostly leave an answer out where they don't know it, and a dear one."""
     members = {
@@ -204,7 +220,7 @@ def _near(rng: Rng, middle: float, off: float = 0.05) -> float:
 
 SPOKEN = (subjects, lookup, lengthy, drifting, decoys)
 EVEN = (alike, one_best, dear_copies, hopeless, stubborn, decoys)
-OTHERS = (drawn, silent, misconceptions, tiers, gem, sycophants, reviewers, rambling)
+OTHERS = (drawn, thirty, silent, misconceptions, tiers, gem, sycophants, reviewers, rambling)
 
 KINDS: dict[str, Callable[[Rng], Pool]] = {
     kind.__name__.replace("_", "-"): kind for kind in (*OTHERS, *SPOKEN, *EVEN)

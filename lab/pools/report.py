@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lab.pools.run import Cell
+from lab.pools.run import KEY
 from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
 
-KEY = list(Cell.__dataclass_fields__)
 FAR = 2.0
 """Points below the best plain form that are too many."""
 
@@ -56,12 +55,10 @@ def _judged(table: pd.DataFrame) -> pd.Series:
 
 def error_of(values: Sequence[float], worlds: Sequence[str]) -> float:
     """The standard error of a mean whose values in one world go together."""
-    off = np.asarray(values, dtype=float) - np.mean(values)
-    sums = pd.Series(off).groupby(np.asarray(worlds)).sum()
-    if len(sums) < 2:
-        sums = pd.Series(off)
-    count = len(sums)
-    return float(np.sqrt((sums**2).sum() * count / (count - 1)) / len(off)) if count > 1 else np.nan
+    off = pd.Series(np.asarray(values, dtype=float) - np.mean(values))
+    by_world = off.groupby(np.asarray(worlds)).sum()
+    sums = by_world if len(by_world) > 1 else off
+    return float(np.sqrt(sums.var(ddof=1) * len(sums)) / len(off))
 
 
 def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -76,7 +73,8 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         names = ["far", "cost", "over", "covered", "calls", "core_s"]
         return pd.Series(found | rows[names].mean().to_dict())
 
-    return table.groupby(list(by), sort=False)[table.columns].apply(line).round(2)
+    found = table.groupby(list(by), sort=False)[table.columns].apply(line)
+    return found.round(2).astype({"searches": int})
 
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:
@@ -93,9 +91,10 @@ def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
     if not len(pairs):
         raise InputError("expected searches of the same cells in both files, found none")
-    far = [
-        100.0 * (pairs["plain_accuracy"] - pairs[a] > FAR / 100) for a in ("accuracy", "accuracy_2")
-    ]
+    far, far_2 = (
+        100.0 * (pairs["plain_accuracy"] - pairs[name] > FAR / 100)
+        for name in ("accuracy", "accuracy_2")
+    )
     differences = {
         "accuracy": 100 * (pairs["accuracy_2"] - pairs["accuracy"]),
         "found": 100 * (pairs["found_2"] - pairs["found"]),

@@ -12,14 +12,16 @@ import subprocess
 import tempfile
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import AsyncIterator, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from unittest.mock import patch
+
+import pandas as pd
 
 from lab import ROOT
 from lab.pools import rivals
@@ -73,6 +75,10 @@ class Row(Cell):
     oracle: float = math.nan
 
 
+KEY = [field.name for field in fields(Cell)]
+COLUMNS = [field.name for field in fields(Row)]
+
+
 def cells_of(
     worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
 ) -> list[list[Cell]]:
@@ -95,11 +101,10 @@ def searched(known: Table, limit: float, seed: int) -> Result:
         name: {"base_url": "http://none", "price": member.price}
         for name, member in known.recipe.members.items()
     }
+    keys = zip(known.sheet.texts, known.sheet.key.tolist(), strict=True)
     rows = [
         {"question": text, "answer": str(number_of(place, key))}
-        for place, (text, key) in enumerate(
-            zip(known.sheet.texts, known.sheet.key.tolist(), strict=True)
-        )
+        for place, (text, key) in enumerate(keys)
     ]
 
     @asynccontextmanager
@@ -113,9 +118,7 @@ def searched(known: Table, limit: float, seed: int) -> Result:
 def row_of(cell: Cell) -> Row:
     """Search once, and judge what is selected next to the plain forms."""
     world = world_of(cell.world)
-    known, fresh, tried = (
-        make(cell.questions, cell.seed) for make in (world.known, world.fresh, world.tried)
-    )
+    known, fresh, tried = world.tables(cell.questions, cell.seed)
     limit = world.limits[cell.budget]
     began = time.process_time()
     result = searched(known, limit, cell.seed)
@@ -155,49 +158,42 @@ def commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def run_all(every: Sequence[Sequence[Cell]], path: Path, processes: int) -> int:
+def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
     """Search in each cell that the file has no row of, and append its row; how many failed. Raises
     InputError where the file has other columns.
     """
-    columns = [field.name for field in fields(Row)]
     if not path.exists():
-        path.write_text(",".join(columns) + "\n")
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != columns:
-            raise InputError(f"{path}: expected the columns {columns}; choose another file")
-        done = {_cell(row) for row in reader}
+        path.write_text(",".join(COLUMNS) + "\n")
+    table = pd.read_csv(path)
+    if list(table.columns) != COLUMNS:
+        raise InputError(f"{path}: expected the columns {COLUMNS}; choose another file")
+    done = {Cell(*each) for each in table[KEY].itertuples(index=False)}
     left = [[cell for cell in cells if cell not in done] for cells in every]
-    work = partial(_run, path)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin below
+    work = partial(_append, path)
     if processes == 1:
         return sum(map(work, left))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin now
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, spawning, max_tasks_per_child=4) as pool:
-        return sum(each.result() for each in as_completed(pool.submit(work, c) for c in left if c))
+        return sum(pool.map(work, left))
 
 
-def _cell(row: dict[str, str]) -> Cell:
-    return Cell(row["world"], int(row["questions"]), row["budget"], int(row["seed"]))
-
-
-def _run(path: Path, cells: Sequence[Cell], make: Callable[[Cell], Row] = row_of) -> int:
-    """Append the rows of these cells; how many failed, which are told and left out."""
+def _append(path: Path, cells: Iterable[Cell]) -> int:
+    """Append the rows of these cells; how many failed, which are named and left out."""
     failed = 0
     for cell in cells:
         try:
-            row = make(cell)
+            row = row_of(cell)
         except Exception:
             failed += 1
             print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
             continue
         with path.open("a", newline="") as file:  # one write, as others append too
-            csv.DictWriter(file, [field.name for field in fields(Row)]).writerow(asdict(row))
-        behind = 100 * (row.plain_accuracy - row.accuracy)
+            csv.writer(file, lineterminator="\n").writerow(astuple(row))
         print(
-            f"{row.world} {row.questions} {row.budget} {row.seed}: {100 * row.accuracy:.1f} % at"
-            f" {row.cost:.2f} of the budget, {behind:.1f} below {row.plain}; {row.calls} calls,"
-            f" {row.core_s:.0f} s",
+            f"{row.world} {row.questions} {row.budget} {row.seed}: {row.accuracy:.1%} at"
+            f" {row.cost:.2f} of the budget, {row.plain_accuracy:.1%} by {row.plain};"
+            f" {row.calls} calls, {row.core_s:.0f} s",
             flush=True,
         )
     return failed

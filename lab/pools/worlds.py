@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from lab.pools.kinds import KINDS, pool_of
-from lab.pools.named import CHOSEN_ON, NAMED
 from lab.pools.tables import LENGTHS, WRONG, Member, Pool, Sheet, Table, table_of
 from ttsgraph.base.errors import InputError
 
+NAMED = yaml.safe_load(Path(__file__).with_name("named.yaml").read_text())
 RECORD = "gsm8k"
 FRESH = 10_000
 FRESH_SEED = 1_000_001
@@ -39,17 +40,12 @@ class World:
         prices = [tokens * member.price for member in self.pool.members.values()]
         return {"4-cheap": 4 * min(prices), "8-cheap": 8 * min(prices), "3-dear": 3 * max(prices)}
 
-    def known(self, questions: int, seed: int) -> Table:
-        """The questions that a search is given."""
-        return table_of(self.pool, questions, seed)
-
-    def fresh(self, questions: int, seed: int) -> Table:
-        """The questions that judge it."""
-        return _later(self.name, FRESH, FRESH_SEED)
-
-    def tried(self, questions: int, seed: int) -> Table:
-        """The questions that plain forms are chosen on."""
-        return _later(self.name, TRIED, TRIED_SEED)
+    def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
+        """The questions that a search is given, those that judge it, and those that plain forms are
+        chosen on.
+        """
+        known = table_of(self.pool, questions, seed)
+        return known, _later(self.name, FRESH, FRESH_SEED), _later(self.name, TRIED, TRIED_SEED)
 
 
 @lru_cache(maxsize=4)
@@ -69,18 +65,11 @@ class Record(World):
         dear = max(float(self._table().dollars(name).mean()) for name in self.pool.members)
         return {f"{percent}%": percent / 100 * dear for percent in (25, 50, 75)}
 
-    def known(self, questions: int, seed: int) -> Table:
-        """The questions that a search is given."""
-        return self._table(self._order(seed)[:questions])
-
-    def fresh(self, questions: int, seed: int) -> Table:
-        """The questions that judge it, on which plain forms are chosen, too."""
-        return self._table(self._order(seed)[questions:])
-
-    tried = fresh
-
-    def _order(self, seed: int) -> np.ndarray:
-        return np.random.default_rng([seed, 7]).permutation(len(_recorded()))
+    def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
+        """As of any world; plain forms are chosen on the questions that judge."""
+        order = np.random.default_rng([seed, 7]).permutation(len(_recorded()))
+        rest = self._table(order[questions:])
+        return self._table(order[:questions]), rest, rest
 
     def _table(self, places: np.ndarray | slice = slice(None)) -> Table:
         rows = _recorded().iloc[places]
@@ -92,9 +81,8 @@ class Record(World):
         texts = rows["question"].tolist()
         prompt = np.array([len(text) / 4 for text in texts])
         written = np.full(right.shape, float(LENGTHS.generated_tokens))
-        return Table(
-            self.pool, Sheet(texts, shares, np.zeros(len(rows), np.intp), prompt, written), 0
-        )
+        key = np.zeros(len(rows), dtype=np.intp)
+        return Table(self.pool, Sheet(texts, shares, key, prompt, written), seed=0)
 
 
 @lru_cache(maxsize=1)
@@ -104,10 +92,7 @@ def _recorded() -> pd.DataFrame:
 
 RECORDED = Pool(
     "GSM8K as Mixtral and GPT-4 answered it",
-    {
-        "mixtral_8x7b": Member(0.24, greedy=True),
-        "gpt_4_1106": Member(24.7, greedy=True),
-    },
+    {"mixtral_8x7b": Member(0.24, greedy=True), "gpt_4_1106": Member(24.7, greedy=True)},
     check=0.0,
     follow=0.0,
 )
@@ -118,7 +103,10 @@ def world_of(name: str) -> World:
     if name == RECORD:
         return Record(name, RECORDED, held_out=False)
     if name in NAMED:
-        return World(name, NAMED[name], name not in CHOSEN_ON)
+        entry = dict(NAMED[name])
+        members = {each: Member(**known) for each, known in entry.pop("members").items()}
+        held_out = not entry.pop("chosen_on", False)
+        return World(name, Pool(members=members, **entry), held_out)
     kind, _, seed = name.rpartition("-")
     if kind not in KINDS or not seed.isdigit():
         raise InputError(
@@ -130,10 +118,5 @@ def world_of(name: str) -> World:
 
 def names(held_out: bool) -> list[str]:
     """The worlds of a part: the record is of the part that may be looked at."""
-    seeds = {kind: 8 if kind == "drawn" else 2 for kind in KINDS}
-    every = [
-        RECORD,
-        *NAMED,
-        *(f"{kind}-{k}" for kind, count in seeds.items() for k in range(count)),
-    ]
-    return [name for name in every if world_of(name).held_out == held_out]
+    drawn = [f"{kind}-{k}" for kind in KINDS for k in range(8 if kind == "drawn" else 2)]
+    return [name for name in (RECORD, *NAMED, *drawn) if world_of(name).held_out == held_out]
