@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ OVER = 1.03
 
 def read(paths: Iterable[Path]) -> pd.DataFrame:
     """The rows of these files. Raises InputError where there are none."""
-    table = pd.concat([pd.read_csv(path) for path in paths])
+    table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     if not len(table):
         raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
     return table
@@ -53,10 +54,10 @@ def _judged(table: pd.DataFrame) -> pd.Series:
     return left.where(table["world"] == RECORD, "fresh")
 
 
-def error_of(values: Sequence[float], worlds: Sequence[str]) -> float:
+def error_of(values: pd.Series, worlds: pd.Series) -> float:
     """The standard error of a mean whose values in one world go together."""
-    off = pd.Series(np.asarray(values, dtype=float) - np.mean(values))
-    by_world = off.groupby(np.asarray(worlds)).sum()
+    off = values - values.mean()
+    by_world = off.groupby(worlds).sum()
     sums = by_world if len(by_world) > 1 else off
     return float(np.sqrt(sums.var(ddof=1) * len(sums)) / len(off))
 
@@ -66,15 +67,14 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     `..._se`, and shares in percent.
     """
 
-    def line(rows: pd.DataFrame) -> pd.Series:
-        found = {"searches": len(rows)}
+    lines: list[dict[str, Any]] = []
+    for keys, rows in table.groupby(list(by), sort=False):
+        line = dict(zip(by, keys, strict=True)) | {"searches": len(rows)}
         for name in ("below_plain", "below_known"):
-            found |= {name: rows[name].mean(), f"{name}_se": error_of(rows[name], rows["world"])}
-        names = ["far", "cost", "over", "covered", "calls", "core_s"]
-        return pd.Series(found | rows[names].mean().to_dict())
-
-    found = table.groupby(list(by), sort=False)[table.columns].apply(line)
-    return found.round(2).astype({"searches": int})
+            line |= {name: rows[name].mean(), f"{name}_se": error_of(rows[name], rows["world"])}
+        shares = ("far", "cost", "over", "covered", "calls", "core_s")
+        lines.append(line | {name: rows[name].mean() for name in shares})
+    return pd.DataFrame(lines).set_index(list(by)).round(2)
 
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:

@@ -12,14 +12,13 @@ import subprocess
 import tempfile
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
 
 import pandas as pd
 
@@ -28,7 +27,6 @@ from lab.pools import rivals
 from lab.pools.client import TableClient, number_of
 from lab.pools.tables import Table
 from lab.pools.worlds import RECORD, World, world_of
-from ttsgraph.api import whole
 from ttsgraph.api.result import Result, search
 from ttsgraph.base.errors import InputError
 from ttsgraph.reporting.explain import in_brief
@@ -44,39 +42,17 @@ class Cell:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Cell):
-    """What came of a search. Accuracies are shares, costs multiples of the budget, both on the
-    questions that judge; `printed`, `low`, `high` and `promised` are the search's own. `found` is
-    what it had before the gate; `plain` the best of the kinds of plain forms, each a column.
-    """
-
-    held_out: bool
-    commit: str
-    selected: str
-    graph: str
-    accuracy: float
-    cost: float
-    found: float
-    printed: float
-    low: float
-    high: float
-    promised: float
-    calls: int
-    core_s: float
-    plain: str
-    plain_accuracy: float
-    single: float = math.nan
-    vote: float = math.nan
-    cascade: float = math.nan
-    router: float = math.nan
-    split: float = math.nan
-    reading: float = math.nan
-    oracle: float = math.nan
-
-
 KEY = [field.name for field in fields(Cell)]
-COLUMNS = [field.name for field in fields(Row)]
+COLUMNS = [
+    *KEY,
+    *("held_out", "commit", "selected", "graph", "accuracy", "cost", "found"),
+    *("printed", "low", "high", "promised", "calls", "core_s"),
+    *("plain", "plain_accuracy", *rivals.PLAIN, "reading", "oracle"),
+]
+"""Of a row. Accuracies are shares, costs multiples of the budget, both on the questions that judge;
+`printed`, `low`, `high` and `promised` are the search's own. `found` is what it had before the
+gate; `plain` the best of the kinds of plain forms, each a column.
+"""
 
 
 def cells_of(
@@ -106,16 +82,17 @@ def searched(known: Table, limit: float, seed: int) -> Result:
         {"question": text, "answer": str(number_of(place, key))}
         for place, (text, key) in enumerate(keys)
     ]
+    with tempfile.TemporaryDirectory() as state:
+        given: dict[str, Any] = {
+            "seed": seed,
+            "progress": False,
+            "state": state,
+            "client": TableClient(known),
+        }
+        return search(models, rows, "math", f"${limit}", **given)
 
-    @asynccontextmanager
-    async def opened(*_: object) -> AsyncIterator[TableClient]:
-        yield TableClient(known)
 
-    with tempfile.TemporaryDirectory() as state, patch.object(whole, "open_client", opened):
-        return search(models, rows, "math", f"${limit}", seed=seed, progress=False, state=state)
-
-
-def row_of(cell: Cell) -> Row:
+def row_of(cell: Cell) -> dict[str, Any]:
     """Search once, and judge what is selected next to the plain forms."""
     world = world_of(cell.world)
     known, fresh, tried = world.tables(cell.questions, cell.seed)
@@ -123,32 +100,31 @@ def row_of(cell: Cell) -> Row:
     began = time.process_time()
     result = searched(known, limit, cell.seed)
     seconds = time.process_time() - began
-    known_by = result.searched
-    assert known_by is not None
+    whole = result.searched
+    assert whole is not None
     selected = rivals.of_graph(in_brief(result.graph, known.pool), fresh, result.graph)
     shown = next(row for row in result.compare() if row["graph"] == result.compare().used)
     forms = rivals.best_of_each(known, tried, fresh, limit)
     best = max((forms[kind] for kind in rivals.PLAIN if kind in forms), key=attrgetter("accuracy"))
-    return Row(
-        *astuple(cell),
-        held_out=world.held_out,
-        commit=commit(),
-        selected=result.compare().used,
-        graph=f"{selected.name} ({result.graph.content_hash[:8]})",
-        accuracy=selected.accuracy,
-        cost=selected.cost / limit,
-        found=rivals.of_graph("found", fresh, known_by.cases[0].graph).accuracy,
-        printed=shown["accuracy"],
-        low=shown["low"],
-        high=shown["high"],
-        promised=shown["cost"] / limit,
-        calls=known_by.calls,
-        core_s=seconds,
-        plain=best.name,
-        plain_accuracy=best.accuracy,
-        oracle=rivals.oracle(fresh, limit) if cell.world == RECORD else math.nan,
+    return asdict(cell) | {
+        "held_out": world.held_out,
+        "commit": commit(),
+        "selected": result.compare().used,
+        "graph": f"{selected.name} ({result.graph.content_hash[:8]})",
+        "accuracy": selected.accuracy,
+        "cost": selected.cost / limit,
+        "found": rivals.of_graph("found", fresh, whole.cases[0].graph).accuracy,
+        "printed": shown["accuracy"],
+        "low": shown["low"],
+        "high": shown["high"],
+        "promised": shown["cost"] / limit,
+        "calls": whole.calls,
+        "core_s": seconds,
+        "plain": best.name,
+        "plain_accuracy": best.accuracy,
+        "oracle": rivals.oracle(fresh, limit) if cell.world == RECORD else math.nan,
         **{kind: form.accuracy for kind, form in forms.items()},
-    )
+    }
 
 
 @lru_cache(maxsize=1)
@@ -189,11 +165,10 @@ def _append(path: Path, cells: Iterable[Cell]) -> int:
             print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
             continue
         with path.open("a", newline="") as file:  # one write, as others append too
-            csv.writer(file, lineterminator="\n").writerow(astuple(row))
-        print(
-            f"{row.world} {row.questions} {row.budget} {row.seed}: {row.accuracy:.1%} at"
-            f" {row.cost:.2f} of the budget, {row.plain_accuracy:.1%} by {row.plain};"
-            f" {row.calls} calls, {row.core_s:.0f} s",
-            flush=True,
+            csv.DictWriter(file, COLUMNS, "nan", lineterminator="\n").writerow(row)
+        told = (
+            "{world} {questions} {budget} {seed}: {accuracy:.1%} at {cost:.2f} of the budget,"
+            " {plain_accuracy:.1%} by {plain}; {calls} calls, {core_s:.0f} s"
         )
+        print(told.format(**row), flush=True)
     return failed
