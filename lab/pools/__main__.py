@@ -1,92 +1,72 @@
-"""`python -m lab.pools`: the shortfall from the best form known, in pools of tables; simulated."""
+"""Whole searches over tables of answers, next to the best plain forms in hindsight; simulated, but
+for the record `gsm8k`.
+
+    python -m lab.pools run a.csv                  search in all worlds that may be looked at
+    python -m lab.pools run b.csv --held-out       in those that are for reporting alone
+    python -m lab.pools run c.csv --worlds gem-7 gsm8k --questions 150 400 1000 --seeds 0 1
+    python -m lab.pools summary a.csv              shortfalls, costs, coverage
+    python -m lab.pools compare a.csv d.csv        paired differences, d less a
+
+A run appends a row for each search, and leaves out those that the file has. A world is a pool's
+name (named.yaml), a kind with a seed (kinds.py), or gsm8k (SOURCES.md, all in lab/pools).
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-import pandas as pd
+from lab.pools import report
+from lab.pools.run import cells_of, run_all
+from lab.pools.worlds import names, world_of
+from ttsgraph.base.errors import InputError
 
-from lab.pools.bench import Sizes, best_known, budgets, row
-from lab.pools.drawn import HELD_OUT, LOOKED_AT
-from lab.pools.tables import CHOSEN_ON, POOLS, Pool
-from ttsgraph.base.files import keep, kept
-from ttsgraph.base.state import STATE
-
-KEPT = STATE / "pools-simulated"
-NUMBERS = [
-    "best",
-    "found",
-    "shortfall",
-    "not listed",
-    "below free",
-    "covered",
-    "true covered",
-    "calls",
-    "cpu_s",
-]
+GOLDENS = Path(__file__).with_name("goldens")
+"""Rows of earlier code, which count among what is known."""
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=100)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--held-out", action="store_true", help="pools that nothing is chosen on")
-    parser.add_argument("--budgets", nargs="*", default=[])
-    parser.add_argument("--calls", type=int, default=Sizes.calls)
-    parser.add_argument("--train", type=int, default=Sizes.train)
-    parser.add_argument("--write", type=Path, help="add each search as a line of JSON")
-    options = parser.parse_args()
-    sizes = Sizes(calls=options.calls, train=options.train)
-    rows = []
-    for name, pool in (HELD_OUT if options.held_out else POOLS).items():
-        if options.only and name not in options.only:
-            continue
-        for budget, limit in budgets(pool).items():
-            if options.budgets and budget not in options.budgets:
-                continue
-            known = best_of(name, pool, budget, limit, sizes)
-            for seed in range(options.first_seed, options.first_seed + options.seeds):
-                made = row(pool, budget, seed, known, sizes)
-                seen = name in CHOSEN_ON or name in LOOKED_AT
-                rows.append({"pool": name, "looked at": seen} | made)
-                if made["found"] > 100 * known:
-                    known = made["found"] / 100
-                    keep(kept_at(name, budget), {"accuracy": known, "graph": made["graph"]})
-                shown = {k: round(v, 2) for k, v in made.items() if isinstance(v, float)}
-                line = (name, budget, seed, made["label"], json.dumps(shown))
-                print(*line, file=sys.stderr, flush=True)
-                if options.write:
-                    with options.write.open("a") as file:
-                        file.write(json.dumps(rows[-1]) + "\n")
-    show(pd.DataFrame(rows))
+def parser() -> argparse.ArgumentParser:
+    """The command line's."""
+    raw = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser("python -m lab.pools", description=__doc__, formatter_class=raw)
+    commands = made.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="search, and append a row for each search")
+    run.add_argument("file", type=Path, help="the CSV file of rows")
+    run.add_argument("--worlds", nargs="+", default=[], help="in place of all of a part")
+    run.add_argument("--held-out", action="store_true", help="the part for reporting alone")
+    run.add_argument("--questions", nargs="+", type=int, default=[150, 400])
+    run.add_argument("--budgets", nargs="+", default=[], help="such as 4-cheap 8-cheap 3-dear 25%%")
+    run.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    run.add_argument("--processes", type=int, default=2)
+    summary = commands.add_parser("summary", help="what rows come to, with standard errors")
+    summary.add_argument("files", nargs="+", type=Path)
+    compare = commands.add_parser("compare", help="paired differences, with standard errors")
+    compare.add_argument("files", nargs=2, type=Path)
+    return made
 
 
-def kept_at(name: str, budget: str) -> Path:
-    """Where the best form known of a pool is kept."""
-    return KEPT / f"{name}-{budget.replace(' ', '-')}.json"
-
-
-def best_of(name: str, pool: Pool, budget: str, limit: float, sizes: Sizes) -> float:
-    """Accuracy of the best form known, looked for where it is not kept."""
-    path = kept_at(name, budget)
-    known = kept(path)
-    if known is None:
-        accuracy, graph = best_known(pool, limit, sizes)
-        known = {"accuracy": accuracy, "graph": graph.to_dict()}
-        keep(path, known)
-    return float(known["accuracy"])
-
-
-def show(table: pd.DataFrame) -> None:
-    """Means by pool, by budget, and of pools that constants were chosen on or not."""
-    for column in ("pool", "budget", "looked at"):
-        print(table.groupby(column, sort=False)[NUMBERS].mean().round(2).to_string())
+def main(arguments: list[str] | None = None) -> int:
+    """Carry out the command line; 1 where a search failed."""
+    options = parser().parse_args(arguments)
+    if options.command == "run":
+        worlds = map(world_of, options.worlds or names(options.held_out))
+        cells = cells_of(worlds, options.questions, options.budgets, options.seeds)
+        return int(run_all(cells, options.file, options.processes) > 0)
+    if options.command == "compare":
+        print(report.compared(*(report.read([path]) for path in options.files)).to_string())
+        return 0
+    table = report.read(options.files)
+    earlier = [path for path in sorted(GOLDENS.glob("*.csv")) if path.stat().st_size]
+    table = report.with_shortfalls(table, report.read([*options.files, *earlier]))
+    for by in (["held_out"], ["held_out", "questions"], ["budget"], ["world"]):
+        print(report.summary(table, by).to_string(), end="\n\n")
+    print(report.kinds(table).to_string())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except InputError as error:
+        sys.exit(str(error))

@@ -7,7 +7,7 @@ replies that it reads is a rule. All of it is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,21 +15,30 @@ from scipy.special import ndtr
 from scipy.stats import beta
 
 from lab.worlds.arrays import ArrayWorld, Said
-from ttsgraph.base.arrays import FloatArray
-from ttsgraph.graphs.graph import Node
-from ttsgraph.graphs.settle import leading
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.settle import leading, needs
 from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec, Price
+from ttsgraph.tasks.base import Question
 
 WRONG = 5
 """Wrong replies to a question; the right one is 0, an unreadable one -1."""
 
 LENGTHS = Lengths(100, 100)
+"""Tokens of a question and of an answer, which a call that reads it is shown as so many more."""
+
+FILLER = ["the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find"]
+TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model: its price in cheap calls, its mean accuracy, how firmly it answers a question one
-    way (small: always the same), and the share of its replies that can't be read.
+    """A model: its dollars per million tokens, its mean accuracy, how firmly it answers a question
+    one way (small: always the same), the share of its replies that can't be read, and of its wrong
+    ones the share that it leaves out (`honest`).
+
+    A `greedy` one always gives a question the same reply. `reads` is the pool's `check` and
+    `follow` for this model alone.
     """
 
     price: float = 1.0
@@ -38,17 +47,22 @@ class Member:
     blank: float = 0.0
     cluster: str = ""
     greedy: bool = False
+    honest: float = 0.0
+    reads: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A table's recipe. `common` is the correlation of what all models find hard, `shared` that of
-    a cluster's models, which have the same wrong replies too; `skills` may change accuracies by
-    topic.
+    a cluster's models, which have the same wrong replies too. `skills` are accuracies of each model
+    (rows) in each of equally frequent topics, in place of the members'.
 
     A call that reads takes a right reply among them with probability `check`, else the most
     frequent with `follow`, else gives its own. `noise` is the share of wrong keys, `favoured` of
-    questions whose wrong replies are all the same.
+    questions whose wrong replies are all the same. Texts of most questions name which of `spoken`
+    topics theirs is, and where `long` is set those of the later half of the topics are long.
+    `rambling` is the spread of the logarithm of answers' lengths, hard questions' being longer. By
+    `drift` later questions are harder, in standard deviations, and more of the first topics.
     """
 
     description: str
@@ -59,7 +73,11 @@ class Pool:
     favoured: float = 0.2
     check: float = 0.1
     follow: float = 0.6
-    skills: Callable[[FloatArray, Sequence[str]], FloatArray] | None = None
+    skills: Sequence[Sequence[float]] = ()
+    spoken: int = 0
+    long: bool = False
+    rambling: float = 0.0
+    drift: float = 0.0
 
     @property
     def greedy(self) -> frozenset[str]:
@@ -67,55 +85,132 @@ class Pool:
         return frozenset(name for name, member in self.members.items() if member.greedy)
 
     def models(self) -> ModelPool:
-        """Its members with their prices: a call costs that many dollars."""
-        rate = 1e6 / (LENGTHS.prompt_tokens + LENGTHS.generated_tokens)
+        """Its members with their prices."""
         return ModelPool(
             tuple(
-                ModelSpec(name, name, None, None, None, None, Price(m.price * rate, m.price * rate))
-                for name, m in self.members.items()
+                ModelSpec(name, name, None, None, None, None, Price(member.price, member.price))
+                for name, member in self.members.items()
             )
         )
 
 
-class TableWorld(ArrayWorld):
-    """`count` questions of a pool, drawn with `seed`."""
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Questions: their texts, (M, Q, 2 + WRONG) how likely each reply is, the unreadable one first,
+    then the right one; (Q,) the reply that the key has and tokens of the prompt, and (M, Q) tokens
+    of answers.
+    """
 
-    def __init__(self, pool: Pool, count: int, seed: int, kept: int = 3000) -> None:
+    texts: Sequence[str]
+    shares: FloatArray
+    key: IntArray
+    prompt: FloatArray
+    written: FloatArray
+
+
+class Table(ArrayWorld):
+    """What a pool's models answer to the questions of a sheet; draws are `seed`'s."""
+
+    def __init__(self, pool: Pool, sheet: Sheet, seed: int, kept: int = 600) -> None:
         # Not the simulation's traits, which are of models that react by a formula.
-        self._setup(pool.models(), count, seed, kept, pool.greedy)
+        self._setup(pool.models(), len(sheet.texts), seed, kept, pool.greedy)
         self.recipe = pool
-        rng = np.random.default_rng([seed, 7])
-        self.right = (rng.random(count) < pool.noise).astype(np.intp)
-        self._cumulative = _shares(pool, rng, count).cumsum(axis=2)
-        self._place = {name: k for k, name in enumerate(pool.members)}
+        self.sheet = sheet
+        self.right = sheet.key
+        self.place = {name: k for k, name in enumerate(pool.members)}
+        self._cumulative = sheet.shares.cumsum(axis=2)
+        self._fixed = np.random.default_rng([seed, 2]).random((len(self.place), self.count))
+
+    def reply(
+        self,
+        model: str,
+        draws: FloatArray,
+        inputs: Sequence[IntArray],
+        at: slice | IntArray = slice(None),
+    ) -> IntArray:
+        """A model's replies to questions, by (3, Q) draws and the replies (Q,) that it reads."""
+        place = self.place[model]
+        first = self._fixed[place, at] if model in self.greedy else draws[0]
+        table = self._cumulative[place, at]
+        own = (first[:, None] * table[:, -1:] >= table).sum(axis=1) - 1
+        if not inputs:
+            return own
+        member = self.recipe.members[model]
+        check, follow = member.reads or (self.recipe.check, self.recipe.follow)
+        replies = np.stack(inputs)
+        most, votes = leading(replies)
+        taken = replies[most, np.arange(len(own))]
+        said = np.where((draws[1] < follow) & (votes > 0), taken, own)
+        seen = (replies == 0).any(axis=0) & (draws[2] < check)
+        return np.where(seen, 0, said)
 
     def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
-        place = self._place[node.model]
-        greedy = node.model in self.greedy
         draws = np.random.default_rng([self.seed, 1, signature]).random((3, self.count))
-        if greedy:
-            draws[0] = np.random.default_rng([self.seed, 2, place]).random(self.count)
-        table = self._cumulative[place]
-        own = (draws[0][:, None] * table[:, -1:] >= table).sum(axis=1) - 1
-        if not inputs:
-            return Said(own, np.zeros(self.count))
-        replies = np.stack([said.replies for said in inputs])
-        first, votes = leading(replies)
-        most = replies[first, np.arange(self.count)]
-        said = np.where((draws[1] < self.recipe.follow) & (votes > 0), most, own)
-        seen = (replies == 0).any(axis=0) & (draws[2] < self.recipe.check)
-        return Said(np.where(seen, 0, said), np.zeros(self.count))
+        replies = self.reply(node.model, draws, [said.replies for said in inputs])
+        return Said(replies, np.zeros(self.count))
+
+    def dollars(self, model: str, reads: int = 0) -> FloatArray:
+        """(Q,) what a call that reads so many answers costs."""
+        tokens = self.sheet.prompt + reads * LENGTHS.generated_tokens
+        written = self.sheet.written[self.place[model]]
+        return np.asarray((tokens + written) * self.recipe.members[model].price / 1e6)
+
+    def measured(self, graph: CollaborationGraph) -> tuple[FloatArray, FloatArray]:
+        """(Q,) whether each question is answered right, and what it costs in dollars."""
+        right = np.zeros(self.count)
+        dollars = np.zeros(self.count)
+        taken = np.zeros(self.count, dtype=np.intp)
+        if graph.route is not None:
+            asked = (Question(str(k), text, "") for k, text in enumerate(self.sheet.texts))
+            taken = np.array([graph.branch_of(question) for question in asked])
+        for k, branch in enumerate(graph.branches):
+            nodes = {i: said.replies for i, said in self.nodes(branch).items()}
+            cost = sum(
+                made * self.dollars(branch.node(i).model, len(branch.reads[i]))
+                for i, made in needs(branch, nodes).calls.items()
+            )
+            right = np.where(taken == k, nodes[branch.sink] == self.right, right)
+            dollars = np.where(taken == k, cost, dollars)
+        return right, dollars
 
 
-def _shares(pool: Pool, rng: np.random.Generator, count: int) -> FloatArray:
-    """(M, Q, 2 + WRONG) how likely each reply is, the unreadable one first, then the right one."""
-    members = list(pool.members.values())
-    names = list(pool.members)
-    topics = rng.random(count)
-    mean = np.array([m.accuracy for m in members])[:, None] * np.ones(count)
-    if pool.skills is not None:
-        mean = pool.skills(topics, names)
+def table_of(pool: Pool, count: int, seed: int, later: bool = False, kept: int = 600) -> Table:
+    """`count` questions of a pool, drawn with `seed`; with `later` after its drift."""
+    rng = np.random.default_rng([seed, 7])
+    members = pool.members.values()
+    key = (rng.random(count) < pool.noise).astype(np.intp)
+    drift = pool.drift * later
+    topics = rng.random(count) ** (1 + drift)
     hard = rng.standard_normal(count)
+    shares = _shares(pool, rng, topics, hard - drift)
+    spread = rng.standard_normal((len(members), count)) - hard
+    written = LENGTHS.generated_tokens * np.exp(pool.rambling * spread / np.sqrt(2))
+    prompt = np.full(count, float(LENGTHS.prompt_tokens))
+    return Table(pool, Sheet(_texts(pool, rng, topics), shares, key, prompt, written), seed, kept)
+
+
+def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str]:
+    """Texts of random words, one in ten of which doesn't name its topic."""
+    texts = []
+    for k, topic in enumerate(topics.tolist()):
+        words = [*rng.choice(FILLER, 80 if pool.long and topic >= 0.5 else 8)]
+        if pool.spoken and rng.random() < 0.9:
+            subject = TOPICS[int(topic * pool.spoken)]
+            words += [subject, f"{subject}x{'abcd'[int(rng.integers(4))]}"]
+        texts.append(f"Case {k}: {' '.join(rng.permutation(words))}")
+    return texts
+
+
+def _shares(
+    pool: Pool, rng: np.random.Generator, topics: FloatArray, hard: FloatArray
+) -> FloatArray:
+    """(M, Q, 2 + WRONG) how likely each reply is, the unreadable one first, then the right one."""
+    count = len(topics)
+    members = list(pool.members.values())
+    mean = np.array([m.accuracy for m in members])[:, None] * np.ones(count)
+    if pool.skills:
+        skills = np.array(pool.skills)
+        mean = skills[:, (topics * skills.shape[1]).astype(int)]
     clusters = {m.cluster: rng.standard_normal(count) for m in members if m.cluster}
     favoured = rng.random(count) < pool.favoured
     forms = {key: _forms(rng, favoured) for key in clusters}
@@ -133,9 +228,9 @@ def _shares(pool: Pool, rng: np.random.Generator, count: int) -> FloatArray:
             member.firmness * (1 - mean[k]) + 1e-3,
         )
         found[k, :, 1] = right
-        found[k, :, 2:] = (1 - right)[:, None] * mine
+        found[k, :, 2:] = ((1 - member.honest) * (1 - right))[:, None] * mine
         found[k] *= 1 - member.blank
-        found[k, :, 0] = member.blank
+        found[k, :, 0] = 1 - found[k, :, 1:].sum(axis=1)
     return found
 
 
@@ -144,135 +239,3 @@ def _forms(rng: np.random.Generator, favoured: np.ndarray) -> FloatArray:
     spread = rng.dirichlet(np.full(WRONG, 0.7), len(favoured))
     spread[favoured] = np.eye(WRONG)[0]
     return spread
-
-
-def _specialists(topics: FloatArray, names: Sequence[str]) -> FloatArray:
-    """Each model is good at one topic, the last one fair at all."""
-    count = len(names) - 1
-    topic = np.minimum((topics * count).astype(int), count - 1)
-    return np.array(
-        [*(np.where(topic == k, 0.95, 0.35) for k in range(count)), np.full(len(topics), 0.6)]
-    )
-
-
-def _sure(topics: FloatArray, names: Sequence[str]) -> FloatArray:
-    """The first model is right of most questions and lost on the others, the last one good at
-    all.
-    """
-    lost = topics < 0.3
-    good = np.full(len(topics), 0.955)
-    return np.array([np.where(lost, 0.1, 0.995), np.where(lost, 0.1, 0.6), good][: len(names)])
-
-
-def _equal(count: int) -> dict[str, Member]:
-    return {f"m{k}": Member(accuracy=0.6, firmness=0.8) for k in range(count)}
-
-
-def _mixed(count: int) -> dict[str, Member]:
-    """Prices from 1 to 10, accuracies that go with them loosely, six clusters."""
-    rng = np.random.default_rng(5)
-    found = {}
-    for k in range(count):
-        price = float(round(10 ** rng.uniform(0, 1), 1))
-        accuracy = float(np.clip(0.4 + 0.12 * np.log2(price) + rng.normal(0, 0.07), 0.25, 0.9))
-        found[f"m{k}"] = Member(
-            price, accuracy, float(rng.uniform(0.4, 3)), 0.1 * (k % 4 == 0), f"c{k % 6}"
-        )
-    found["m0"] = Member(1.0, 0.45, 1.0)
-    return found
-
-
-POOLS: dict[str, Pool] = {
-    "equals": Pool("eight equal models with errors of their own", _equal(8), common=0.2),
-    "equals-ten": Pool(
-        "ten equal models, two of them greedy",
-        _equal(8) | {f"g{k}": Member(1.0, 0.62, 0.8, greedy=True) for k in range(2)},
-        common=0.4,
-    ),
-    "overlap": Pool(
-        "three clusters of models that err together",
-        {f"{c}{k}": Member(1.0, 0.55 + 0.03 * k, 0.8, cluster=c) for c in "abc" for k in range(3)},
-        common=0.2,
-        shared=0.9,
-    ),
-    "noisy-keys": Pool(
-        "one key in eight is wrong",
-        {
-            "small": Member(1, 0.55),
-            "middle": Member(2, 0.7),
-            "large": Member(6, 0.85),
-            "other": Member(2, 0.62, 2.0),
-        },
-        noise=0.125,
-    ),
-    "topics": Pool(
-        "one specialist a topic",
-        {f"s{k}": Member(1.0, firmness=1.5) for k in range(4)} | {"all": Member(2.0)},
-        skills=_specialists,
-    ),
-    "thirty": Pool("thirty mixed models", _mixed(30)),
-    "blanks": Pool(
-        "the best models' replies are often unreadable",
-        {
-            "a": Member(1, 0.75, 1.0, 0.4),
-            "b": Member(1, 0.7, 1.0, 0.3),
-            "c": Member(1, 0.5, 1.0),
-            "d": Member(3, 0.72, 1.0, 0.1),
-        },
-    ),
-    "blanks-all": Pool(
-        "half of all replies are unreadable",
-        {f"m{k}": Member(1, 0.6 + 0.04 * k, 0.6, 0.5) for k in range(4)},
-        common=0.6,
-    ),
-    "dear-sure": Pool(
-        "a cheap model that is sure where it is right, and a dear one",
-        {
-            "cheap": Member(1, firmness=6.0),
-            "other": Member(1, firmness=2.0),
-            "dear": Member(10, firmness=0.02),
-        },
-        common=0.0,
-        favoured=0.0,
-        skills=_sure,
-    ),
-    "one-strong": Pool(
-        "one strong model among weak ones of its price",
-        {"strong": Member(1, 0.8, 2.0)} | {f"w{k}": Member(1, 0.4, 1.0) for k in range(5)},
-    ),
-    "favourites": Pool(
-        "on half of the questions all errors are the same",
-        {
-            "a": Member(1, 0.5, 1.0),
-            "b": Member(1, 0.55, 1.0),
-            "c": Member(4, 0.65, 1.0),
-            "d": Member(4, 0.66, 3.0),
-        },
-        favoured=0.5,
-        common=0.5,
-    ),
-    "readers": Pool(
-        "who reads a right answer mostly sees that it is right",
-        {"a": Member(1, 0.4, 3.0), "b": Member(1, 0.45, 3.0), "c": Member(5, 0.6, 2.0)},
-        check=0.8,
-        follow=0.5,
-    ),
-    "firm": Pool(
-        "models that nearly always repeat themselves",
-        {
-            "a": Member(1, 0.6, 0.1),
-            "b": Member(1, 0.58, 0.1),
-            "c": Member(2, 0.66, 0.1),
-            "d": Member(2, 0.55, 2.0),
-        },
-    ),
-    "dear-and-many": Pool(
-        "one dear model, nine cheap ones of different worth",
-        {"dear": Member(8, 0.82, 1.0)}
-        | {f"c{k}": Member(1, 0.4 + 0.025 * k, 1.0) for k in range(9)},
-        common=0.25,
-    ),
-}
-"""Constants of the search are chosen on CHOSEN_ON alone."""
-
-CHOSEN_ON = ("equals", "overlap", "blanks", "dear-sure", "favourites", "thirty", "noisy-keys")

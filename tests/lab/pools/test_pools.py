@@ -1,76 +1,84 @@
-"""Pools of tables: what the bench says of them, and that the contest finds what is there."""
+"""Pools of tables: a search in one is judged as the executor would have it, next to plain forms
+that keep the budget.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from lab.pools.bench import TRUTH_SEED, Sizes, brief_of, budgets, measured, search
-from lab.pools.drawn import HELD_OUT, drawn
-from lab.pools.gate import behind_found
-from lab.pools.tables import POOLS, TableWorld
+from lab.pools import rivals
+from lab.pools.__main__ import main
+from lab.pools.client import TableClient, number_of
+from lab.pools.kinds import pool_of
+from lab.pools.tables import table_of
+from lab.pools.worlds import RECORD, names, world_of
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
-from ttsgraph.searching.contest.adaptive import gated
-
-SIZES = replace(Sizes(), train=100, val=32, calls=700)
-
-
-def test_a_drawn_pool_is_the_same_each_time_and_another_one_for_another_seed() -> None:
-    assert drawn(3).members == drawn(3).members != drawn(4).members
+from ttsgraph.models.client import Sampling
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 
-@pytest.mark.parametrize("name", POOLS | HELD_OUT)
-def test_a_table_is_the_same_whatever_was_asked_before(name: str) -> None:
-    pool = (POOLS | HELD_OUT)[name]
-    first, second = list(pool.members)[:2]
-    other = TableWorld(pool, 50, 3)
-    other.run(topologies.parallel([first, second], first, "voter"))
-    world = TableWorld(pool, 50, 3)
-    graph = topologies.chain([first, second])
-    np.testing.assert_array_equal(world.run(graph), other.run(graph))
+def test_a_search_is_a_row_that_is_made_once_and_compared(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "rows.csv"
+    tiny = ["--worlds", "lookup-0", "--questions", "40", "--budgets", "4-cheap", "--seeds", "3"]
+    for _ in range(2):
+        assert main(["run", str(file), *tiny, "--processes", "1"]) == 0
+    (row,) = pd.read_csv(file).to_dict("records")
+    assert 0 < row["cost"] < 1.5
+    assert row["accuracy"] > 0.3
+    assert row["plain_accuracy"] == max(
+        row[kind] for kind in rivals.PLAIN if not np.isnan(row[kind])
+    )
+    assert main(["summary", str(file)]) == 0
+    assert main(["compare", str(file), str(file)]) == 0
+    assert "lookup-0" in capsys.readouterr().out
 
 
-def test_a_greedy_member_says_the_same_each_time() -> None:
-    world = TableWorld(POOLS["equals-ten"], 80, 0)
-    said = world.nodes(topologies.parallel(["g0", "g0"], "g0", "voter"))
-    np.testing.assert_array_equal(said[0].replies, said[1].replies)
+@pytest.mark.parametrize(("name", "questions"), [("lookup-1", 60), (RECORD, 300)])
+def test_plain_forms_keep_the_budget(name: str, questions: int) -> None:
+    world = world_of(name)
+    tables = world.tables(questions, 0)
+    limit = sorted(world.limits.values())[0]
+    forms = rivals.best_of_each(*tables, limit)
+    assert {"single", "router", "split"} <= forms.keys()
+    assert all(form.cost <= limit * (1 + 1e-9) for form in forms.values())
 
 
-def test_where_a_cheap_model_is_sure_the_dear_one_is_seldom_asked() -> None:
-    """Under a budget of means the contest finds the dear model's score for less than a call."""
-    pool = POOLS["dear-sure"]
-    contest, _ = search(pool, budgets(pool)["8 cheap"], 0, SIZES)
-    judge = TableWorld(pool, 2000, TRUTH_SEED)
-    found = contest.standings[0].graph
-    accuracy, units = measured(judge, found, contest.brief)
-    assert found.adaptive
-    assert units <= 0.85 * pool.members["dear"].price
-    assert accuracy >= judge.accuracy(topologies.single("dear")) - 0.01
+@pytest.mark.parametrize("kind", ["silent", "reviewers", "rambling"])
+def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
+    table = table_of(pool_of(kind, 0), 1000, 5)
+    first, second, *_, last = table.place
+    task = get_task("math", {})
+    sheet = table.sheet
+    questions = [
+        Question(str(k), text, str(number_of(k, key)))
+        for k, (text, key) in enumerate(zip(sheet.texts, sheet.key.tolist(), strict=True))
+    ]
+    given = task, Prompt(task.instruction), Sampling(), table.pool, TableClient(table)
+    for graph in (
+        rivals.cascade([first, second, first], 0.34, [last]),
+        topologies.parallel([first, first, second], last),
+        topologies.chain([first, last]),
+    ):
+        feedback = asyncio.run(Environment(*given).evaluate(graph, questions))
+        right, dollars = table.measured(graph)
+        assert feedback.accuracy == pytest.approx(right.mean(), abs=0.06)
+        assert feedback.usage.dollars / table.count == pytest.approx(dollars.mean(), rel=0.06)
 
 
-def test_of_equal_models_it_lets_many_vote() -> None:
-    pool = POOLS["equals"]
-    contest, _ = search(pool, 8.0, 0, SIZES)
-    judge = TableWorld(pool, 2000, TRUTH_SEED)
-    best = topologies.parallel(list(pool.members), "m0", "voter")
-    found = contest.standings[0].graph
-    assert len(found.model_counts()) > 3
-    assert judge.accuracy(found) >= judge.accuracy(best) - 0.02
-
-
-def test_the_mean_cost_counts_what_a_gate_saves() -> None:
-    pool = POOLS["dear-sure"]
-    world = TableWorld(pool, 500, 1)
-    _, units = measured(world, gated(["cheap"] * 2, 0.0, ["dear"]), brief_of(pool, 30, world, 500))
-    assert 2 < units < 12 * 0.6
-
-
-def test_sixty_test_questions_seldom_put_up_what_is_worse_than_what_was_found() -> None:
-    """Beside what the search saw of others; by themselves they do."""
-    each = [("firm", "4 cheap"), ("readers", "8 cheap"), ("favourites", "3 dear")]
-    rows = [behind_found(POOLS[name], budget, 2, 60) for name, budget in each]
-    behind = [(row["behind"], row["alone"]) for row in rows if row is not None]
-    assert len(behind) == 3
-    assert all(kept <= 0.5 < alone for kept, alone in behind)
+def test_a_table_is_the_same_whatever_was_asked_before() -> None:
+    for name in names(held_out=True)[::3]:
+        pool = world_of(name).pool
+        first, second = list(pool.members)[:2]
+        other = table_of(pool, 50, 3)
+        other.measured(topologies.parallel([first, second], first, "voter"))
+        graph = topologies.chain([first, second])
+        asked = table_of(pool, 50, 3).measured(graph)
+        np.testing.assert_array_equal(asked, other.measured(graph))

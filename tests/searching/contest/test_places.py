@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.pools.bench import brief_of, budgets
-from lab.pools.tables import LENGTHS, POOLS, TableWorld
+from lab.pools.tables import LENGTHS, Table, table_of
+from lab.pools.worlds import world_of
 from lab.worlds.arrays import ArrayEnvironment
 from ttsgraph.evaluation.environment import Feedback, Job
 from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.settings.stages import ContestSettings
@@ -39,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class Places(ArrayEnvironment):
     """An endpoint with so many places; each call takes a second, a repeated one nothing."""
 
-    def __init__(self, world: TableWorld, questions: Sequence[Question], places: int) -> None:
+    def __init__(self, world: Table, questions: Sequence[Question], places: int) -> None:
         super().__init__(world, questions, LENGTHS)
         self.room = asyncio.Semaphore(places)
         self.asked: dict[tuple[int, str], asyncio.Task[None]] = {}
@@ -85,10 +88,15 @@ class Places(ArrayEnvironment):
 
 
 def contest(places: int) -> tuple[Contest, Places, float]:
-    pool = POOLS["noisy-keys"]
+    pool = world_of("noisy-keys").pool
     every = [Question(f"q{k}", str(k), "") for k in range(96 + 32)]
-    world = TableWorld(pool, len(every), 0)
-    brief = brief_of(pool, budgets(pool)["8 cheap"], world, 96)
+    world = table_of(pool, len(every), 0)
+    scores = {
+        model: float(world.run(topologies.single(model))[:96].mean()) for model in pool.members
+    }
+    cost = CostModel(world.pool, LENGTHS, "dollars")
+    budget = Budget(cost, 8 * cost.smallest_call(), 64, "mean")
+    brief = Brief("table", budget, scores, ("assistant", "fuser", "voter"))
     settings = ContestSettings(calls=700)
     made = Contest(brief, every[:96], every[96:], settings, np.random.default_rng(1))
     loop: Any = VirtualLoop()

@@ -1,0 +1,52 @@
+"""A table behind the seam that models are asked through."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from lab.pools.tables import LENGTHS, Table
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.models.client import Client, Completion, Request
+
+NUMBERS = 10
+"""Each question has so many numbers that replies to it may be."""
+
+FIRST = 100_000
+_MARK = re.compile(r"\n\nThe mark (\S+) opens and closes each quotation")
+_BOXED = re.compile(r"\\boxed\{(\d+)\}")
+
+
+def number_of(place: int, reply: int) -> int:
+    """The number that stands for a reply to the question at this place of a table."""
+    return FIRST + NUMBERS * place + reply
+
+
+class TableClient(Client):
+    """Models that answer as a table has it: the same request always the same."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._places = {text: place for place, text in enumerate(table.sheet.texts)}
+
+    def begin(self, request: Request) -> Completion:
+        """A reply as a number, or none; tokens are the table's."""
+        table = self.table
+        asked, *marked = _MARK.split(request.messages[-1].content)
+        place = self._places[asked]
+        read = self._read(place, *marked) if marked else []
+        key = request.key()
+        draws = np.array([[int(key[k : k + 16], 16) / 16**16] for k in (0, 16, 32)])
+        (reply,) = table.reply(request.model, draws, read, np.array([place])).tolist()
+        number = number_of(place, reply)
+        text = "I can't say." if reply < 0 else f"The answer is \\boxed{{{number}}}."
+        prompt = table.sheet.prompt[place] + len(read) * LENGTHS.generated_tokens
+        written = table.sheet.written[table.place[request.model], place]
+        return Completion(text, round(prompt), max(1, round(written)), 0.2)
+
+    def _read(self, place: int, mark: str, rest: str) -> list[IntArray]:
+        """The replies that a request shows, each (1,)."""
+        found = [_BOXED.search(quoted) for quoted in rest.split(mark)[1::2]]
+        numbers = [-1 if each is None else int(each[1]) - number_of(place, 0) for each in found]
+        return [np.array([number]) for number in numbers]

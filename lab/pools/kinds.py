@@ -1,0 +1,232 @@
+"""Pools drawn by a kind and a seed: those with an even seed may be looked at, those with an odd one
+are for reporting alone.
+
+In EVEN kinds one call is as good as anything; in SPOKEN ones texts name topics or differ in length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lab.pools.tables import Member, Pool
+
+Rng = np.random.Generator
+
+
+def drawn(rng: Rng) -> Pool:
+    """2 to 15 models whose prices, accuracies, errors, blanks and reading differ as they may."""
+    count = int(rng.choice([2, 3, 4, 5, 6, 8, 10, 15]))
+    decades = float(rng.choice([0.0, 0.5, 1.0, 1.5]))
+    prices = np.round(10 ** rng.uniform(0, decades, count), 1)
+    level = rng.uniform(0.25, 0.7)
+    slope = rng.uniform(0.0, 0.12)
+    accuracies = np.clip(
+        level + slope * np.log2(prices) + rng.normal(0, rng.uniform(0.02, 0.12), count), 0.1, 0.95
+    )
+    firmness = 10 ** rng.uniform(-1.3, 0.8, count)
+    blanks = rng.beta(1, 4, count) * (rng.random() < 0.3) * (rng.random(count) < 0.6)
+    clusters = int(rng.integers(1, 4)) if rng.random() < 0.4 else 0
+    greedy = (rng.random() < 0.25) * (rng.random(count) < 0.5)
+    members = {
+        f"m{k}": Member(
+            float(prices[k]),
+            float(accuracies[k]),
+            float(firmness[k]),
+            float(blanks[k]),
+            f"c{k % clusters}" if clusters else "",
+            bool(greedy[k]),
+        )
+        for k in range(count)
+    }
+    topics = int(rng.integers(2, 5)) if rng.random() < 0.25 else 0
+    tilt = rng.normal(0, 0.2, (count, topics))
+    return Pool(
+        "drawn at random",
+        members,
+        common=float(rng.uniform(0, 0.7)),
+        shared=float(rng.uniform(0.5, 0.95)),
+        noise=float((rng.random() < 0.25) * rng.uniform(0.03, 0.15)),
+        favoured=float(rng.uniform(0, 0.6)),
+        check=float(rng.beta(1, 4)),
+        follow=float(rng.uniform(0.3, 0.9)),
+        skills=np.clip(accuracies[:, None] + tilt, 0.03, 0.98).tolist() if topics else (),
+    )
+
+
+def thirty(rng: Rng) -> Pool:
+    """Thirty models with prices from 1 to 10 and accuracies that go with them, in six clusters."""
+    prices = np.round(10 ** rng.uniform(0, 1, 30), 1)
+    members = {
+        f"m{k:02}": Member(
+            float(price),
+            float(np.clip(0.4 + 0.12 * np.log2(price) + rng.normal(0, 0.07), 0.25, 0.9)),
+            float(rng.uniform(0.4, 3)),
+            0.1 * (k % 4 == 0),
+            f"c{k % 6}",
+        )
+        for k, price in enumerate(prices)
+    }
+    return Pool("thirty mixed models", members)
+
+
+def silent(rng: Rng) -> Pool:
+    """Cheap models that mostly leave an answer out where they don't know it, and a dear one."""
+    members = {
+        f"m{k}": Member(1, _near(rng, 0.5), 0.4, honest=_near(rng, 0.85, 0.1)) for k in range(3)
+    }
+    guesses = {"guesser": Member(1, _near(rng, 0.55), 0.6)}
+    return Pool("blanks that know", members | guesses | {"dear": Member(8, 0.85, 0.5)}, common=0.2)
+
+
+def misconceptions(rng: Rng) -> Pool:
+    """Five cheap models that are wrong alike on a part of the questions, and a dearer one that
+    isn't.
+    """
+    part = int(rng.integers(3, 5))  # of ten topics
+    wrong = [0.1] * part + [0.8] * (10 - part)
+    members = {f"m{k}": Member(1, firmness=2.0, cluster="all") for k in range(5)}
+    skills = [*([wrong] * 5), [_near(rng, 0.75)] * 10]
+    return Pool(
+        "shared misconceptions",
+        members | {"other": Member(4, firmness=1.0)},
+        favoured=0.8,
+        skills=skills,
+    )
+
+
+def tiers(rng: Rng) -> Pool:
+    """Prices of 1, 10 and 100, two models each, that are surer where they are right."""
+    members = {
+        f"{'abc'[t]}{k}": Member(10.0**t, _near(rng, 0.5 + 0.18 * t), 0.3)
+        for t in range(3)
+        for k in range(2)
+    }
+    return Pool("price tiers", members, common=float(rng.uniform(0.4, 0.8)), favoured=0.1)
+
+
+def subjects(rng: Rng) -> Pool:
+    """Four to six models of one price, of which another one is best at each of five to eight topics
+    that texts name.
+    """
+    topics, count = int(rng.integers(5, 9)), int(rng.integers(4, 7))
+    best = np.arange(topics)[None] % count == np.arange(count)[:, None]
+    skills = np.where(best, 0.8, 0.4) + rng.uniform(-0.08, 0.08, (count, topics))
+    members = {f"m{k}": Member(1.0) for k in range(count)}
+    return Pool("topics in words", members, skills=skills.tolist(), spoken=topics)
+
+
+def lookup(rng: Rng) -> Pool:
+    """A cheap model that is lost on some of eight topics, which texts name, and a dear one."""
+    lost = int(rng.integers(2, 5))
+    skills = [[0.2] * lost + [_near(rng, 0.78)] * (8 - lost), [_near(rng, 0.8)] * 8]
+    members = {"cheap": Member(1.0), "dear": Member(float(rng.integers(6, 15)))}
+    return Pool("topics for a dear model", members, skills=skills, spoken=8)
+
+
+def lengthy(rng: Rng) -> Pool:
+    """Two models, one of them for long questions."""
+    skills = [[_near(rng, 0.72), 0.3], [0.4, _near(rng, 0.7)]]
+    members = {"short": Member(1.0), "long": Member(1.0)}
+    return Pool("long questions", members, skills=skills, long=True)
+
+
+def gem(rng: Rng) -> Pool:
+    """Twenty models of about one price, one of which is much better."""
+    best = int(rng.integers(20))
+    members = {
+        f"m{k:02}": Member(
+            float(rng.uniform(1, 2)), 0.85 if k == best else _near(rng, 0.5, 0.1), 0.8
+        )
+        for k in range(20)
+    }
+    return Pool("a hidden gem", members)
+
+
+def sycophants(rng: Rng) -> Pool:
+    """Models that say what most of those say that they read."""
+    members = {f"m{k}": Member(1.0 + k, _near(rng, 0.5 + 0.07 * k), 1.0) for k in range(4)}
+    return Pool("readers that copy", members, check=0.0, follow=0.95)
+
+
+def reviewers(rng: Rng) -> Pool:
+    """Weak models, of which a dear one sees mostly which answer that it reads is right."""
+    members = {f"m{k}": Member(1.0, _near(rng, 0.4), 2.5) for k in range(3)}
+    dear = Member(6.0, _near(rng, 0.55), 1.5, reads=(_near(rng, 0.7), 0.5))
+    return Pool("a strong reader", members | {"dear": dear}, check=0.02, follow=0.6)
+
+
+def drifting(rng: Rng) -> Pool:
+    """Three models with topics that texts name; later questions are harder and of other topics."""
+    skills = 0.6 + rng.uniform(-0.25, 0.25, (3, 6))
+    members = {f"m{k}": Member(1.0 + k) for k in range(3)}
+    return Pool("later questions differ", members, skills=skills.tolist(), spoken=6, drift=0.6)
+
+
+def rambling(rng: Rng) -> Pool:
+    """Models whose answers are of any length, longer where they are wrong."""
+    members = {f"m{k}": Member(2.0**k, _near(rng, 0.5 + 0.08 * k), 0.8) for k in range(4)}
+    return Pool("long outputs", members, rambling=float(rng.uniform(0.8, 1.2)), common=0.5)
+
+
+def alike(rng: Rng) -> Pool:
+    """Models of one price that are right and wrong together."""
+    accuracy = _near(rng, 0.6)
+    members = {f"m{k}": Member(1.0, accuracy, 0.02) for k in range(int(rng.integers(3, 7)))}
+    return Pool("nothing to gain: all alike", members, common=0.98, favoured=0.9)
+
+
+def one_best(rng: Rng) -> Pool:
+    """The cheapest model is the best; others are right only where it mostly is."""
+    members = {"best": Member(1.0, 0.75, 0.05)}
+    members |= {f"m{k}": Member(1.0 + 2 * k, _near(rng, 0.5), 0.05) for k in range(5)}
+    return Pool("nothing to gain: one is best", members, common=0.95)
+
+
+def dear_copies(rng: Rng) -> Pool:
+    """Models of one family at many prices that answer alike."""
+    accuracy = _near(rng, 0.65)
+    members = {f"m{k}": Member(5.0**k, accuracy, 0.1, cluster="all") for k in range(4)}
+    return Pool("nothing to gain: dear copies", members, shared=0.98)
+
+
+def hopeless(rng: Rng) -> Pool:
+    """Models that know a few answers, all the same ones, and guess the others."""
+    members = {f"m{k}": Member(1.0 + k, _near(rng, 0.2, 0.01), 0.05) for k in range(5)}
+    return Pool("nothing to gain: hopeless", members, common=0.95, favoured=0.0)
+
+
+def stubborn(rng: Rng) -> Pool:
+    """Models that answer the same at any temperature, the better ones right wherever another is."""
+    members = {
+        f"m{k}": Member(1.0, 0.5 + 0.05 * k, 0.01, greedy=True)
+        for k in range(int(rng.integers(2, 5)))
+    }
+    return Pool("nothing to gain: deterministic", members, common=0.97)
+
+
+def decoys(rng: Rng) -> Pool:
+    """Texts name topics that have nothing to do with who is right, of models that are right and
+    wrong together.
+    """
+    members = {f"m{k}": Member(1.0, _near(rng, 0.6), 0.02) for k in range(4)}
+    return Pool("nothing to gain: topics tell nothing", members, common=0.96, spoken=8)
+
+
+def _near(rng: Rng, middle: float, off: float = 0.05) -> float:
+    return float(rng.uniform(middle - off, middle + off))
+
+
+SPOKEN = (subjects, lookup, lengthy, drifting, decoys)
+EVEN = (alike, one_best, dear_copies, hopeless, stubborn, decoys)
+OTHERS = (drawn, thirty, silent, misconceptions, tiers, gem, sycophants, reviewers, rambling)
+
+KINDS: dict[str, Callable[[Rng], Pool]] = {
+    kind.__name__.replace("_", "-"): kind for kind in (*OTHERS, *SPOKEN, *EVEN)
+}
+
+
+def pool_of(kind: str, seed: int) -> Pool:
+    """The pool of a kind with a seed."""
+    return KINDS[kind](np.random.default_rng([seed, 77]))

@@ -1,0 +1,110 @@
+"""What rows of searches come to: a summary, and the difference between two files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lab.pools.run import KEY
+from lab.pools.worlds import RECORD
+from ttsgraph.base.errors import InputError
+
+FAR = 2.0
+"""Points below the best plain form that are too many."""
+
+OVER = 1.03
+"""A cost above so many budgets is over it."""
+
+
+def read(paths: Iterable[Path]) -> pd.DataFrame:
+    """The rows of these files. Raises InputError where there are none."""
+    table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
+    if not len(table):
+        raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
+    return table
+
+
+def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The rows with points below the best plain form and the best known, on the same questions, of
+    these rows and of `others`.
+    """
+    every = pd.concat([table, others])
+    every["judged"] = _judged(every)
+    known = every[["accuracy", "found", "plain_accuracy", "reading"]].max(axis=1)
+    best = known.groupby([every[name] for name in ("world", "budget", "judged")]).max()
+    keys = pd.MultiIndex.from_arrays([table["world"], table["budget"], _judged(table)])
+    best_known = best.reindex(keys).to_numpy()
+    right = table["accuracy"]
+    return table.assign(
+        below_plain=100 * (table["plain_accuracy"] - right),
+        below_known=100 * (best_known - right),
+        far=100.0 * (table["plain_accuracy"] - right > FAR / 100),
+        over=100.0 * (table["cost"] > OVER),
+        covered=100.0 * right.between(table["low"], table["high"]),
+    )
+
+
+def _judged(table: pd.DataFrame) -> pd.Series:
+    """Which questions judge: the same of all searches in a world, but of a record those left."""
+    left = table["questions"].astype(str) + " " + table["seed"].astype(str)
+    return left.where(table["world"] == RECORD, "fresh")
+
+
+def error_of(values: pd.Series, worlds: pd.Series) -> float:
+    """The standard error of a mean whose values in one world go together."""
+    off = values - values.mean()
+    by_world = off.groupby(worlds).sum()
+    sums = by_world if len(by_world) > 1 else off
+    return float(np.sqrt(sums.var(ddof=1) * len(sums)) / len(off))
+
+
+def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Means of rows with shortfalls, by columns: points below, with their standard errors in
+    `..._se`, and shares in percent.
+    """
+
+    lines: list[dict[str, Any]] = []
+    for keys, rows in table.groupby(list(by), sort=False):
+        line = dict(zip(by, keys, strict=True)) | {"searches": len(rows)}
+        for name in ("below_plain", "below_known"):
+            line |= {name: rows[name].mean(), f"{name}_se": error_of(rows[name], rows["world"])}
+        shares = ("far", "cost", "over", "covered", "calls", "core_s")
+        lines.append(line | {name: rows[name].mean() for name in shares})
+    return pd.DataFrame(lines).set_index(list(by)).round(2)
+
+
+def kinds(table: pd.DataFrame) -> pd.DataFrame:
+    """What is selected, and the best of each kind of plain form, in percent."""
+    names = ["accuracy", "single", "vote", "cascade", "router", "split", "reading", "oracle"]
+    return (100 * table.groupby(["world", "budget"], sort=False)[names].mean()).round(1)
+
+
+def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Paired differences, the second less the first, with their standard errors: accuracy in
+    points, the share far below the best plain form in percent, cost in budgets, calls and core
+    seconds as shares of the first's. Raises InputError without pairs.
+    """
+    pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
+    if not len(pairs):
+        raise InputError("expected searches of the same cells in both files, found none")
+    far, far_2 = (
+        100.0 * (pairs["plain_accuracy"] - pairs[name] > FAR / 100)
+        for name in ("accuracy", "accuracy_2")
+    )
+    differences = {
+        "accuracy": 100 * (pairs["accuracy_2"] - pairs["accuracy"]),
+        "found": 100 * (pairs["found_2"] - pairs["found"]),
+        "far": far_2 - far,
+        "cost": pairs["cost_2"] - pairs["cost"],
+        "calls": pairs["calls_2"] / pairs["calls"] - 1,
+        "core_s": pairs["core_s_2"] / pairs["core_s"] - 1,
+    }
+    lines = {
+        name: (len(each), each.mean(), error_of(each, pairs["world"]))
+        for name, each in differences.items()
+    }
+    return pd.DataFrame(lines, index=["pairs", "difference", "se"]).T.round(3)

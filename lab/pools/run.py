@@ -1,0 +1,174 @@
+"""Whole searches over tables, each a row: what it selects, what that is worth on questions that it
+did not see, and what the best plain form is worth there.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache, partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab import ROOT
+from lab.pools import rivals
+from lab.pools.client import TableClient, number_of
+from lab.pools.tables import Table
+from lab.pools.worlds import RECORD, World, world_of
+from ttsgraph.api.result import Result, search
+from ttsgraph.base.errors import InputError
+from ttsgraph.reporting.explain import in_brief
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """A search: its world, how many questions it knows, the name of its budget, and its seed."""
+
+    world: str
+    questions: int
+    budget: str
+    seed: int
+
+
+KEY = [field.name for field in fields(Cell)]
+COLUMNS = [
+    *KEY,
+    *("held_out", "commit", "selected", "graph", "accuracy", "cost", "found"),
+    *("printed", "low", "high", "promised", "calls", "core_s"),
+    *("plain", "plain_accuracy", *rivals.PLAIN, "reading", "oracle"),
+]
+"""Of a row. Accuracies are shares, costs multiples of the budget, both on the questions that judge;
+`printed`, `low`, `high` and `promised` are the search's own. `found` is what it had before the
+gate; `plain` the best of the kinds of plain forms, each a column.
+"""
+
+
+def cells_of(
+    worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
+) -> list[list[Cell]]:
+    """The searches of each world; without `budgets` at all that it has."""
+    return [
+        [
+            Cell(world.name, count, budget, seed)
+            for budget in world.limits
+            if budget in budgets or not budgets
+            for count in questions
+            for seed in seeds
+        ]
+        for world in worlds
+    ]
+
+
+def searched(known: Table, limit: float, seed: int) -> Result:
+    """A search as anybody's, but for who answers."""
+    models = {
+        name: {"base_url": "http://none", "price": member.price}
+        for name, member in known.recipe.members.items()
+    }
+    keys = zip(known.sheet.texts, known.sheet.key.tolist(), strict=True)
+    rows = [
+        {"question": text, "answer": str(number_of(place, key))}
+        for place, (text, key) in enumerate(keys)
+    ]
+    with tempfile.TemporaryDirectory() as state:
+        given: dict[str, Any] = {
+            "seed": seed,
+            "progress": False,
+            "state": state,
+            "client": TableClient(known),
+        }
+        return search(models, rows, "math", f"${limit}", **given)
+
+
+def row_of(cell: Cell) -> dict[str, Any]:
+    """Search once, and judge what is selected next to the plain forms."""
+    world = world_of(cell.world)
+    known, fresh, tried = world.tables(cell.questions, cell.seed)
+    limit = world.limits[cell.budget]
+    began = time.process_time()
+    result = searched(known, limit, cell.seed)
+    seconds = time.process_time() - began
+    whole = result.searched
+    assert whole is not None
+    selected = rivals.of_graph(in_brief(result.graph, known.pool), fresh, result.graph)
+    shown = next(row for row in result.compare() if row["graph"] == result.compare().used)
+    forms = rivals.best_of_each(known, tried, fresh, limit)
+    best = max((forms[kind] for kind in rivals.PLAIN if kind in forms), key=attrgetter("accuracy"))
+    return asdict(cell) | {
+        "held_out": world.held_out,
+        "commit": commit(),
+        "selected": result.compare().used,
+        "graph": f"{selected.name} ({result.graph.content_hash[:8]})",
+        "accuracy": selected.accuracy,
+        "cost": selected.cost / limit,
+        "found": rivals.of_graph("found", fresh, whole.cases[0].graph).accuracy,
+        "printed": shown["accuracy"],
+        "low": shown["low"],
+        "high": shown["high"],
+        "promised": shown["cost"] / limit,
+        "calls": whole.calls,
+        "core_s": seconds,
+        "plain": best.name,
+        "plain_accuracy": best.accuracy,
+        "oracle": rivals.oracle(fresh, limit) if cell.world == RECORD else math.nan,
+        **{kind: form.accuracy for kind, form in forms.items()},
+    }
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """The code's commit, with "-dirty" where files differ from it."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
+    """Search in each cell that the file has no row of, and append its row; how many failed. Raises
+    InputError where the file has other columns.
+    """
+    if not path.exists():
+        path.write_text(",".join(COLUMNS) + "\n")
+    table = pd.read_csv(path)
+    if list(table.columns) != COLUMNS:
+        raise InputError(f"{path}: expected the columns {COLUMNS}; choose another file")
+    done = {Cell(*each) for each in table[KEY].itertuples(index=False)}
+    left = [[cell for cell in cells if cell not in done] for cells in every]
+    work = partial(_append, path)
+    if processes == 1:
+        return sum(map(work, left))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin now
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawning, max_tasks_per_child=4) as pool:
+        return sum(pool.map(work, left))
+
+
+def _append(path: Path, cells: Iterable[Cell]) -> int:
+    """Append the rows of these cells; how many failed, which are named and left out."""
+    failed = 0
+    for cell in cells:
+        try:
+            row = row_of(cell)
+        except Exception:
+            failed += 1
+            print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
+            continue
+        with path.open("a", newline="") as file:  # one write, as others append too
+            csv.DictWriter(file, COLUMNS, "nan", lineterminator="\n").writerow(row)
+        told = (
+            "{world} {questions} {budget} {seed}: {accuracy:.1%} at {cost:.2f} of the budget,"
+            " {plain_accuracy:.1%} by {plain}; {calls} calls, {core_s:.0f} s"
+        )
+        print(told.format(**row), flush=True)
+    return failed
