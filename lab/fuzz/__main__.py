@@ -6,6 +6,7 @@ import argparse
 import random
 import sys
 import time
+import warnings
 from collections import Counter
 
 from lab.fuzz import __doc__ as about
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="this search of the seed alone")
     given = parser.parse_args()
     numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
+    warnings.simplefilter("error", RuntimeWarning)  # as of a division by zero
     print(f"seed {given.seed}", flush=True)
     ended = Counter[str]()
     for number, told in failures(given.seed, numbers, ended):

@@ -93,7 +93,7 @@ class Draw:
             given["team"] = {"proposers": proposers, "aggregator": rng.choice(names)}
         if self.one_in(12):
             given["limits"] = {"tokens": rng.choice((10, 1000, 100_000))}
-        stops = "limits" in given or any(each.fails for each in habits.values())
+        stops = "limits" in given or any(one.fails or one.refuses for one in habits.values())
         shares = rng.random() < SAVED, rng.random() < AGAIN
         return Case(given, StandIns(kind, habits), *shares, stops)
 
@@ -106,13 +106,15 @@ class Draw:
         rng = self.rng
         alike = rng.choice((None, None, None, 0.0, 1.0))
         agrees, blank = self.one_in(4), rng.choice((0, 0, 0, 0.2, 1.0))
-        fails, refuses = rng.choice((0, 0, 0, 0.01, 0.1, 1.0)), rng.choice((0, 0, 0, 0.1, 1.0))
+        fails = rng.choice((0, 0, 0, 0.01, 0.1, 1.0))
+        refuses, overflows = (rng.choice((0, 0, 0, 0, 0.1, 1.0)) for _ in range(2))
         return {
             name: Habits(
                 rng.choice((0.0, 0.3, 0.6, 0.9, 1.0)) if alike is None else alike,
                 blank if self.one_in(2) else 0.0,
                 fails if self.one_in(4) else 0.0,
                 refuses if self.one_in(3) else 0.0,
+                overflows if self.one_in(3) else 0.0,
                 agrees,
             )
             for name in names

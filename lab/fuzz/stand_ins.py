@@ -8,23 +8,25 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.errors import CallFailed, ContextOverflow, PromptRefused
 from ttsgraph.models.client import Client, Completion, Request
 
-KINDS = ("exact", "math", "number", "choice", "contains", "similarity", "regex", "json")
+KINDS = ("exact", "math", "number", "choice", "similarity", "regex", "json")
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine", "rowan")
 
 
 @dataclass(frozen=True)
 class Habits:
     """How a stand-in answers: the share of questions that it has right and that it leaves blank,
-    and of calls that fail and that it refuses; whether its wrong answers are all the same.
+    and of calls that fail, that its provider refuses, and whose prompts are too long for it;
+    whether its wrong answers are all the same.
     """
 
     right: float
     blank: float = 0.0
     fails: float = 0.0
     refuses: float = 0.0
+    overflows: float = 0.0
     agrees: bool = False
 
 
@@ -36,12 +38,14 @@ class StandIns(Client):
         self.habits = habits
 
     def begin(self, request: Request) -> Completion:
-        """Raises CallFailed and ContextOverflow as models fail and refuse."""
+        """Raises CallFailed, PromptRefused and ContextOverflow as habits have it."""
         habits = self.habits.get(request.model, Habits(0.8))
         draw = random.Random(request.key())
         if draw.random() < habits.fails:
             raise CallFailed(f"{request.model}: the server went away")
         if draw.random() < habits.refuses:
+            raise PromptRefused(f"{request.model}: it triggers a content policy")
+        if draw.random() < habits.overflows:
             raise ContextOverflow(f"{request.model}: the prompt is too long")
         text = request.messages[-1].content
         number = int((re.findall(r"#(\d+)", text) or ["0"])[-1])
@@ -62,7 +66,7 @@ def answer_of(kind: str, number: int) -> str:
     if kind in ("math", "number"):
         return str(number % 7)
     first, second = WORDS[number % 10], WORDS[number * 7 % 10]
-    return f"{first} {second}" if kind in ("contains", "similarity") else first
+    return f"{first} {second}" if kind == "similarity" else first
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
@@ -72,8 +76,6 @@ def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"question": f"What is #{number}?", "answer": answer_of(kind, number)}
         if kind == "choice":
             row["choices"] = ["north", "east", "south", "west"]
-        if kind == "contains":
-            row["answer"] = row["answer"].split()
         if kind == "json":
             row["answer"] = json.loads(row["answer"])
         rows.append(row)
