@@ -3,6 +3,7 @@ worlds, benchmarks, and a fuzz of whole searches.
 
 python -m lab.study --seeds 2
 python -m lab.worlds --only math
+python -m lab.pools run rows.csv
 python -m lab.benchmarks wall
 python -m lab.fuzz --searches 200
 """

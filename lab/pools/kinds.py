@@ -1,7 +1,8 @@
 """Pools drawn by a kind and a seed: those with an even seed may be looked at, those with an odd one
 are for reporting alone.
 
-In EVEN kinds one call is as good as anything; in SPOKEN ones texts name topics or differ in length.
+In EVEN kinds one call is within a point of anything; in SPOKEN ones texts name topics or differ in
+length.
 """
 
 from __future__ import annotations
@@ -187,14 +188,15 @@ def one_best(rng: Rng) -> Pool:
 def dear_copies(rng: Rng) -> Pool:
     """Models of one family at many prices that answer alike."""
     accuracy = _near(rng, 0.65)
-    members = {f"m{k}": Member(5.0**k, accuracy, 0.1, cluster="all") for k in range(4)}
-    return Pool("nothing to gain: dear copies", members, shared=0.98)
+    members = {f"m{k}": Member(5.0**k, accuracy, 0.05, cluster="all") for k in range(4)}
+    return Pool("nothing to gain: dear copies", members, common=0.5, shared=0.99)
 
 
 def hopeless(rng: Rng) -> Pool:
     """Models that know a few answers, all the same ones, and guess the others."""
-    members = {f"m{k}": Member(1.0 + k, _near(rng, 0.2, 0.01), 0.05) for k in range(5)}
-    return Pool("nothing to gain: hopeless", members, common=0.95, favoured=0.0)
+    accuracy = _near(rng, 0.2)
+    members = {f"m{k}": Member(1.0 + k, accuracy, 0.01) for k in range(5)}
+    return Pool("nothing to gain: hopeless", members, common=0.998, favoured=0.0)
 
 
 def stubborn(rng: Rng) -> Pool:
@@ -210,8 +212,9 @@ def decoys(rng: Rng) -> Pool:
     """Texts name topics that have nothing to do with who is right, of models that are right and
     wrong together.
     """
-    members = {f"m{k}": Member(1.0, _near(rng, 0.6), 0.02) for k in range(4)}
-    return Pool("nothing to gain: topics tell nothing", members, common=0.96, spoken=8)
+    accuracy = _near(rng, 0.6)
+    members = {f"m{k}": Member(1.0, accuracy, 0.01) for k in range(4)}
+    return Pool("nothing to gain: topics tell nothing", members, common=0.998, spoken=8)
 
 
 def _near(rng: Rng, middle: float, off: float = 0.05) -> float:
