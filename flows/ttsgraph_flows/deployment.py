@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,6 +18,7 @@ from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, front_of, 
 from ttsgraph.deployment.promotion import Arm, Choice, Decision, choose
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import BASELINE
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
@@ -135,6 +137,12 @@ def deploy(
     return version, registry.judge(version, settings.promote, settings.confidence)
 
 
+def _used(budget: Budget, graph: CollaborationGraph) -> dict[str, Any]:
+    """The budget, and what a graph uses of it."""
+    used = float(budget.cost.graph_cost(graph))
+    return {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of, "used": used}
+
+
 def record_of(
     stage: Stage,
     method: str,
@@ -156,7 +164,6 @@ def record_of(
     baseline = selected.baseline(method)
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
-    budget = stage.profile.budget_on(stage.task)
     return provenance.Provenance(
         task=stage.task,
         profile=stage.params.profile,
@@ -180,12 +187,7 @@ def record_of(
         prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=provenance.agent_prompts_sha256(),
         models=provenance.revisions(stage.profile),
-        budget={
-            "metric": budget.cost.metric,
-            "limit": budget.limit,
-            "of": budget.of,
-            "used": float(budget.cost.graph_cost(selected.graph)),
-        },
+        budget=_used(stage.profile.budget_on(stage.task), selected.graph),
         test=selected.test,
         parent=parent,
         warm_from=warm_from,

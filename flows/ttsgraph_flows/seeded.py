@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.ending import command
+from ttsgraph_flows.repro import DVC as RUN_DVC
 from ttsgraph_flows.repro import repro
 from ttsgraph_flows.verify import COPIED, copy_into, link_state
 
@@ -43,7 +44,7 @@ def seeded(seed: int, profile: str = "") -> None:
     if not (folder / DVC).exists():
         made = shutil.ignore_patterns("cache", "tmp")
         shutil.copytree(DVC, folder / DVC, ignore=made)
-        alone = ["dvc", "config", "core.no_scm", "true"]
+        alone = [*RUN_DVC, "config", "core.no_scm", "true"]
         subprocess.run(alone, cwd=folder, check=True)
     with chdir(folder):
         repro(folder=folder)

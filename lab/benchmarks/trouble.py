@@ -27,6 +27,7 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.topologies import parallel
 
 SLOW_S = 3.0
+SECONDS = 25.0
 MANY = 160
 TURNS = 2
 FAILS = 0.2
@@ -141,11 +142,11 @@ def _off(details: dict[str, Any]) -> float:
     return max(abs(counted / billed - 1) for counted, billed in details["dollars, and the books'"])
 
 
-def measure(seconds: float = 25.0) -> list[Ratio]:
+def measure() -> list[Ratio]:
     """Compare requests lost, the 99th percentile and the dollars with and without errors."""
     load = Load(MANY, SLOW_S)
     with side(load, 0.5) as calm, side(load, 0.5, FAILS) as troubled:
-        details = compared(calm, troubled, seconds, seconds)
+        details = compared(calm, troubled, SECONDS, SECONDS)
     slower = round(troubled.quantile(99) / calm.quantile(99), 3)
     off = round(_off(details), 5)
     return [

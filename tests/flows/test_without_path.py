@@ -36,7 +36,8 @@ def test_dvc_needs_no_path(tmp_path, monkeypatch):
     subprocess.run([*repro.DVC, "init", "--no-scm", "-q"], check=True)
     (tmp_path / "dvc.yaml").write_text("stages:\n  one: {cmd: echo, deps: [file]}\n")
     (tmp_path / "file").write_text("x")
-    monkeypatch.setattr(repro, "identity", lambda: None)
+    monkeypatch.setattr(repro, "require_sections", lambda profile: None)
+    (tmp_path / "params.yaml").write_text("profile: mine\n")
     assert repro.changed_stages() == ["one"]
 
 

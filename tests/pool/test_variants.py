@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import openai
+import pandas as pd
 import pytest
 import yaml
 
@@ -234,7 +235,7 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
         best_single(table, Budget(cost, 100), repeated=repeated) for repeated in (False, True)
     )
     assert (best, voting) == ("small:t0", "small")
-    none = table.assign(budget_units=1e9)
+    none = pd.DataFrame(columns=["graph", "accuracy", "budget_units"])
     cases = trials.test_cases(single(best), none, table, Budget(cost, 4, 12))
     arms = {case.columns["arm"]: case.columns["label"] for case in cases}
     vote = {"self_consistency": "majority of 4 x small"}

@@ -49,7 +49,6 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
         "engine__concurrency": 7,
         "engine__timeout_s": 9,
         "engine__max_retries": 9,
-        "engine__draws": 4,
         "engine__device": "gpu",
         "engine__python": "elsewhere/bin/python",
         "limits": {"dollars": 1},

@@ -27,10 +27,10 @@ from ttsgraph.stages.schemas import (
     Trajectory,
     check,
     check_archive,
-    check_evidence,
     read_table,
     write_table,
 )
+from ttsgraph.stages.worth import check_evidence
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of, questions_table
 

@@ -35,7 +35,7 @@ class DocsProject(Copy):
         """Copy the project: the laptop profile with the stub's models and a short search."""
         super().__init__(self.folder)
         (self.folder / "profiles").rmdir()
-        for name in ("lab", "profiles", "requirements"):
+        for name in ("lab", "profiles"):
             copy_folder(name, self.folder)
         for name in ("Makefile", "params.yaml", "pyproject.toml"):
             shutil.copy(ROOT / name, self.folder)

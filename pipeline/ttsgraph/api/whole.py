@@ -44,7 +44,7 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.starting import Questions, Start, start_of
+from ttsgraph.stages.starting import BySplit, Start, start_of
 from ttsgraph.stages.trials import (
     Case,
     cases_feedback,
@@ -90,7 +90,7 @@ class Searched:
     task: str
     seed: int
     method: str
-    questions: Questions
+    questions: BySplit
     sought: Sought
     evidence: Evidence
     """What is known of nodes: from the contest, or where there was none from the search."""
@@ -128,7 +128,7 @@ class Searched:
 async def search_whole(
     profile: Profile,
     task: str,
-    questions: Questions,
+    questions: BySplit,
     seed: int = 0,
     method: str = METHOD,
     state: Path = STATE,
@@ -183,7 +183,7 @@ class Whole:
 
     task: str
     environment: Environment
-    questions: Questions
+    questions: BySplit
     seed: int
     method: str
     speak: Chat | None

@@ -44,7 +44,7 @@ async def profiled(
     """The profile stage's rows of these members: each alone on the training questions, and what
     reading answers adds. The latter comes from graphs of the member alone, in each role that reads:
     most of their calls have been made by then. Raises RunStopped when too many questions were lost,
-    or every one was refused.
+    or every one was refused, DataError when no question fits the context of any member.
     """
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of,
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
 
 # Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
 with as_if_missing("dask", "hypothesis"):
@@ -421,36 +420,6 @@ def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
     if row["dollars"] > most * (1 + 1e-6):
         return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
     return ""
-
-
-def check_evidence(
-    table: pd.DataFrame,
-    graphs: Mapping[int, CollaborationGraph],
-    questions: Collection[str],
-    where: str,
-) -> None:
-    """Raises DataError that names the first row that is of no node of its candidate's graph, or of
-    no question.
-    """
-    if table.empty:
-        return
-    rows = []
-    for number, graph in graphs.items():
-        for node in graph.nodes:
-            model = node.model if get_role(node.role).calls_model else ""
-            is_sink = node.id == graph.sink
-            rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
-    columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
-    known = pd.DataFrame(rows, columns=columns)
-    found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
-    wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
-    if len(wrong):
-        row = table.iloc[wrong[0]]
-        raise DataError(
-            f"{where}: row {wrong[0]}: expected a node of candidate {row['candidate_id']} on one of"
-            f" the questions, found {row['role']} {row['model']}, node {row['node']}, on"
-            f" {row['question_id']}"
-        )
 
 
 def _explain(error: pandera.errors.SchemaErrors) -> str:

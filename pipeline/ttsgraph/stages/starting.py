@@ -32,7 +32,7 @@ from ttsgraph.stages.standings import (
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
-Questions = Mapping[str, Sequence[Question]]
+BySplit = Mapping[str, Sequence[Question]]
 """By split."""
 
 
@@ -58,7 +58,7 @@ class Start:
         return dict(self.started["counts"])
 
 
-def contest_of(profile: Profile, brief: Brief, questions: Questions, seed: int) -> Contest:
+def contest_of(profile: Profile, brief: Brief, questions: BySplit, seed: int) -> Contest:
     """The contest of the init stages, which has not begun."""
     rng = np.random.default_rng([seed, 1])
     return Contest(brief, questions["train"], questions["val"], profile.contest, rng)
@@ -82,7 +82,7 @@ def contest_start(contest: Contest, kept: int) -> Start:
 async def preferred(
     profile: Profile,
     brief: Brief,
-    questions: Questions,
+    questions: BySplit,
     seed: int,
     environment: Evaluator,
     speak: Chat | None,
@@ -107,7 +107,7 @@ async def preferred(
 async def multisets_tried(
     profile: Profile,
     brief: Brief,
-    questions: Questions,
+    questions: BySplit,
     seed: int,
     chosen: Mapping[str, Any],
     environment: Evaluator,
@@ -136,7 +136,7 @@ async def multisets_tried(
 async def start_of(
     profile: Profile,
     brief: Brief,
-    questions: Questions,
+    questions: BySplit,
     seed: int,
     environment: Environment,
     speak: Chat | None,
@@ -155,6 +155,6 @@ async def start_of(
     return Start(family, trials, NodeAnswers().table(), chosen, started)
 
 
-def contest_calls(profile: Profile, brief: Brief, questions: Questions) -> int:
+def contest_calls(profile: Profile, brief: Brief, questions: BySplit) -> int:
     """The most calls that the contest makes."""
     return len(brief.cost.pool) * len(questions["train"]) + profile.contest.calls

@@ -3,21 +3,22 @@ questions, and what the graph is predicted to lose without it.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response import evidence
 from ttsgraph.searching.response.calibration import SAMPLES
 from ttsgraph.searching.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
-from ttsgraph.stages.schemas import Candidates, Evidence, Nodes, Trials, check_evidence, read_table
 from ttsgraph.tasks.base import Question
 
 
@@ -30,6 +31,8 @@ def evidence_in(
     """What is known of nodes on training and validation questions: from the contest, or where there
     was none from the search of a folder. Raises DataError.
     """
+    from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table  # needs pandera
+
     table = read_table(Evidence, results / "evidence.parquet", "init_instances")
     tried = read_table(Trials, results / "init_instances.parquet", "init_instances")
     if table.empty and searched is not None:
@@ -50,6 +53,36 @@ def evidence_of(
     used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
     return known_evidence(answers, graphs, [*questions["train"], *questions["val"]], greedy)
+
+
+def check_evidence(
+    table: pd.DataFrame,
+    graphs: Mapping[int, CollaborationGraph],
+    questions: Collection[str],
+    where: str,
+) -> None:
+    """Raises DataError that names the first row that is of no node of its candidate's graph, or of
+    no question.
+    """
+    if table.empty:
+        return
+    rows = []
+    for number, graph in graphs.items():
+        for node in graph.nodes:
+            model = node.model if get_role(node.role).calls_model else ""
+            is_sink = node.id == graph.sink
+            rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
+    columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
+    known = pd.DataFrame(rows, columns=columns)
+    found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
+    wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
+    if len(wrong):
+        row = table.iloc[wrong[0]]
+        raise DataError(
+            f"{where}: row {wrong[0]}: expected a node of candidate {row['candidate_id']} on one of"
+            f" the questions, found {row['role']} {row['model']}, node {row['node']}, on"
+            f" {row['question_id']}"
+        )
 
 
 def known_evidence(
@@ -81,6 +114,8 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
     """The node table of the first of these folders that found just this graph; None where none did.
     Raises DataError for a table that is damaged.
     """
+    from ttsgraph.stages.schemas import Nodes, read_table  # needs pandera
+
     for folder in folders:
         found, nodes = folder / "graph.json", folder / "nodes.parquet"
         if found.exists() and nodes.exists() and CollaborationGraph.read(found) == graph:
