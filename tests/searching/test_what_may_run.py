@@ -12,6 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lab.worlds.arrays import ArrayEnvironment
+from tests.searching.contest.test_contenders import brief_of as contest_brief
+from tests.searching.contest.test_rules import QUESTIONS as CONTEST_QUESTIONS
+from tests.searching.contest.test_rules import Table, contest_of
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -28,7 +32,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
 from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
-from ttsgraph.searching.contest.contenders import Contenders, probes
+from ttsgraph.searching.contest.contenders import Contender, Contenders, probes
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods import make_searcher
 from ttsgraph.searching.methods.base import Problem, Results, Searcher
@@ -60,7 +64,7 @@ def brief_of(seed: int) -> Brief:
     worst = (math.inf, max(least, limit * rng.uniform(0.5, 3)))[int(rng.integers(2))]
     of = ("mean", "worst")[int(rng.integers(2))]
     roles = ROLES[int(rng.integers(len(ROLES)))]
-    budget = Budget(cost, limit, int(rng.integers(1, 25)), of, worst, roles)
+    budget = Budget(cost, limit, int(rng.integers(1, 25)), of, worst)
     return Brief("math", budget, {spec.name: float(rng.random()) for spec in specs}, roles)
 
 
@@ -122,6 +126,7 @@ def test_whatever_is_proposed_may_run(seed: int) -> None:
     for each in (brief, on_average(brief)):
         for graph in of_contest(each):
             assert each.budget.why_not(graph) == ""
+            assert {node.role for node in graph.nodes} <= {*brief.roles}
     for method in ("agent_reinforce", "random", "textgrad"):
         for graph in of_searcher(make_searcher(method, problem_of(brief))):
             assert brief.budget.why_not(graph) == "", method
@@ -145,6 +150,36 @@ def test_arms_of_the_test_may_run(seed: int) -> None:
     )
     for case in arms_of(found, pilot, profile, brief.budget, check=None):
         assert brief.budget.why_not(case.graph) == ""
+
+
+@pytest.mark.parametrize("calls", range(2, 40))
+def test_a_vote_is_an_arm_whatever_rounding_makes_of_its_cost(calls: int) -> None:
+    brief = contest_brief({"a": 0.001}, round(0.001 * calls, 6))
+    alone = pd.DataFrame({"model": ["a"], "accuracy": [0.5]})
+    none = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
+    arms = {case.columns["arm"]: case.graph for case in arms_of(PAIR, none, alone, brief.budget)}
+    if calls > 3:
+        assert len(arms["self_consistency"].nodes) >= calls
+    assert all(brief.budget.admits(graph) for graph in arms.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_trimmed_or_decoded_may_run(seed: int) -> None:
+    brief = brief_of(seed)
+    rng = np.random.default_rng(seed)
+    models = tuple(brief.cost.pool)
+    for _ in range(10):
+        n = int(rng.integers(1, 30))
+        tables = (30 * rng.normal(size=(n, width)) for width in (n, len(brief.roles), len(models)))
+        drawn = GraphDistribution(brief.roles, models, *tables, rng)
+        assert brief.budget.why_not(drawn.decode(0.5, brief.budget)) == ""
+    cheapest = min(models, key=brief.cost.single)
+    for graph in (
+        topologies.chain([cheapest] * 40),
+        topologies.parallel([cheapest] * 40, cheapest),
+    ):
+        assert brief.budget.fits(brief.budget.trim(graph))
+        assert len(brief.budget.trim(graph).nodes) <= brief.budget.max_nodes
 
 
 class TestTheRule:
@@ -174,6 +209,9 @@ class TestTheRule:
         graph = topologies.parallel(["a"] * 2, "a", FUSER)
         assert "fuser" in Budget(self.COST, roles=(ASSISTANT, VOTER)).why_not(graph)
         assert Budget(self.COST, roles=(ASSISTANT, FUSER)).admits(graph)
+
+
+PAIR = topologies.chain(["a"] * 2)
 
 
 class Answering:
@@ -236,6 +274,46 @@ def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch) -> None:
     driver, asked = searched(Straying(problem_of(brief_with("m0"))))
     assert set(asked.ran) == {topologies.single("m0")}
     assert len(driver.dropped) >= 3 * 3
+
+
+def test_what_a_contest_admitted_by_its_mean_cost_stands_in_the_search(monkeypatch) -> None:
+    brief = brief_with("a", of="mean")
+    limit = 5 * brief.cost.single("a")
+    brief = replace(brief, budget=replace(brief.budget, limit=limit))
+    winner = vote(["a"] * 10, LOSSLESS)
+    assert not brief.budget.admits(winner)  # by its cost at worst
+    problem = replace(problem_of(brief), contenders=[Contender(winner, "winner", 0.5)])
+    searcher = Straying(problem)
+    monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
+    monkeypatch.setattr(searcher, "propose", lambda count: [topologies.single("a")])
+    monkeypatch.setattr(searcher, "result", lambda: winner)
+    driver, asked = searched(searcher)
+    assert driver.dropped == []
+    assert asked.ran.count(winner) == 1
+    # And is what a re-search starts from.
+    warm = WarmReinforce(
+        replace(problem_of(brief_with("a", "b", of="mean", limit=limit)), start={}),
+        Warm(winner, None, (), ("b",)),
+    )
+    driver, asked = searched(warm)
+    assert (winner in asked.ran, warm.initial(), driver.dropped) == (True, winner, [])
+
+
+def test_a_contest_runs_what_its_budget_admits() -> None:
+    models = {f"m{k}": 1.0 for k in range(6)}
+    said = {m: np.where(np.arange(80) % 7 == k, k + 1, 0) for k, m in enumerate(models)}
+    contest = contest_of(contest_brief(models, 4.0, of="mean"), routes=False)
+    world: Any = Table(said, contest.brief.cost)
+    refused: list[str] = []
+
+    class Watched(ArrayEnvironment):
+        async def evaluate_all(self, jobs, publish=None):
+            refused.extend(filter(None, (contest.brief.budget.why_not(g) for g, _ in jobs)))
+            return await super().evaluate_all(jobs)
+
+    asyncio.run(contest.run(Watched(world, CONTEST_QUESTIONS, Lengths(1, 1))))
+    assert contest.calls > 0
+    assert refused == []
 
 
 def test_a_plug_in_that_breaks_the_rule_is_named() -> None:

@@ -259,8 +259,8 @@ class Budget:
         return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes until the cost fits, as `pruned`. Raises BudgetError."""
-        if self.fits(graph):
+        """Remove the smallest nodes until the graph may run, as `pruned`. Raises BudgetError."""
+        if self.admits(graph):
             return graph
         if graph.route is not None:
             from ttsgraph.graphs.topologies import routed  # which needs what stands here
@@ -288,7 +288,7 @@ class Budget:
         return graph if self.admits(graph) else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """The valid graph within the limit that is left of nodes in topological order, the sink
+        """The valid graph within the limits that is left of nodes in topological order, the sink
         last.
 
         Nodes that can't reach the sink are pruned; then the smallest are removed until the graph
@@ -311,7 +311,7 @@ class Budget:
                 needs[-1] = 0
                 table = self.cost.cost_table(nodes)
             total = _total(adjacency, alive, table, self.cost.metric)
-            if total <= self.fixed_limit:
+            if total <= self.fixed_limit and alive.sum() <= self.max_nodes:
                 break
             if alive.sum() == 1:
                 raise BudgetError(

@@ -243,11 +243,21 @@ class GraphDistribution:
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
-        """The MAP graph (A.11): edges with p >= threshold, likeliest rest, trimmed."""
+        """The MAP graph (A.11): edges with p >= threshold, likeliest rest, trimmed; if the budget
+        does not hold the sink's likeliest model, the likeliest that it holds. Raises BudgetError if
+        there is none.
+        """
         edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
         # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
         roles = self._log_roles(edges.sum(axis=0)).round(PLACES).argmax(axis=-1)
-        return self.graph(edges, roles, self.psi.round(PLACES).argmax(axis=-1), budget)
+        psi = self.psi.round(PLACES)
+        models = psi.argmax(axis=-1)
+        try:
+            return self.graph(edges, roles, models, budget)
+        except BudgetError:
+            held = [budget.cost.single(model) <= budget.fixed_limit for model in self.models]
+            models[-1] = np.where(held, psi[-1], -np.inf).argmax()
+            return self.graph(edges, roles, models, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
         """The distribution without these ids. Raises SettingsError for the sink's."""

@@ -7,9 +7,9 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, islice, product
 from typing import Any
 
 import numpy as np
@@ -423,29 +423,33 @@ def test_cases(
     voting_model = best_single(profile, budget, repeated=True)
     cases: list[Case] = []
 
-    def add(arm: str, label: str, graph: CollaborationGraph) -> None:
-        if arm == "found" or budget.admits(graph):
+    def add(arm: str, rivals: Iterable[tuple[str, CollaborationGraph]]) -> None:
+        """Add the first of some graphs that may run."""
+        for label, graph in islice((each for each in rivals if budget.admits(each[1])), 1):
             cases.append(Case(graph, {"arm": arm, "label": label}))
 
-    add("found", "found graph", found)
-    add("single", best_model, topologies.single(best_model))
+    cases.append(Case(found, {"arm": "found", "label": "found graph"}))
+    add("single", [(best_model, topologies.single(best_model))])
     if router is not None:
-        add("router", "router of single calls", router)
+        add("router", [("router of single calls", router)])
     price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voting_model)
-    votes = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
-    voices = [voting_model] * votes
-    if votes >= 2 and votes_count:
-        voting = topologies.parallel(voices, voting_model, VOTER)
-        add("self_consistency", f"majority of {votes} x {voting_model}", voting)
-    if votes >= 2 and check is not None:
-        label = f"up to {votes} x {voting_model} until one passes"
-        add("best_of_n", label, topologies.until_passed(voices, check))
+    most = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
+    # Quotient and sum are rounded, so that one vote less may be what fits.
+    voices = {f"{n} x {voting_model}": [voting_model] * n for n in range(most, 1, -1)[:2]}
+    if votes_count:
+        votes = (
+            (f"majority of {n}", topologies.parallel(v, v[0], VOTER)) for n, v in voices.items()
+        )
+        add("self_consistency", votes)
+    if check is not None:
+        tries = ((n, topologies.until_passed(v, check)) for n, v in voices.items())
+        add("best_of_n", ((f"up to {n} until one passes", graph) for n, graph in tries))
     ranked = pilot.sort_values(["accuracy", "budget_units"], ascending=[False, True])
-    for row in ranked.to_dict("records"):
-        graph = CollaborationGraph.from_json(row["graph"])
-        if budget.admits(graph):
-            add("fixed_topology", f"{row['sweep']}: {row['label']}", graph)
-            break
+    swept = (
+        (f"{row['sweep']}: {row['label']}", CollaborationGraph.from_json(row["graph"]))
+        for row in ranked.to_dict("records")
+    )
+    add("fixed_topology", swept)
     return cases
 
 

@@ -13,7 +13,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from textwrap import indent
 from typing import Any, TypeVar
 
@@ -274,7 +274,7 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Brief:
     """What an agent knows before the loop: the task, the budget, with the pool and its costs, and
-    single-model accuracies.
+    single-model accuracies. The budget admits these `roles` alone.
 
     `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs
     of the pilot sweeps with what they scored, also those over the budget; none where no pilot was
@@ -292,6 +292,9 @@ class Brief:
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "budget", replace(self.budget, roles=tuple(self.roles)))
 
     @property
     def cost(self) -> CostModel:

@@ -349,7 +349,9 @@ class Contest:
         or nothing is predicted.
         """
         relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
-        return thinned(graph) if relied_on else graph
+        thin = thinned(graph) if relied_on else graph
+        # One that no longer stops may cost more than the whole does on average.
+        return thin if self.brief.budget.admits(thin) else graph
 
     async def _finals(self) -> None:
         validation_first = np.roll(self._order, len(self.val))

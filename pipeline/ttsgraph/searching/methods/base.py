@@ -132,6 +132,14 @@ class Searcher(ABC):
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
 
     @property
+    def given(self) -> frozenset[CollaborationGraph]:
+        """Return the graphs that were admitted before the search, by what a question costs on
+        average: its contenders. The costs known here take a graph that may stop for one that does
+        not.
+        """
+        return frozenset(contender.graph for contender in self.problem.contenders)
+
+    @property
     def finished(self) -> bool:
         """Whether there is nothing left that would be worth asking for; the driver then stops.
         Never by default.

@@ -193,8 +193,9 @@ class Driver:
         are a plug-in's.
         """
         legal = []
+        given = searcher.given
         for graph in graphs:
-            why = searcher.problem.brief.budget.why_not(graph)
+            why = "" if graph in given else searcher.problem.brief.budget.why_not(graph)
             if not why:
                 legal.append(graph)
             elif searcher.is_plugin:

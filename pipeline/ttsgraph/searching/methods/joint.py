@@ -186,6 +186,11 @@ class JointReinforce(AgentReinforce):
         return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
 
     @property
+    def given(self) -> frozenset[CollaborationGraph]:
+        """Return all graphs that the contest kept."""
+        return super().given | {leader.graph for leader in self.learnt.leaders}
+
+    @property
     def finished(self) -> bool:
         """Whether the calls are spent, or nothing that was seen promises to be better."""
         done = self.updates.iteration >= LEAST

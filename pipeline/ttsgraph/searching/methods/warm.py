@@ -66,7 +66,7 @@ class WarmReinforce(AgentReinforce):
 
     def __init__(self, problem: Problem, warm: Warm) -> None:
         self.warm = warm
-        self.last = _as_allowed(warm.graph, problem.brief)
+        self.last = _as_found(warm.graph, problem.brief)
         super().__init__(problem)
         self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
@@ -86,6 +86,11 @@ class WarmReinforce(AgentReinforce):
             "patience": trials + research.patience,
         }
         return settings.model_copy(update=rule)
+
+    @property
+    def given(self) -> frozenset[CollaborationGraph]:
+        """Return the graph found last too."""
+        return super().given | ({self.last} if self.last else set())
 
     @property
     def finished(self) -> bool:
@@ -112,15 +117,15 @@ class WarmReinforce(AgentReinforce):
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
         archived = {known.graph.content_hash: known.graph for known in ranked}
         archived.pop(self.warm.graph.content_hash, None)
-        wanted = [] if self.last is None else [self.last]
+        wanted: list[CollaborationGraph] = []
         for model in self.warm.newcomers:
             wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
             for graph in list(archived.values())[:ARCHIVED]:
                 wanted.append(substitutions(graph, model)[0])
-        legal: dict[str, CollaborationGraph] = {}
+        legal = {self.last.content_hash: self.last} if self.last else {}
         for graph in wanted:
             if (allowed := _as_allowed(graph, brief)) is not None:
-                legal[allowed.content_hash] = allowed
+                legal.setdefault(allowed.content_hash, allowed)
         trials = list(legal.values())
         missing = -len(trials) % self.problem.settings.candidates
         with suppress(BudgetError):  # no draw fits
@@ -192,6 +197,16 @@ class WarmReinforce(AgentReinforce):
         if not (self._trying or self._finished):
             return super().result()
         return self.last or max(self._tried, key=lambda trial: trial[:2])[2]
+
+
+def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
+    """Return the graph found last as it is, or as `_as_allowed`. If it may stop, its search knew
+    that the mean is within the limit, which costs alone do not tell.
+    """
+    budget = brief.budget
+    if budget.of == "mean" and graph.adaptive and replace(budget, limit=math.inf).admits(graph):
+        return graph
+    return _as_allowed(graph, brief)
 
 
 def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
