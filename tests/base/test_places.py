@@ -18,11 +18,18 @@ import pytest
 from lab import python_path
 from tests.support.project import HANGS_S, ROOT, Project
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base import ending
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.files import naming
 from ttsgraph_flows.repro import prefect_server
 
 KINDS = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "EEXIST")
+
+
+@pytest.fixture(autouse=True)
+def plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command does to the output of its process would outlast the test."""
+    monkeypatch.setattr(ending, "hide_secrets_in_output", lambda: None)
 
 
 def line_of(raises: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> str:
