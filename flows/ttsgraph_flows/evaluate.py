@@ -119,12 +119,14 @@ def _select(
     write why; returns that in words.
     """
     # Here, as MLflow is slow to import and no answer waits for it.
-    from ttsgraph_flows.deployment import challenger, deploy, seal
+    from ttsgraph_flows.deployment import challenger, deploy, history_of, seal
     from ttsgraph_flows.made_by import search_run
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
+    # A damaged file is named before a run is looked for by its digest.
+    history_of(folder, records.read_found(folder)[1], "search")
     add_test_scores(uri, search_run(stage, folder, method), table)
     selected = challenger(stage, cases, feedbacks, arms)
     version, decision = deploy(stage, method, folder, stage.results, selected, table)

@@ -4,7 +4,7 @@ from prefect import flow
 
 from ttsgraph.base.ending import say
 from ttsgraph.evaluation.progress import run_state
-from ttsgraph.stages.lengths import profiled
+from ttsgraph.stages.lengths import lengths_off, profiled
 from ttsgraph.stages.schemas import Profiles
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import load_stage, main
@@ -24,6 +24,11 @@ def profile_models(task: str, profile: str | None = None) -> None:
             lambda env: profiled(given, task, members, env, train, publish), account="profile"
         )
     stage.finish("profile", Profiles, table)
+    if off := lengths_off(given, task, table):
+        say(
+            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"
+            " measured, so leave them out of the profile"
+        )
 
 
 if __name__ == "__main__":

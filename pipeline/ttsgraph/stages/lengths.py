@@ -32,6 +32,9 @@ from ttsgraph.tasks.base import Question
 READ_QUESTIONS = 8
 """Questions on which it is measured what an answer that is read adds to a call."""
 
+OFF = 0.25
+"""Share by which a given length may differ from the measured one without a warning."""
+
 
 async def profiled(
     profile: Profile,
@@ -152,6 +155,22 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
         )
         for row, each in zip(rows.to_dict("records"), growth, strict=True)
     }
+
+
+def lengths_off(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
+    """In words, by model: lengths that a profile gives and that differ from the measured ones by
+    more than OFF.
+    """
+    given = profile.task(task).lengths.given
+    if given is None or profile.engine.kind == "simulated":
+        return []
+    names = ("prompt_tokens", "generated_tokens")
+    return [
+        f"{model}: {name} {getattr(given, name):g}, measured {getattr(found, name):.1f}"
+        for model, found in measured_lengths(table).items()
+        for name in names
+        if abs(getattr(given, name) / getattr(found, name) - 1) > OFF
+    ]
 
 
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
