@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import digest
 from ttsgraph_flows.promotions import note
-from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
+from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -382,6 +382,21 @@ class Registry:
         else:
             self._tag(version, DECISION, decided.reason)
         self._tag(version, TRIAL, decision.reason)
+
+    def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
+        """Describe a version for MLflow's page: the answer's sentence, a link to its run, and a
+        table, whose first row has the heads.
+        """
+        version = self.find(label)
+        heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
+        with explained(self.uri):
+            run = self._client.get_run(version.run_id)
+            page = run_page(self.uri, run.info.experiment_id, version.run_id)
+            lines = [sentence, "", f"[The run of its search]({page})", "", heads]
+            text = "\n".join([*lines, "|---" * len(table[0]) + "|", *rows])
+            self._client.update_model_version(version.model, version.number, text)
+            about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
+            self._client.update_registered_model(version.model, about)
 
     def _tag(self, version: Version, key: str, value: str) -> None:
         with explained(self.uri):
