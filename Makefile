@@ -66,8 +66,8 @@ ask:
 	@if [ ! -e .venv/.ready ]; then $(PYTHON) lab/project/preflight.py $(PROFILE); \
 	elif grep -qs 'device: *gpu' 'profiles/$(ASKED).yaml'; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; fi
 
-deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
-	@python -m ttsgraph_flows.deploy
+deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted; POOL=name leaves it to the workers of that work pool
+	@python -m ttsgraph_flows.deploy $(if $(POOL),--pool $(POOL))
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
 	@python -m lab.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
