@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from lab.recorded_draws import RecordedDraws
-from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK, run

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.objective import Objective

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from lab.worlds.arrays import ArrayWorld
+from lab.pools.arrays import ArrayWorld
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph

@@ -3,7 +3,7 @@
 
 A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
 questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
-(tests/lab/worlds/test_worlds.py compares the two).
+(tests/lab/test_arrays.py compares the two).
 """
 
 from __future__ import annotations
