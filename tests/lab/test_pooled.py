@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from ttsgraph.reporting.pooled import pooled, write_pooled
+from lab.pooled import pooled, write_pooled
 
 
 def answers(arm: str, seed: int, grades: str, units: float = 1.0, question: str = "") -> list[dict]:

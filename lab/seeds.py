@@ -1,5 +1,5 @@
-"""What `make seeds` runs: a task from several seeds, each with questions of its own, and what came
-of all of them together. Each seed has a folder of its own in results/seeds, with an MLflow of its
+"""A task from several seeds, each with questions of its own, and what came of all of them together:
+`python -m lab.seeds --task math --seeds 5`. Each seed has a folder of its own in results/seeds, with an MLflow of its
 own; the profile's limits hold for each. Calls come from the project's cache, so what was stopped
 goes on where it was.
 """
@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from lab.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.runtime.clients import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lab.seeds import KEPT, METHOD, seeds
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph_flows.seeds import KEPT, METHOD, seeds
 
 pytestmark = pytest.mark.slow
 
