@@ -22,6 +22,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from finalanswer.turns import after_thoughts, first_turn
+
 LETTERS = "ABCDEFGHIJ"
 
 AT_START = 1000
@@ -31,11 +33,6 @@ AT_END = 4000
 MOST_READ = 30
 """Statements and letters that are looked at closely, the last ones."""
 
-_CLOSED_THOUGHTS = re.compile(
-    r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|<\|channel\|>final<\|message\|>"
-    r"|(?P<cut>\A\s*<think(?:ing)?>(?![\s\S]{0,60000}</think))",
-    re.I,
-)
 _LATEX_DRESS = re.compile(
     r"\\(?:text|mathrm|mathbf|textbf|mathit|textit|mathsf|textsf|emph|underline|mbox|operatorname)\s*\{([^{}]{0,400})\}"
 )
@@ -45,12 +42,11 @@ _TAG_CLOSES = re.compile(r"</\s*[A-Za-z_ ]{2,20}\s*>|<\|[a-z_]{1,20}\|>|</s>")
 _MARKDOWN = re.compile(
     r"[*`\"~]|(?<!\w)'|'(?!\w)|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|^[ \t]*[#>]+[ \t]*", re.M
 )
-# Struck out, not ticked, or not there; ticks; a model of texts that goes on with other questions.
+# Struck out, not ticked, or not there; ticks.
 _DROPPED = re.compile(
     r"~~[^~\n]{0,400}~~|^[ \t]*[-*][ \t]+\[ \].*$|\bN/A\b|\bnone other than\b", re.M
 )
 _TICK = re.compile(r"^([ \t]*)(?:[-*][ \t]+)?(?:\[[xX✓✔]\]|\([xX✓✔]\)(?=[ \t]+[A-J]\b)|☑)", re.M)
-_NEXT_QUESTION = re.compile(r"(?<=\w)[^\w\n]*\n\s*(?:Q|Question)\s?\d*\s?:")
 _NAMED_SMALL = re.compile(
     r"\b(option|choice|letter|alternative)[\s-]+[(]?([a-j])(?![\w'])(?=[).:,;]|\s*$|\s+(?:is|was|would)\b)",
     re.I | re.M,
@@ -224,12 +220,7 @@ def letter_in(text: str) -> str | None:
 
 def _plain_reply(text: str) -> tuple[str, list[str]]:
     """A reply without what only dresses it up, and what stands in its boxes."""
-    answer = text
-    if closed := list(_CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END))):
-        answer = "" if closed[-1]["cut"] else text[closed[-1].end() :]
-    next_question = _NEXT_QUESTION.search(answer[:AT_END])
-    if next_question and _LETTER.search(answer, 0, next_question.start()):
-        answer = answer[: next_question.start()]
+    answer = first_turn(after_thoughts(text), _LETTER.search)
     text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(answer)))
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
     for _ in range(3):

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from finalanswer.comparer import FormulaComparer
 from finalanswer.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_latex
+from finalanswer.turns import after_thoughts, first_turn
 
 MOST_OF_ANSWER = 1000
 """Characters that any answer may have; what is longer is cut."""
@@ -35,8 +36,7 @@ _ONLY_NUMBERS = re.compile(
     rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
 )
 _SPACED = re.compile(r"[\s=:*]*(-?\d{1,3}(?: \d{3})+)[\s.*]*")
-# A model of texts goes on with questions of its own.
-_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)(?=[^\n]*\d)(.*?)\n[^\S\n]*(?:Q|Question)\s?\d*\s?:)")
+_BEGINS_WITH_VALUE = re.compile(r"(?!\s*Q)[^\n]*\d")
 _STATED = re.compile(
     r"""(?i:\banswer(?:s|\*\*|\")?\s{0,3}
       (?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?
@@ -119,7 +119,6 @@ _IN_WORDS = re.compile(
     rf"(?i:(?:\\text ?\{{)?(minus |negative )?({'|'.join(NUMERALS)})"
     r"(?:[ -](half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?))?\}?)"
 )
-_THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷", re.IGNORECASE)
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
 # What is said of a value where it stands: that it is none, that it isn't it, that it is it again.
@@ -194,11 +193,7 @@ def answer_in(text: str) -> str | None:
        names a value, else all of it;
     5. the last value of the text, unless it says that there is none.
     """
-    after = [each.end() for each in _THOUGHTS_END.finditer(text, max(0, len(text) - 100 * AT_END))]
-    if after and text[after[-1] :].strip():
-        text = text[after[-1] :]
-    if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
-        text = next_question[1]
+    text = first_turn(after_thoughts(text) or text, _gives)
     boxed = last_boxed(text[-2 * AT_END :])
     if boxed is not None:
         return _of_box(boxed, text)
@@ -218,6 +213,11 @@ def answer_in(text: str) -> str | None:
     if plain and not rest.strip() and not has_words(plain):
         return _formula_of(plain.lstrip("= ")) or None
     return _last_value(text)
+
+
+def _gives(text: str) -> bool:
+    """Whether a text that another question follows has an answer before it."""
+    return bool("boxed" in text or _BEGINS_WITH_VALUE.match(text) or _STATED.search(text))
 
 
 def _of_box(boxed: str, text: str) -> str | None:
