@@ -93,7 +93,7 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted
+    `tests` define `check(function)`, or are asserts on the function by its name. They may use the names that `given` defines, which is trusted
     as they are and runs before the solution too, and `function` by its name; they see nothing else
     of the solution, and what they pass to it must be plain data, instances of given classes, or
     what it returned.

@@ -367,8 +367,19 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
             return ["object", standing[id(value)][1]]
         return lending.lend(value)
 
+    begun = False
+
+    def begin() -> None:
+        """Nothing is decided before the solution is there, also by tests that don't call it."""
+        nonlocal begun
+        if not begun:
+            begun = True
+            if calls.receive() != LOADED:
+                end(FAILED)
+
     def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
         try:
+            begin()
             value, error = wire.ask(operation, target, arguments, named, is_compared)
         except EOFError:
             end(FAILED)
@@ -388,19 +399,19 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
         codec = Codec(hold, meet, classes_of(tests), lending.find)
         wire = Wire(calls, codec, lending.do)
-        tests[config["function"]] = solution
-        exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
-        check = tests["check"]
         is_compared = compares_arguments(config["tests"], config["function"])
+        code = compile(config["tests"], "tests", "exec", dont_inherit=True)
     except BaseException as error:
         end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
+    tests[config["function"]] = solution
     try:
-        # Nothing is decided before the solution is there, also by tests that don't call it.
-        if calls.receive() != LOADED:
-            end(FAILED)
-        check(solution)
+        exec(code, tests)
+        if not begun or "check" in tests:  # else the tests are asserts, and held
+            check = tests["check"]
+            begin()
+            check(solution)
     except BaseException as error:
-        end(f"{FAILED} {type(error).__name__}: {error}"[:200])
+        end(f"{FAILED if begun else BROKEN} {type(error).__name__}: {error}"[:200])
     end(PASSED)
 
 

@@ -35,7 +35,7 @@ _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
 
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
-    r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s)"
+    r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s+[(]?[A-Z]\b)"
     r"(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9])|(?<=[(\[])[k-z](?=[)\]]))"
 )
 

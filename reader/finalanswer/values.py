@@ -58,9 +58,13 @@ _NAME = re.compile(
 _SPACING = re.compile(
     r"(?<!\\)\\(?:(?:left|right|displaystyle|bf|rm)(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*|[€£¥]"
 )
+_PERCENT = re.compile(r"[\s$]*\\?%")
+_MARK = re.compile(r"\\%|\^(?:\\circ|\{\\circ\})")
+_UNION = re.compile(r" ?(?:\\text ?\{ ?or ?\}|\bor\b|,) ?")
+_SPAN = re.compile(r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
+_CENTS = re.compile(r"\d[\d.]*\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)")
 _TAIL = re.compile(
-    r"""(?<=[\d}])\ ?(?:\\text\ ?\{\ *(?:percent|degrees?)\ *\}
-    |\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
+    r"""(?<=[\d}])\ ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
     re.VERBOSE,
 )
 _LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
@@ -239,6 +243,7 @@ def _prepared(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
+    text = _CENTS.sub("", text)
     return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
 
 
@@ -314,11 +319,14 @@ def _values(text: str) -> list[str]:
         scaled = _SCALED.match(text, start)
         value = _right_side(f"-{formula}" if negative else scaled[0] if scaled else formula)
         ends = scaled.end() if scaled else ends
+        value = normalise(f"{value}%") if _PERCENT.match(text, ends) else value
         same_kind = bool(_RELATION.search(formula)) == relation
         relation = bool(_RELATION.search(formula))
         if groups and same_kind and _JOINS.fullmatch(between):
-            said = {value, f"{value}/100"} if re.match(r"\s?\\?%", text[ends:]) else {value}
-            if groups[-1] and not any(same_plainly(a, b) for a in said for b in groups[-1]):
+            spans = relation and "and" not in between and all(map(_SPAN.fullmatch, (*groups[-1], value)))
+            if groups[-1] and spans:
+                groups[-1] = [f"{groups[-1][-1]}\\cup{value}"]
+            elif groups[-1] and not any(same_plainly(value, each) for each in groups[-1]):
                 groups[-1].append(value)
         elif _NONE_BEFORE.search(before) or (groups and between.strip(" $%") == "to"):
             groups.append([])
@@ -332,6 +340,7 @@ def _values(text: str) -> list[str]:
 
 def _listed(values: list[str]) -> str:
     """Several values as one answer; 1 and 234 apart, so that they are not read as 1234."""
+    values = [each.removesuffix("\\%") for each in values] if len(values) > 1 else values
     joined = ",".join(values)
     return ", ".join(values) if len(values) > 1 and _PLAIN.fullmatch(joined) else joined
 
@@ -374,7 +383,8 @@ def normalise(answer: str) -> str:
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
-    given = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    latex = in_latex(answer[:MOST_OF_ANSWER])
+    given = _SPACING.sub("", latex)
     text = _without_dress(given)
     if text.count("=") == 1 and "," not in text:
         text = re.sub(r"^[A-Za-z]=", "", text)
@@ -384,10 +394,13 @@ def normalise(answer: str) -> str:
     if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
         text = text.replace(" ", "")
     text = _in_figures(text)
-    if len(text) > 100 or not _PLAIN.fullmatch(text):
-        return text
     numbers = re.split(r",\s+", given.strip(" .,"))
-    return _shortened(text) if len(numbers) == 1 else _listed([normalise(each) for each in numbers])
+    if len(text) <= 100 and _PLAIN.fullmatch(text):
+        if len(numbers) > 1:
+            return _listed([normalise(each) for each in numbers])
+        text = _shortened(text)
+    percent = latex.rstrip(" .,$*})").endswith("%") and fraction_of(text) is not None
+    return f"{text}\\%" if percent else text
 
 
 def _without_dress(text: str) -> str:
@@ -408,6 +421,7 @@ def _in_figures(text: str) -> str:
         sign, whole, part = (each and each.lower() for each in worded.groups())
         above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
         text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
+    text = re.sub(rf"^({UNSIGNED})k$", r"\1 thousand", text)
     text = _COUNTED_SCALE.sub(lambda found: str(NUMERALS.index(found[1].lower())), text)
     if (scaled := _SCALED.fullmatch(text)) and (scale := _SCALES.get(scaled[2].lower())):
         return f"{scaled[1]}\\times10^{{{scale}}}"
@@ -425,6 +439,9 @@ def _shortened(number: str) -> str:
 
 def _as_interval(text: str) -> str:
     r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
+    spans = [_as_interval(part) for part in parts] if len(parts := _UNION.split(text)) > 1 else []
+    if spans and all(span != part for span, part in zip(spans, parts, strict=True)):
+        return "\\cup".join(spans)
     if span := _RANGE.fullmatch(text):
         low, below, _, above, high = span.groups()
     elif turned := _HALF_TURNED.fullmatch(text):
@@ -446,7 +463,8 @@ def same_plainly(right: str, answer: str) -> bool | None:
         return True
     numbers = fraction_of(right), fraction_of(answer)
     if None not in numbers:
-        return numbers[0] == numbers[1]
+        scale = Fraction(100) ** (answer.endswith("%") - right.endswith("%"))
+        return numbers[1] in (numbers[0], numbers[0] * scale)
     if numbers != (None, None) and any(", " in each for each in (right, answer)):
         return False  # several numbers, and one
     return False if _differ_in_kind(right, answer) else None
@@ -494,9 +512,24 @@ def same_value(right: str, answer: str) -> bool:
     plainly = same_plainly(right, answer)
     if plainly is not None:
         return plainly
+    right, answer = _comparable(right, answer), _comparable(answer, right)
     if max(len(right), len(answer)) > MAX_SYMBOLIC or not _may_be_formula(answer):
         return False
     return _comparer.equal(right, answer)
+
+
+def _comparable(text: str, other: str) -> str:
+    """A formula as it is compared with another one: degrees in radians where that has pi, an
+    equation's right side as an equation where that is one of one letter more.
+    """
+    degrees = text.endswith("\\circ") and fraction_of(text)
+    if degrees and "\\pi" in other:
+        return f"\\frac{{{degrees.numerator}\\pi}}{{{180 * degrees.denominator}}}"
+    if other.count("=") != 1:
+        return text
+    text = re.sub(r"(?<![\w}])(\d+)/(\d+) ?(?=[a-z])", r"\\frac{\1}{\2}", text)
+    own, its = (set(re.findall("[a-z]", re.sub(r"\\[a-z]+", "", each))) for each in (text, other))
+    return f"{(its - own).pop()}={text}" if "=" not in text and own and len(its - own) == 1 else text
 
 
 def _may_be_formula(text: str) -> bool:
@@ -515,6 +548,7 @@ def fraction_of(text: str) -> Fraction | None:
     """
     if len(text) > 100:
         return None
+    text = _MARK.sub("", text) if text.endswith(("%", "\\circ", "\\circ}")) else text
     if match := _REPEATING.fullmatch(text):
         nines = 10 ** len(match[3]) - 1
         part = int(match[2] + match[3]) - int(match[2] or 0)
