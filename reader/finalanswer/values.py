@@ -62,7 +62,9 @@ _PERCENT = re.compile(r"[\s$]*\\?%")
 _MARK = re.compile(r"\\%|\^(?:\\circ|\{\\circ\})")
 _UNION = re.compile(r" ?(?:\\text ?\{ ?or ?\}|\bor\b|,) ?")
 _SPAN = re.compile(r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
-_CENTS = re.compile(r"\d[\d.]*\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)")
+_CENTS = re.compile(
+    r"\d[\d.]*\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)"
+)
 _TAIL = re.compile(
     r"""(?<=[\d}])\ ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
     re.VERBOSE,
@@ -323,7 +325,11 @@ def _values(text: str) -> list[str]:
         same_kind = bool(_RELATION.search(formula)) == relation
         relation = bool(_RELATION.search(formula))
         if groups and same_kind and _JOINS.fullmatch(between):
-            spans = relation and "and" not in between and all(map(_SPAN.fullmatch, (*groups[-1], value)))
+            spans = (
+                relation
+                and "and" not in between
+                and all(map(_SPAN.fullmatch, (*groups[-1], value)))
+            )
             if groups[-1] and spans:
                 groups[-1] = [f"{groups[-1][-1]}\\cup{value}"]
             elif groups[-1] and not any(same_plainly(value, each) for each in groups[-1]):
@@ -529,7 +535,9 @@ def _comparable(text: str, other: str) -> str:
         return text
     text = re.sub(r"(?<![\w}])(\d+)/(\d+) ?(?=[a-z])", r"\\frac{\1}{\2}", text)
     own, its = (set(re.findall("[a-z]", re.sub(r"\\[a-z]+", "", each))) for each in (text, other))
-    return f"{(its - own).pop()}={text}" if "=" not in text and own and len(its - own) == 1 else text
+    return (
+        f"{(its - own).pop()}={text}" if "=" not in text and own and len(its - own) == 1 else text
+    )
 
 
 def _may_be_formula(text: str) -> bool:
