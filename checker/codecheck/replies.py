@@ -23,7 +23,7 @@ from itertools import chain, islice
 from typing import Any
 
 from codecheck.naming import alias_of
-from codecheck.parsing import parse, within_bounds
+from codecheck.parsing import parse, spend, within_bounds
 from codecheck.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
@@ -39,13 +39,20 @@ may begin.
 
 MOST_AHEAD = 200
 MOST_AT_ONCE = 20
-"""Lines that are parsed to find a first error in, and lines that are parsed again when one below them was left out."""
+"""Lines in which a first error is looked for, and that are parsed again when one below them was
+left out.
+"""
 
 MOST_BLOCKS = 100
 MOST_ENDS = 20
 """Blocks of a reply, and fences that may end one."""
 
+EACH_LINE = 30
+"""Work of taking a line out of a block, in units of MOST_WORK."""
+
 MOST_OF_TAG = 200
+"""Characters of a tag or token at a reply's end."""
+
 MOST_DEPTH = 20
 """Of an object of JSON that is looked through."""
 
@@ -337,6 +344,7 @@ def blocks_of(text: str) -> list[list[str]]:
 def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
     """The lines of a block from one to another, and what stands of it on the other."""
     inside = [*lines[at:end], *last]
+    spend(EACH_LINE * len(inside))
     return [_outdented(line, indent) if indent or "\t" in line else line for line in inside]
 
 
@@ -370,6 +378,7 @@ def _ends_in_string(block: Sequence[str]) -> bool:
     return isinstance(error, SyntaxError) and "unterminated triple-quoted" in error.msg
 
 
+@lru_cache(maxsize=MOST_LINES)
 def _outdented(line: str, indent: str) -> str:
     """A line of a block whose fence stands after this."""
     for _ in range(indent.count(">")):

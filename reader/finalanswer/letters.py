@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from finalanswer.turns import after_thoughts, first_turn
 
@@ -33,10 +34,12 @@ things, and are looked for where it names none of these.
 _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
 """For the letters after the first ones: no reply has these, so that rules can always know them."""
 
+_STAND_IN = re.compile(f"[{_STAND_INS}]")
+_FORMULA = re.compile(r"[=\\]|\b(?:return|def)\b")  # whose variables are no choices
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
     r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s+[(]?[A-Z]\b)"
-    r"(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9])|(?<=[(\[])[k-z](?=[)\]]))"
+    r"(?<![\w)\]][(\[])(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9])|(?<=[(\[])[k-z](?=[)\]]))"
 )
 
 AT_START = 1000
@@ -244,18 +247,14 @@ def letter_in(text: str) -> str | None:
         plain, boxes = _plain_reply(later)
         said = (_revised(plain) or _answered(plain)) if found else _letter_of(plain, boxes)
         found = said if said and said in _STAND_INS else found
-    return found and found.translate(_STANDS_FOR)
+    return found.translate(_STANDS_FOR) if found else None
 
 
 def _letter_of(plain: str, boxes: list[str]) -> str | None:
-    """The letter that a plain reply gives."""
-    for box in reversed(boxes):
-        if (said := _of_clause(box)) is not None:
-            return said or None
-    for read in (_revised, _answered, _called_right, _by_marks, _by_lines):
-        if (said := read(plain)) is not None:
-            return said or None
-    return _only_mention(plain)
+    """The letter that a plain reply gives; "" for several, None for none."""
+    said = (_of_clause(box) for box in reversed(boxes))
+    by_rules = (read(plain) for read in _RULES)
+    return next((each for each in chain(said, by_rules) if each is not None), None)
 
 
 def _stand_in(found: re.Match[str]) -> str:
@@ -515,7 +514,7 @@ def _only_mention(text: str) -> str | None:
     the last sentence.
     """
     mentions = [each for each in _LETTER.finditer(text) if not each["small"]]
-    if len(mentions) > MOST_READ:
+    if len(mentions) > MOST_READ or (_STAND_IN.search(text) and _FORMULA.search(text)):
         return None
     mentions = [each for each in mentions if not _is_negated(text, each)]
     if any(_SEVERAL.match(text, each.start()) for each in mentions):
@@ -536,3 +535,6 @@ def _is_given(text: str, letter: re.Match[str]) -> bool:
     sentence = f"{before} {after}"
     concludes = _APART_AFTER.fullmatch(after) and _CONCLUDES.search(before)
     return bool(apart or concludes or _SOUGHT.search(sentence)) and not _DOUBTED.search(sentence)
+
+
+_RULES = (_revised, _answered, _called_right, _by_marks, _by_lines, _only_mention)

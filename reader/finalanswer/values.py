@@ -63,7 +63,7 @@ _MARK = re.compile(r"\\%|\^(?:\\circ|\{\\circ\})")
 _UNION = re.compile(r" ?(?:\\text ?\{ ?or ?\}|\bor\b|,) ?")
 _SPAN = re.compile(r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
 _CENTS = re.compile(
-    r"\d[\d.]*\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)"
+    r"(?<![\d.])\d[\d.]*+\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)"
 )
 _TAIL = re.compile(
     r"""(?<=[\d}])\ ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
@@ -427,7 +427,7 @@ def _in_figures(text: str) -> str:
         sign, whole, part = (each and each.lower() for each in worded.groups())
         above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
         text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
-    text = re.sub(rf"^({UNSIGNED})k$", r"\1 thousand", text)
+    text = re.sub(rf"^({UNSIGNED})[kK]$", r"\1 thousand", text)
     text = _COUNTED_SCALE.sub(lambda found: str(NUMERALS.index(found[1].lower())), text)
     if (scaled := _SCALED.fullmatch(text)) and (scale := _SCALES.get(scaled[2].lower())):
         return f"{scaled[1]}\\times10^{{{scale}}}"
@@ -448,11 +448,12 @@ def _as_interval(text: str) -> str:
     spans = [_as_interval(part) for part in parts] if len(parts := _UNION.split(text)) > 1 else []
     if spans and all(span != part for span, part in zip(spans, parts, strict=True)):
         return "\\cup".join(spans)
-    if span := _RANGE.fullmatch(text):
+    plain = _MARK.sub("", text)
+    if span := _RANGE.fullmatch(plain):
         low, below, _, above, high = span.groups()
-    elif turned := _HALF_TURNED.fullmatch(text):
+    elif turned := _HALF_TURNED.fullmatch(plain):
         return _as_interval(f"{turned[3]}{_TURNED[turned[2].strip()]}{turned[1]}")
-    elif side := _HALF.fullmatch(text):
+    elif side := _HALF.fullmatch(plain):
         down = side[1].strip() in ("<", r"\le")
         low, below = ("-\\infty", "<") if down else (side[2], side[1])
         high, above = (side[2], side[1]) if down else ("\\infty", "<")
@@ -528,6 +529,7 @@ def _comparable(text: str, other: str) -> str:
     """A formula as it is compared with another one: degrees in radians where that has pi, an
     equation's right side as an equation where that is one of one letter more.
     """
+    text = text.removesuffix("\\%")
     degrees = text.endswith("\\circ") and fraction_of(text)
     if degrees and "\\pi" in other:
         return f"\\frac{{{degrees.numerator}\\pi}}{{{180 * degrees.denominator}}}"
