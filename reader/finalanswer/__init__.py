@@ -30,7 +30,7 @@ from finalanswer.values import (
     same_plainly,
     same_value,
 )
-from finalanswer.words import form_in, label_in, normalised, rouge, stated, token_f1, words_of
+from finalanswer.words import form_in, label_in, normalised, stated, token_f1, words_of
 
 __all__ = [
     "LETTERS",
@@ -56,7 +56,6 @@ __all__ = [
     "normalised",
     "number_in",
     "program_value",
-    "rouge",
     "same_plainly",
     "same_value",
     "share_right",

@@ -66,8 +66,8 @@ _CENTS = re.compile(
     r"(?<![\d.])\d[\d.]*+\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)"
 )
 _TAIL = re.compile(
-    r"""(?<=[\d}])\ ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
-    re.VERBOSE,
+    r"(?<=[\d}]) ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}"
+    r"|\\[bp]?mod ?\{?\w+\}?|\(\\?mod ?\{?\w+\}?\))$"
 )
 _LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
 _RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
@@ -80,35 +80,14 @@ _UNIT = re.compile(
     r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b"
     r"|(?<=\d) ([a-z]{1,12})(?![a-z])"
 )
-_UNITS = {
-    name: names.split()[0]
-    for names in (
-        "mm millimeters",
-        "cm centimeter centimeters centimetres",
-        "m meter meters metres",
-        "km kilometer kilometers kilometres",
-        "in inch inches",
-        "ft foot feet",
-        "yd yard yards",
-        "mi mile miles",
-        "g gram grams",
-        "kg kilogram kilograms",
-        "lb pound pounds",
-        "oz ounces",
-        "s sec second seconds",
-        "min minute minutes",
-        "h hr hour hours",
-        "day days",
-        "week weeks",
-        "month months",
-        "year years",
-        "cent cents",
-        "dollar dollars",
-        "circ degree degrees",
-        "rad radian radians",
-    )
-    for name in names.split()
-}
+_NAMES_OF_UNITS = (
+    "mm millimeters; cm centimeter centimeters centimetres; m meter meters metres; km kilometer"
+    " kilometers kilometres; in inch inches; ft foot feet; yd yard yards; mi mile miles; g gram"
+    " grams; kg kilogram kilograms; lb pound pounds; oz ounces; s sec second seconds; min minute"
+    " minutes; h hr hour hours; day days; week weeks; month months; year years; cent cents;"
+    " dollar dollars; circ degree degrees; rad radian radians"
+)
+_UNITS = {name: names.split()[0] for names in _NAMES_OF_UNITS.split(";") for name in names.split()}
 _RELATION = re.compile(r"[<>]|\\(?:[lg]eq?|neq?)(?![a-z])")
 _SAYS_MORE = re.compile(
     r"^-?\d+[a-z]=|\\text ?\{[^{}]*\b(?:not|wrong|incorrect|than|least|most|to)\b"

@@ -6,9 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache
-from typing import Any
 
-from finalanswer.errors import MissingLibrary
 from finalanswer.turns import after_thoughts, first_turn
 
 MOST_READ = 20_000
@@ -80,17 +78,3 @@ def token_f1(reference: str, text: str) -> float:
     said = words_of(text)
     common = sum((Counter(wanted) & Counter(said)).values())
     return 2 * common / (len(wanted) + len(said)) if common else 0.0
-
-
-def rouge(metric: str, reference: str, text: str) -> float:
-    """ROUGE's F-measure by rouge1, rouge2 or rougeL. Raises MissingLibrary."""
-    return float(_scorer(metric).score(reference, text)[metric].fmeasure)
-
-
-@cache
-def _scorer(metric: str) -> Any:
-    try:
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError:
-        raise MissingLibrary(f"metric {metric} needs the package rouge-score") from None
-    return RougeScorer([metric], use_stemmer=True)
