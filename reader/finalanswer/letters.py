@@ -35,11 +35,11 @@ _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
 """For the letters after the first ones: no reply has these, so that rules can always know them."""
 
 _STAND_IN = re.compile(f"[{_STAND_INS}]")
-_FORMULA = re.compile(r"[=\\]|\b(?:return|def)\b")  # whose variables are no choices
+_FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")  # whose variables are no choices
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
     r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s+[(]?[A-Z]\b)"
-    r"(?<![\w)\]][(\[])(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9])|(?<=[(\[])[k-z](?=[)\]]))"
+    r"(?<![\w)\]][(\[])(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9]|\s*=[^>])|(?<=[(\[])[k-z](?=[)\]]))"
 )
 
 AT_START = 1000
