@@ -81,6 +81,7 @@ _ON_A_PAGE = re.compile(
     r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
     re.MULTILINE | re.DOTALL | re.IGNORECASE,
 )
+_PAGE_ENDS = re.compile("</pre>", re.IGNORECASE)
 _QUOTES_FOR_FENCES = re.compile(
     r"^[ \t]*('''|\"\"\")[ \t]*py(?:thon)?[\d.]*[ \t]*\n(.*)\n[ \t]*\1[ \t]*$",
     re.MULTILINE | re.DOTALL | re.IGNORECASE,
@@ -169,18 +170,23 @@ def _lines_joined(reply: str) -> str:
     """
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _between(_FIRST_TOKENS, text, _LAST_TOKEN).rstrip())
-    page = _ON_A_PAGE.search(text)
+    end = max((each.end() for each in _PAGE_ENDS.finditer(text)), default=0)
+    page = _ON_A_PAGE.search(text, 0, end)
     if page is None:
         return _between(_FIRST_TAGS, text, _LAST_TAG)
-    return text if "```" in text[: page.start()] else _ON_A_PAGE.sub(_block_of_page, text)
+    in_blocks = "```" in text[: page.start()]
+    return text if in_blocks else _ON_A_PAGE.sub(_block_of_page, text[:end]) + text[end:]
 
 
 def _between(first: re.Pattern[str], text: str, last: re.Pattern[str]) -> str:
     """A text without all of the first kind that it begins with, and of the last that it ends in."""
     begins = found.end() if (found := first.match(text)) else 0
     end = len(text)
-    while found := last.search(text, max(begins, end - MOST_OF_TAG), end):
-        end = found.start()
+    for _ in range(MOST_ATTEMPTS):
+        found = last.search(text, max(begins, end - MOST_OF_TAG), end)
+        end = found.start() if found else end
+        if not found:
+            break
     return text[begins:end]
 
 

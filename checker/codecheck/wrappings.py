@@ -8,7 +8,9 @@ from itertools import islice
 
 _STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019\u00b4", "\"\"\"'''")
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-_TAG = re.compile(r"^[ \t]*(?:<[a-z!][^<>\n]*>)+|(?:</[a-z][^<>\n]*>)+[ \t]*$", re.MULTILINE | re.I)
+_TAG = re.compile(
+    r"^[ \t]*(?:<[a-z!][^<>\n]*>)++|(?:</[a-z][^<>\n]{0,60}>){1,9}+[ \t]*$", re.MULTILINE | re.I
+)
 _NUMBER = re.compile(r"[ \t]*(\d{1,6})(?:[ \t]*[.:|)\u2502\u2192]|\t|(?=[ \t]|$))[ \t]?")
 _PROMPT = re.compile(r"^[ \t]*(?:In \[\d*\]:|\.\.\.:)[ ]?", re.MULTILINE)
 _BLOCK_SCALAR = re.compile(
@@ -24,10 +26,13 @@ _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOT
 
 def in_here_documents(text: str) -> Iterator[str]:
     """What a shell's command writes into a file of Python."""
+    endless = set()
     for head in islice(_HERE_DOCUMENT.finditer(text), MOST_OF_A_KIND):
-        end = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE).search(text, head.end())
-        if end is not None:
+        ends = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE)
+        if head[2] not in endless and (end := ends.search(text, head.end())):
             yield text[head.end() : end.start()].removesuffix("\n")
+        else:
+            endless.add(head[2])
 
 
 def unwrapped(text: str) -> Iterator[str]:
