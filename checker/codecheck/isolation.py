@@ -64,9 +64,8 @@ def system_call_filter() -> bytes:
     equal = seccomp.EQ
     masked = seccomp.MASKED_EQ
     for name in _ALLOWED.split():
-        if (
-            seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1
-        ):  # an older libseccomp doesn't know the newer ones
+        # An older libseccomp doesn't know the newer ones.
+        if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             calls.add_rule(seccomp.ALLOW, name)
     for command in _FCNTL:
         calls.add_rule(seccomp.ALLOW, "fcntl", argument(1, equal, command))

@@ -183,10 +183,9 @@ def _between(first: re.Pattern[str], text: str, last: re.Pattern[str]) -> str:
     begins = found.end() if (found := first.match(text)) else 0
     end = len(text)
     for _ in range(MOST_ATTEMPTS):
-        found = last.search(text, max(begins, end - MOST_OF_TAG), end)
-        end = found.start() if found else end
-        if not found:
+        if (found := last.search(text, max(begins, end - MOST_OF_TAG), end)) is None:
             break
+        end = found.start()
     return text[begins:end]
 
 
@@ -576,9 +575,8 @@ def _refused(lines: Sequence[str]) -> int | None:
     if not isinstance(error, SyntaxError):
         return None
     number = min(max(error.lineno or 1, 1), len(lines)) - 1
-    if (
-        isinstance(error, IndentationError) and "expected an indented block" in error.msg
-    ):  # said of the line below
+    # It is said of the line below.
+    if isinstance(error, IndentationError) and "expected an indented block" in error.msg:
         number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
     return number
 

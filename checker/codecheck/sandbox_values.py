@@ -57,10 +57,9 @@ def state_of(value: Any) -> dict[str, Any]:
 
 _INLINE: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "frozenset": frozenset}
 _MAPPINGS: dict[str, type[dict[Any, Any]]] = {k.__name__: k for k in (Counter, OrderedDict, dict)}
-_PLAIN: dict[str, Callable[[], Any]] = {
-    **{kind.__name__: kind for kind in (list, set, bytearray, *_MAPPINGS.values())},
-    "namespace": types.SimpleNamespace,
-}
+_OWN_KINDS: tuple[type[Any], ...] = (list, set, bytearray, *_MAPPINGS.values())
+_PLAIN: dict[str, Callable[[], Any]] = {kind.__name__: kind for kind in _OWN_KINDS}
+_PLAIN["namespace"] = types.SimpleNamespace
 _VIEWS: dict[str, tuple[type[Any], Callable[[list[Any]], Any]]] = {
     "keys": (type({}.keys()), lambda items: dict.fromkeys(items).keys()),
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),

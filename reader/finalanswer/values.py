@@ -447,11 +447,11 @@ def same_plainly(right: str, answer: str) -> bool | None:
     """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
     if right == answer:
         return True
-    numbers = fraction_of(right), fraction_of(answer)
-    if None not in numbers:
+    wanted, given = fraction_of(right), fraction_of(answer)
+    if wanted is not None and given is not None:
         scale = Fraction(100) ** (answer.endswith("%") - right.endswith("%"))
-        return numbers[1] in (numbers[0], numbers[0] * scale)
-    if numbers != (None, None) and any(", " in each for each in (right, answer)):
+        return given in (wanted, wanted * scale)
+    if (wanted, given) != (None, None) and any(", " in each for each in (right, answer)):
         return False  # several numbers, and one
     return False if _differ_in_kind(right, answer) else None
 
