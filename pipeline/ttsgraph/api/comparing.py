@@ -128,7 +128,7 @@ async def compare_methods(
         splits = splits_of(profile, task, seed)
         for method in methods:
             searched = await search_whole(profile, task, splits, seed, method)
-            found = searched.table.iloc[0]
+            found = searched.tested.table.iloc[0]
             scores = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
             row = {"method": method, "seed": seed, **scores, "calls": searched.calls}
             rows[method].append(row)

@@ -19,37 +19,24 @@ from ttsgraph.searching.response import evidence
 from ttsgraph.searching.response.calibration import SAMPLES
 from ttsgraph.searching.response.model import Difference, ResponseModel
 from ttsgraph.stages.ablation import removals
+from ttsgraph.stages.project import Folder
 from ttsgraph.tasks.base import Question
 
 
 def evidence_in(
-    results: Path,
+    folder: Folder,
     questions: Mapping[str, Sequence[Question]],
     greedy: frozenset[str],
-    searched: Path | None = None,
+    searched: Folder | None = None,
 ) -> evidence.Evidence:
     """What is known of nodes on training and validation questions: from the contest, or where there
     was none from the search of a folder. Raises DataError.
     """
-    from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table  # needs pandera
-
-    table = read_table(Evidence, results / "evidence.parquet", "init_instances")
-    tried = read_table(Trials, results / "init_instances.parquet", "init_instances")
-    if table.empty and searched is not None:
-        table = read_table(Evidence, searched / "evidence.parquet", "search")
-        tried = read_table(Candidates, searched / "archive.parquet", "search")
-    return evidence_of(tried, table, questions, greedy)
-
-
-def evidence_of(
-    tried: pd.DataFrame,
-    answers: pd.DataFrame,
-    questions: Mapping[str, Sequence[Question]],
-    greedy: frozenset[str],
-) -> evidence.Evidence:
-    """What is known of nodes, from a table of graphs and that of their nodes' answers. Raises
-    DataError as `known_evidence`.
-    """
+    answers = folder.table("evidence")
+    tried = folder.table("init_instances")
+    if answers.empty and searched is not None:
+        answers = searched.table("evidence")
+        tried = searched.table("archive")
     used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
     return known_evidence(answers, graphs, [*questions["train"], *questions["val"]], greedy)
