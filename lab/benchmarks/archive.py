@@ -22,8 +22,8 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.compare import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
-from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections

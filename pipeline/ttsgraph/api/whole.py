@@ -13,8 +13,8 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed, figures_of, with_plain
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
+from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.judging import checked
-from ttsgraph.evaluation.paired import paired
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
@@ -127,12 +127,7 @@ async def search_whole(
                 say("warning: no model is right on any question: see whether its `kind` suits them")
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
-            if profile.init.contest.enabled:
-                project.folder.write("pilot", NO_PILOT)
-            else:
-                await before.pilot(project)(asked)
-            await started(project, asked)
-            await steps.search(project, method, lambda: meter.now, publish)(asked)
+            await _searched(project, method, asked, lambda: meter.now, publish)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
     for line in counting.lines():
@@ -155,6 +150,20 @@ def _after_profile(project: Project, team: Case | None) -> Project:
     given = project.given
     budget = given.budget.model_copy(update={"limit": limit or given.budget.limit})
     return replace(project, given=given.model_copy(update={"budget": budget}))
+
+
+async def _searched(
+    project: Project, method: str, asked: Asked, spent: Callable[[], Spent], publish: Publish
+) -> None:
+    """From models alone to what is found. The pilot comes first in the paper's way, whose agent is
+    told of it.
+    """
+    if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+    else:
+        await before.pilot(project)(asked)
+    await started(project, asked)
+    await steps.search(project, method, spent, publish)(asked)
 
 
 def verdict_of(searched: Searched) -> str:

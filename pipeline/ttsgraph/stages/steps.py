@@ -14,8 +14,8 @@ import pandas as pd
 
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
-from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
@@ -27,7 +27,6 @@ from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
-from ttsgraph.searching.response.model import Difference
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
@@ -141,8 +140,8 @@ async def begun_warm(
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     history = history_of(before.archive, brief)
     warm = Warm(before.graph, before.distribution, history, tuple(newcomers))
-    known = brief, profile.search, profile.agent, {}, project.seed, asked.speak
-    return WarmReinforce(Problem(*known), warm)
+    known = brief, profile.search, profile.agent
+    return WarmReinforce(Problem(*known, {}, project.seed, asked.speak), warm)
 
 
 def arms_in(

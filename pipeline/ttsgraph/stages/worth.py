@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -17,7 +18,7 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response import evidence
 from ttsgraph.searching.response.calibration import SAMPLES
-from ttsgraph.searching.response.model import Difference, ResponseModel
+from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.stages.ablation import removals
 from ttsgraph.stages.project import Folder
 from ttsgraph.tasks.base import Question
