@@ -84,16 +84,20 @@ def known_evidence(
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
     known = evidence.Evidence(questions, greedy)
-    for number, rows in table.groupby("candidate_id", sort=True):
-        graph = graphs[int(str(number))]
-        results = []
-        for question, answered in rows.groupby("question_id", sort=False):
-            cells = answered[["node", "correct", "answer"]].itertuples(index=False)
-            nodes = {
-                int(i): NodeResult(correct, "" if answer == NO_FORM else str(answer))
-                for i, correct, answer in cells
-            }
-            results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
+    said: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    cells = ("candidate_id", "question_id", "node", "correct", "answer")
+    for number, question, node, correct, answer in zip(
+        *(table[name].tolist() for name in cells), strict=True
+    ):
+        form = "" if answer == NO_FORM else str(answer)
+        of_graph = said.setdefault(number, {})
+        of_graph.setdefault(str(question), {})[node] = NodeResult(correct, form)
+    for number in sorted(said):
+        graph = graphs[number]
+        results = [
+            QuestionResult(question, nodes[graph.sink].correct, nodes=nodes)
+            for question, nodes in said[number].items()
+        ]
         known.add(graph, Feedback(tuple(results)))
     return known
 
