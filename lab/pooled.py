@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from ttsgraph.base.files import write_text
+from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.environment import interval_of
-from ttsgraph.evaluation.paired import paired
 
 FOUND = "found"
 PUT_UP = "put up"

@@ -243,7 +243,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def result_of(searched: Searched, profile: str = "search") -> Result:
     """What a whole search came to, for use; `profile` is the name of its profile."""
-    table = searched.table
+    table = searched.tested.table
     rows = tuple(
         {
             "graph": row["label"],
@@ -255,15 +255,11 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         }
         for row in table.to_dict("records")
     )
-    used = rows[searched.choice.place]["graph"]
-    shots = tuple(searched.questions["shots"])
-    deployed = Deployed(
-        searched.task, searched.graph, searched.profile, shots, tested=searched.figures
-    )
+    choice, deployed = searched.choice, searched.deployed
     tested = TableSource("test", table)
-    pool = searched.profile.model_pool()
-    sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
-    comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
+    sentence = sentence_for(tested, tested.rows[choice.place], deployed.profile.model_pool())
+    used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
+    comparison = Comparison(rows, used, choice.reason, plain(sentence), verdict)
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
 
 

@@ -24,7 +24,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import Client
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.project import as_measured
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
@@ -349,7 +349,7 @@ class Deployed:
         if len(places) < 2:
             raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>")
         name, task = places
-        profile = as_measured(load_profile(name), task, folder.parent / "profile.parquet")
+        profile = as_measured(load_profile(name), task, folder.parent)
         graph = CollaborationGraph.read(folder / "graph.json")
         read = cls(task, graph, profile, read_shots(name, profile, task))
         return replace(read, version=read.bundle_hash[:12], **_known_of(folder, graph))

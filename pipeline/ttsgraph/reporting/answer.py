@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ttsgraph.base.wording import counted
+from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.environment import CONFIDENCE
-from ttsgraph.evaluation.paired import paired
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool

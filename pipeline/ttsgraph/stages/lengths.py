@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -197,18 +196,6 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     pool = profile.model_pool()
     known = _of_all(table["model"], measured_lengths(table))
     return profile.with_measured(task, {name: known[name] for name in known if name in pool})
-
-
-def as_measured(profile: Profile, task: str, path: Path) -> Profile:
-    """The profile, its costs as the profile stage measured them if its table is there and of now:
-    whoever needs it reads it too.
-    """
-    from ttsgraph.stages.schemas import Profiles, read_table  # of the stages alone
-
-    try:
-        return with_lengths(profile, task, read_table(Profiles, path, "profile"))
-    except DataError:
-        return profile
 
 
 def brief_of(

@@ -1,10 +1,21 @@
-"""Whether one graph is better than another, by a paired test on the same questions; and over seeds,
-means with intervals, and whether one method is better than another on the same ones.
+"""Three ways to say that one graph is better than another: a paired test on the same questions, a
+difference that is shrunk towards what was expected of it, and a test that may be looked at at any
+time.
 
-Both graphs answered the same questions, so only those that one answered right and the other wrong
-tell them apart. If neither is better, each of these goes either way with probability 1/2 (McNemar's
-test in its exact form, one-sided). Where answers have scores, it is the same test for differences
-of any size (`paired_flips_p`): McNemar's p is what it gives where all differences are -1, 0 or 1.
+Both graphs of a paired test answered the same questions, so only those that one answered right and
+the other wrong tell them apart. If neither is better, each of these goes either way with
+probability 1/2 (McNemar's test in its exact form, one-sided). Where answers have scores, it is the
+same test for differences of any size (`paired_flips_p`): McNemar's p is what it gives where all
+differences are -1, 0 or 1.
+
+The anytime test sees differences d in [-1, 1]; where neither graph is better, d is 0 on average
+whatever came before. So is what a bet on it wins: capital that starts at 1 and is multiplied by
+1 + b d for a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several
+such capitals, one for each share of BETS. By Ville's inequality it ever reaches 1 / alpha with a
+probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables
+by betting", JRSS-B 86(1), 2024, section 4: the capital process; a mixture over bets is the mixture
+sequential test of Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any
+distribution). The same with -d for the other graph.
 """
 
 import math
@@ -14,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.special import Alternative, fair_coin_p, student_quantile
-from ttsgraph.evaluation.environment import CONFIDENCE, Feedback, binary
+from ttsgraph.base.special import Alternative, fair_coin_p
+from ttsgraph.evaluation.environment import Feedback, binary
 
 FLIPS = 9999
 """Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
@@ -100,45 +111,48 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
     return float((int(beyond.sum()) + extra) / (len(sums) + extra))
 
 
-TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
-
-
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
-    seed.
+class Difference:
+    """By how much one graph's accuracy is above another's, with the standard deviation of that."""
+
+    mean: float
+    spread: float
+
+
+def shrunk(measured: float, error: float, expected: Difference) -> Difference:
+    """A measured difference, whose squared standard error is `error`, and the expected one, each as
+    its precision weighs (two normal measurements of the same).
+    """
+    presumed = expected.spread**2
+    weight = error / (error + presumed)
+    mean = weight * expected.mean + (1 - weight) * measured
+    return Difference(mean, math.sqrt(weight * presumed))
+
+
+BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Shares of an anytime test's capital: small ones find small differences, large ones large
+differences soon.
+"""
+
+
+class AnytimeTest:
+    """What the test has seen of a difference: `ahead` and `behind` are the logarithms of the
+    capitals that bet on it and against it, one for each of BETS.
     """
 
-    value: float
-    low: float
-    high: float
-    n: int
+    def __init__(self) -> None:
+        self.ahead = np.zeros(len(BETS))
+        self.behind = np.zeros(len(BETS))
 
+    def see(self, difference: float) -> None:
+        """One more difference in [-1, 1]."""
+        bets = np.array(BETS) * difference
+        self.ahead += np.log1p(bets)
+        self.behind += np.log1p(-bets)
 
-def mean_of(values: Sequence[float]) -> Mean:
-    """Mean and interval; NaN without values."""
-    n = len(values)
-    if n == 0:
-        return Mean(math.nan, math.nan, math.nan, 0)
-    mean = float(np.mean(values))
-    half = (
-        student_quantile((1 + CONFIDENCE) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
-        if n > 1
-        else math.inf
-    )
-    return Mean(mean, mean - half, mean + half, n)
-
-
-def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
-    """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
-    from scipy.stats import wilcoxon  # of the extra `compare`
-
-    differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
-    if not differences.any():
-        return 1.0
-    return float(wilcoxon(differences, zero_method="zsplit").pvalue)
-
-
-def smallest_p(pairs: int, comparisons: int) -> float:
-    """The smallest p that so many pairs can give, Holm-corrected over comparisons."""
-    return min(1.0, comparisons * 2.0 ** (1 - pairs))
+    @property
+    def p_values(self) -> tuple[float, float]:
+        """p that holds at any time, of better and of worse: 1 over the mean capital, at most 1."""
+        capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
+        better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
+        return better, worse
