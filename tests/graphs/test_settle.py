@@ -13,10 +13,12 @@ from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from lab.recorded_draws import RecordedDraws
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, TASK, run
+from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
+from tests.support.timed import Timed, VirtualLoop
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.executor import manner_of, replica_numbers
+from ttsgraph.evaluation.executor import GraphRunner, Run, manner_of, replica_numbers
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.asking import Patience
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.mean_cost import Expected
@@ -60,7 +62,10 @@ def own_answers(graph, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(voting_graphs(gates=True), st.integers(0, 1000))
-def test_arrays_settle_as_the_executor_does(graph, seed):
+def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
+    """Of one question, the executor asks whom the arrays say; for somebody who waits it asks no
+    more, whichever answers come first, and answers the same.
+    """
     own, replicas = own_answers(graph, seed)
     classes = {}
     for i in graph.order:
@@ -84,6 +89,13 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
             assert classes[i][column] == (-1 if form is None else int(form))
+        client = Timed(reply, lambda r: 1.0 + int(r.key()[:4], 16) % 7)
+        runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
+        with asyncio.Runner(loop_factory=VirtualLoop) as clock:
+            served = Run(runner, QUESTION, patience=Patience(quorum=0.5))
+            waited = clock.run(served.answer(deadline_s=1e6))
+        assert TASK.extract(waited.text) == TASK.extract(answer.text)
+        assert {*waited.completions, *served.cancelled} <= set(answer.completions)
 
 
 @given(st.integers(1, 7), st.integers(0, 5000), st.sampled_from([LOSSLESS, BETA, Stop("none")]))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 from contextlib import aclosing, suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
+from tests.graphs.test_stopping import vote, with_sink
 from tests.support.fakes import ScriptedClient
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
+from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
+from tests.support.timed import Timed, VirtualLoop
 from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
@@ -22,45 +20,9 @@ from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings
-
-
-class _Waits(selectors.DefaultSelector):
-    now = 0.0
-
-    def select(self, timeout=None):
-        self.now += timeout or 0.0
-        return super().select(0)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes without waiting."""
-
-    def __init__(self):
-        self._clock = _Waits()
-        super().__init__(self._clock)
-
-    def time(self):
-        return self._clock.now
-
-
-class Timed(ScriptedClient):
-    """Answers after `seconds(request)`, and remembers what was begun, and what was cancelled."""
-
-    def __init__(self, reply, seconds=lambda request: 1.0, fails=lambda request: False):
-        super().__init__(reply, fails)
-        self.seconds = seconds
-        self.cancelled = []
-
-    async def complete(self, request: Request) -> Completion:
-        try:
-            await asyncio.sleep(self.seconds(request))
-        except asyncio.CancelledError:
-            self.cancelled.append(request)
-            raise
-        return await super().complete(request)
 
 
 async def timed(graph, client, deadline_s, upstream=None, **tolerance):
@@ -173,19 +135,6 @@ def test_an_adviser_that_hangs_is_waited_for_until_the_deadline_and_no_longer():
     assert (answer.text, took, answer.late, answer.degraded) == ("7", 20.0, True, True)
 
 
-@settings(max_examples=40, deadline=None)
-@given(voting_graphs(gates=True, readers=("voter",)), st.integers(0, 1000))
-def test_what_is_served_is_what_was_searched(graph, seed):
-    # A reader's prompt has the words of what it reads, which may be another's of the same form; so
-    # forms are compared where calls read nothing.
-    searched = run(graph, ScriptedClient(replying(seed)))
-    # No voice is so slow that a vote goes on without it, and asks more than it needs.
-    client = Timed(replying(seed), lambda r: 1.0 + int(r.key()[:4], 16) % 7 / 20)
-    served, _ = serve(graph, client)
-    assert TASK.extract(served.text) == TASK.extract(searched.text)
-    assert set(served.completions) <= set(searched.completions)
-
-
 def test_a_gate_that_failed_to_see_anything_opens():
     graph = topologies.parallel(["m"] * 2 + ["n"] * 3, "n", "voter")
     graph = with_sink(graph, gate=Gate(0.0, (0, 1)))
@@ -200,3 +149,14 @@ def test_an_error_that_is_no_failed_call_comes_out_as_itself():
 
     with pytest.raises(RuntimeError, match="a defect"):
         serve(vote(3), Broken())
+
+
+def test_a_vote_behind_a_gate_waits_for_the_gate_even_where_its_voices_have_answered():
+    nodes = [Node(i, "assistant", "m") for i in range(2)]
+    nodes += [Node(i, "assistant", "n") for i in range(2, 5)]
+    gated = Node(5, "voter", "m", gate=Gate(0.0, (0, 1)))
+    edges = [(i, 5) for i in range(5)] + [(i, 6) for i in range(2, 6)]
+    graph = CollaborationGraph((*nodes, gated, Node(6, "fuser", "n")), tuple(edges))
+    client = Timed(lambda r: "8" if r.model == "m" else "7", lambda r: 5.0 if r.model == "m" else 1)
+    answer, _ = serve(graph, client)
+    assert answer.node_texts[5] == "8"

@@ -1,5 +1,4 @@
-"""When a vote may stop before all have answered, when a node need not run at all, and so which
-nodes a question needs.
+"""When a vote may stop before all have answered, and when a node need not run at all.
 
 A stop rule looks at the answers that a voter has so far, told apart by their extracted form:
 
@@ -11,18 +10,13 @@ passed     stops once an answer passes the check: of nodes that check answers, t
 
 A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
 frequent one); answers without a form agree with none.
-
-Demand goes from the sink: it is asked for first, and every node asks for its predecessors, all at
-once, or stage by stage (what its gate watches, then its waves). A stage is asked for once the one
-before it has answered and the node is still open. So which nodes run depends on answers alone,
-never on which of them came first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -224,72 +218,6 @@ def disagreement(forms: Sequence[str | None]) -> float:
     """1 - the share of the most frequent form; 1 where no answer has one, or there is none."""
     votes = Counter(form for form in forms if form is not None)
     return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
-
-
-@dataclass(eq=False)
-class Demand:
-    """One question's way through a graph. `stage` is the index of the stage that each asked node
-    waits for.
-    """
-
-    graph: CollaborationGraph
-    stage: dict[int, int] = field(default_factory=dict)
-    waiting: dict[int, int] = field(default_factory=dict)
-    answered: set[int] = field(default_factory=set)
-
-    def copy(self) -> Demand:
-        """The same state, to go on from."""
-        waiting = self.waiting.copy()
-        return Demand(self.graph, self.stage.copy(), waiting, self.answered.copy())
-
-    def ask(self, node: int) -> list[int]:
-        """Ask for a node and all it needs first; returns what waits for nothing, ordered."""
-        ready: list[int] = []
-        asked = [node]
-        while asked:
-            i = asked.pop()
-            if i in self.stage:
-                continue
-            self.stage[i] = 0
-            first = self.graph.stages[i][0]
-            asked += first
-            self.waiting[i] = sum(p not in self.answered for p in first)
-            if not self.waiting[i]:
-                ready.append(i)
-        return self._in_order(ready)
-
-    def arrived(self, node: int) -> list[int]:
-        """The nodes whose stage is complete now that this one has answered."""
-        self.answered.add(node)
-        ready = []
-        for after in self.graph.successors[node]:
-            place = self.stage.get(after)
-            if place is None or after in self.answered:
-                continue
-            stages = self.graph.stages[after]
-            if len(stages) == 1 or node in stages[place]:
-                self.waiting[after] -= 1
-                if not self.waiting[after]:
-                    ready.append(after)
-        return ready
-
-    def goes_on(self, node: int) -> bool:
-        """Whether the node has a further stage."""
-        return self.stage[node] + 1 < len(self.graph.stages[node])
-
-    def awaited(self, node: int) -> tuple[int, ...]:
-        """Return the members of the stage that a node waits for."""
-        return self.graph.stages[node][self.stage[node]]
-
-    def go_on(self, node: int) -> list[int]:
-        """Ask for the node's next stage; returns the nodes that wait for nothing."""
-        self.stage[node] += 1
-        ready = [i for member in self.awaited(node) for i in self.ask(member)]
-        self.waiting[node] = sum(p not in self.answered for p in self.awaited(node))
-        return self._in_order(ready) if self.waiting[node] else [node]
-
-    def _in_order(self, nodes: list[int]) -> list[int]:
-        return sorted(nodes, key=self.graph.places.__getitem__) if len(nodes) > 1 else nodes
 
 
 def run_times(

@@ -236,7 +236,7 @@ class App:
         def ended(task: asyncio.Task[Any]) -> None:
             self._places.release()
             self.metrics.under_way.dec()
-            self.metrics.called(live, answering.run)
+            self.metrics.called(live, answering.served)
             if asked.stream and answering.first_at is not None:
                 self.metrics.first_text.labels(live.name).observe(answering.first_at - started)
             if not task.cancelled() and task.exception() is None:

@@ -35,10 +35,11 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._expect_head()
         host = self.client and self.client[0]
-        if len(self.connections) > self._settings.max_connections_per_client:
-            others = [each for each in self.connections if each.client and each.client[0] == host]
-            self._make_room(others, self._settings.max_connections_per_client)
-        self._make_room(self.connections, self._settings.max_connections)
+        open_now: set[Any] = self.connections
+        if len(open_now) > self._settings.max_connections_per_client:
+            own = [each for each in open_now if (each.client and each.client[0]) == host]
+            self._make_room(own, self._settings.max_connections_per_client)
+        self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes; the head that they begin has to end in time."""
