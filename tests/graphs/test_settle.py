@@ -18,12 +18,11 @@ from tests.support.timed import Timed, VirtualLoop
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import GraphRunner, Run, manner_of, replica_numbers
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.asking import Patience
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.mean_cost import Expected
 from ttsgraph.graphs.settle import Votes, answered, needs
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Patience, Stop, stops
 from ttsgraph.models.client import Sampling
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contest import Contest

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import vote, with_sink
-from tests.support.fakes import ScriptedClient
+from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
+from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from tests.support.timed import Timed, VirtualLoop
-from ttsgraph.base.errors import CallFailed
+from ttsgraph.base.errors import CallFailed, ContextOverflow, PromptRefused
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.executor import GraphRunner
@@ -160,3 +163,50 @@ def test_a_vote_behind_a_gate_waits_for_the_gate_even_where_its_voices_have_answ
     client = Timed(lambda r: "8" if r.model == "m" else "7", lambda r: 5.0 if r.model == "m" else 1)
     answer, _ = serve(graph, client)
     assert answer.node_texts[5] == "8"
+
+
+def test_a_call_that_was_cancelled_is_made_again_where_a_gate_opens_for_it():
+    nodes = [Node(i, "assistant", "m") for i in range(3)]
+    nodes += [Node(3, "assistant", "n"), Node(4, "voter", "m")]
+    last = Node(5, "fuser", "n", gate=Gate(0.0, (3, 4)))
+    edges = (0, 4), (1, 4), (2, 4), (2, 5), (3, 5), (4, 5)
+    graph = CollaborationGraph((*nodes, last), edges)
+    slow = {"n": 2.0}
+    client = Timed(lambda r: "8" if r.model == "n" else "7")
+    client.seconds = lambda r: 9.0 if r.replica == 2 else slow.get(r.model, 1.0)
+    answer, _ = serve(graph, client)
+    assert (answer.text, set(answer.completions), answer.cancelled) == ("8", {0, 1, 2, 3, 5}, ())
+    assert [request.replica for request in client.cancelled] == [2]
+
+
+class Failing(Timed):
+    """Of 20 calls so many fail, are refused, or are too long; all at times of their own."""
+
+    def __init__(self, seed, failing):
+        super().__init__(replying(seed), lambda r: 1.0 + unit_draw(r))
+        self.seed = seed
+        self.failing = failing
+
+    async def complete(self, request):
+        number = int(unit_draw(replace(request, revision=f"fails {self.seed}")) * 20)
+        if number < self.failing:
+            await asyncio.sleep(self.seconds(request))
+            raise (CallFailed, PromptRefused, ContextOverflow)[number % 3]("not now")
+        return await super().complete(request)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    voting_graphs(gates=True),
+    st.integers(0, 1000),
+    st.integers(0, 20),
+    st.booleans(),
+    st.sampled_from([None, 1.5]),
+)
+def test_whatever_fails_a_request_has_an_answer_or_says_why(graph, seed, failing, fallback, limit):
+    client = Failing(seed, failing)
+    answer, _ = serve(graph, client, limit, fallback=fallback)
+    assert (answer.text is None) == bool(answer.error)
+    assert set(answer.lost).isdisjoint(answer.completions)
+    assert answer.degraded or not (answer.late or answer.fallbacks)
+    assert answer.text is not None or answer.refused or answer.lost or answer.late

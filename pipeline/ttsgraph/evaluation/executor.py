@@ -2,7 +2,7 @@
 predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a
 batch; how many requests are under way is limited where it matters, per endpoint, in the client.
 What a search asks never depends on timing: a vote that may stop looks at its answers when a wave is
-complete, and a gate when all that it watches has answered (ttsgraph/graphs/asking.py).
+complete, and a gate when all that it watches has answered (ttsgraph/graphs/stopping.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
-from ttsgraph.graphs.asking import ALL, Asking, Patience, Step, Take
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
+from ttsgraph.graphs.stopping import ALL, Asking, Patience, Step, Take
 from ttsgraph.models.client import (
     Client,
     Completion,
@@ -108,7 +108,7 @@ class GraphRunner:
         self.sink = graph.sink
         self.replicas = replica_numbers(graph, self.manners)
         form, head = partial(read_answer, self.task), head_of(self.task)
-        self.asking = Asking(graph, form, head)  # what every question begins with
+        self.asking = Asking(graph, self.roles, form, head)  # what every question begins with
         self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
@@ -211,7 +211,7 @@ class Run:
                 for i in [i for i, call in calls.items() if call in done]:
                     self._take(i, calls.pop(i))
                 if hurried:
-                    needed = self.asking.needed()
+                    needed = self.asking.drop()
                     self._cancel([i for i in calls if i not in needed])
         finally:
             left_over = list(self._under_way.values())

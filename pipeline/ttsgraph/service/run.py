@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
-from ttsgraph.graphs.asking import Patience
+from ttsgraph.graphs.stopping import Patience
 from ttsgraph.models.client import OUTGOING, Completion, Deferred, Message, Outgoing, Request, Usage
 from ttsgraph.service.forms import Form, actors, with_advice, with_turns
 from ttsgraph.settings.service import ServiceSettings
@@ -130,7 +130,7 @@ class ServedRun:
         return Served(
             **own | {"usage": self.used()},
             lost={i: str(run.lost[i]) for i in calls if i in run.lost},
-            cancelled=tuple(sorted(run.cancelled)),
+            cancelled=tuple(sorted({*run.cancelled} - run.completions.keys())),
             left_out=tuple(i for i in calls if i not in begun),
             fallbacks=tuple(sorted(run.fallbacks)),
             late=run.late,
@@ -157,8 +157,9 @@ class ServedRun:
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """What a node's call answers, in a task of its own."""
         self._upstream.budget.called()
-        self.outgoing[i] = Outgoing(self.trace.begin(i) if self.trace else self._context)
-        OUTGOING.set(self.outgoing[i])
+        out = self.outgoing.setdefault(i, Outgoing())  # it may have been cancelled before
+        out.headers = self.trace.begin(i) if self.trace else self._context
+        OUTGOING.set(out)
         try:
             completion = await call
             self._upstream.learn(self.run.model_of(i), self.requests[i], completion)
