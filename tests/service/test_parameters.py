@@ -69,3 +69,10 @@ def test_an_empty_assistants_turn_reaches_the_models(pool):
         assert post(url, body).status_code == 200
     roles = [message["role"] for message in pool.bodies[0]["messages"]]
     assert roles[-3:] == ["user", "assistant", "user"]
+
+
+def test_a_whole_number_written_as_a_float_reaches_the_models_as_an_integer(pool):
+    with deployed(pool, ALONE) as url:
+        assert post(url, chat(n=2.0, max_tokens=5.0)).status_code == 200
+    (body,) = pool.bodies
+    assert [repr(body[name]) for name in ("n", "max_tokens")] == ["2", "5"]

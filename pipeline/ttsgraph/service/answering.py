@@ -197,10 +197,9 @@ class Answering:
 
     def _reason(self, answer: Served) -> str:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
-        graph = self.live.deployed.graph
-        sink = graph.branches[graph.route.taken(answer.stages)].sink if graph.route else graph.sink
-        last = answer.completions.get(sink)
-        most = self.run.whole.manners[graph.node(sink).model].sampling.max_tokens
+        runner = self.run.runner
+        last = answer.completions.get(runner.sink)
+        most = runner.manner(self.run.model_of(runner.sink)).sampling.max_tokens
         limit = min(most, self.asked.max_tokens or most)
         return "length" if last and last.completion_tokens >= limit else "stop"
 

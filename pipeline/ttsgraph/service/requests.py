@@ -169,7 +169,7 @@ class _Body(BaseModel):
         names += ["logprobs", "top_logprobs"] if self.logprobs else []
         if not tools and self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
-        wanted = {name: raw[name] for name in names if raw.get(name) is not None}
+        wanted = {name: _whole(raw[name]) for name in names if raw.get(name) is not None}
         advice = ""
         if tools:
             advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
