@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Callable
 
 from tests.support.fakes import ScriptedClient
-from ttsgraph.models.client import Completion, Request
+from tests.support.running import POOL, PROMPT, QUESTION, TASK
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.stopping import Patience
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.tasks.base import Question, Task
 
 
 class _Waits(selectors.DefaultSelector):
@@ -43,3 +49,21 @@ class Timed(ScriptedClient):
             self.cancelled.append(request)
             raise
         return await super().complete(request)
+
+
+def waited(
+    graph: CollaborationGraph,
+    reply: Callable[[Request], str],
+    task: Task = TASK,
+    question: Question = QUESTION,
+) -> tuple[NodeAnswer, set[int]]:
+    """What somebody gets who waits for models of all speeds, and the nodes whose calls began."""
+    client = Timed(reply, lambda request: 1.0 + int(request.key()[:4], 16) % 7)
+    served = Run(
+        GraphRunner(graph, task, PROMPT, Sampling(), POOL, client),
+        question,
+        patience=Patience(quorum=0.5),
+    )
+    with asyncio.Runner(loop_factory=VirtualLoop) as clock:
+        answer = clock.run(served.answer(deadline_s=1e6))
+    return answer, {*answer.completions, *served.cancelled}

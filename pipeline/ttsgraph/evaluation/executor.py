@@ -194,13 +194,13 @@ class Run:
         seconds at most, and no call that nobody needs is waited for. A cancel is that of every
         call.
         """
-        hurried = self.asking.patience.quorum is not None
+        early = self.asking.patience.quorum is not None
         loop = asyncio.get_running_loop()
         end = None if deadline_s is None else loop.time() + deadline_s
         try:
             self._advance(self.runner.sources)
             while calls := self._under_way:
-                if hurried and (self.failures or self.runner.sink in self.texts):
+                if early and (self.failures or self.runner.sink in self.texts):
                     break
                 left = None if end is None else max(0.0, end - loop.time())
                 first = asyncio.FIRST_COMPLETED
@@ -210,7 +210,7 @@ class Run:
                     break
                 for i in [i for i, call in calls.items() if call in done]:
                     self._take(i, calls.pop(i))
-                if hurried:
+                if early:
                     needed = self.asking.drop()
                     self._cancel([i for i in calls if i not in needed])
         finally:
@@ -283,12 +283,9 @@ class Run:
         self.late = True
         graph = self.runner.graph
         for i in graph.order:
-            if (
-                i in self.asking.stage
-                and i not in self.texts
-                and self._heard(graph.predecessors[i])
-            ):
-                self.texts[i] = self.texts[self.asking.leader(graph.predecessors[i]).of]
+            there = self.asking.heard(graph.predecessors[i])
+            if i in self.asking.stage and i not in self.texts and there:
+                self.texts[i] = self.texts[self.asking.leader(there).of]
         if self.runner.sink not in self.texts:
             late = CallFailed("no answer before the deadline")
             self.failures.setdefault(self.runner.sink, late)
