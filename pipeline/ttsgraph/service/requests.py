@@ -72,9 +72,13 @@ class _ChatMessage(BaseModel):
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
+    images: Any = None
+    audio: Any = None
 
     @model_validator(mode="after")
     def _complete(self) -> _ChatMessage:
+        if self.images or self.audio:
+            raise ValueError("expected text alone, found images or audio")
         if self.content is None and self.role != "assistant":
             raise ValueError("expected content")
         if self.role == "tool" and self.tool_call_id is None:
