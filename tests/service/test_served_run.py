@@ -28,11 +28,11 @@ from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings
 
 
-async def timed(graph, client, deadline_s, upstream=None, **tolerance):
+async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    served = ServedRun(runner, QUESTION, None, ServiceSettings(**tolerance), upstream)
+    served = ServedRun(runner, QUESTION, None, ServiceSettings(**tolerance))
     answer = await served.answer(deadline_s)
     return answer, loop.time() - began
 

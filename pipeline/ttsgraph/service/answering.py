@@ -46,8 +46,8 @@ class Answering:
         live: Live,
         asked: ChatRequest,
         settings: ServiceSettings,
-        trace: RequestTrace | None = None,
-        context: Mapping[str, str] | None = None,
+        trace: RequestTrace | None,
+        context: Mapping[str, str],
     ) -> None:
         self.live = live
         self.asked = asked

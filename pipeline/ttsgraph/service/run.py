@@ -89,33 +89,27 @@ class Served(NodeAnswer):
     billed: int = 0
 
 
+@dataclass(eq=False)
 class ServedRun:
     """One question, for somebody who waits, asked in its form; `turns` (calls of tools, their
     results) come after it. `finish` makes the sink's call if the sink makes one. `trace` has spans
     of nodes; without one models get the headers `context`. `run` is the executor's.
     """
 
-    def __init__(
-        self,
-        runner: GraphRunner,
-        question: Question,
-        finish: Finish | None,
-        settings: ServiceSettings,
-        upstream: Upstream | None = None,
-        form: Form | None = None,
-        turns: tuple[Message, ...] = (),
-        trace: RequestTrace | None = None,
-        context: Mapping[str, str] | None = None,
-    ) -> None:
-        patience = Patience(settings.quorum, settings.fallback)
-        self.run = Run(runner, question, self._begin, patience)
-        self.form = form or Form()
-        self.turns = turns
-        self.trace = trace
-        self._context = context or {}
-        self._finish = finish
-        self.acting, self._choosing = actors(runner.graph)
-        self._upstream = upstream or Upstream(RetryBudget(0.0))
+    runner: GraphRunner
+    question: Question
+    finish: Finish | None
+    settings: ServiceSettings
+    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
+    form: Form = field(default_factory=Form)
+    turns: tuple[Message, ...] = ()
+    trace: RequestTrace | None = None
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        patience = Patience(self.settings.quorum, self.settings.fallback)
+        self.run = Run(self.runner, self.question, self._begin, patience)
+        self.acting, self._choosing = actors(self.runner.graph)
         self.requests: dict[int, Request] = {}
         self.outgoing: dict[int, Outgoing] = {}
 
@@ -145,24 +139,24 @@ class ServedRun:
         self.requests[i] = request = self._formed(i, request)
         runner = self.run.runner
         # What a judge says is not the answer, so nobody is to be told of it while it is written.
-        if self._finish and i == runner.sink and runner.roles[i].read is None:
-            found: Completion | Awaitable[Completion] = Deferred(partial(self._finish, request))
+        if self.finish and i == runner.sink and runner.roles[i].read is None:
+            found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
         else:
             found = runner.begin(request)
         if isinstance(found, Completion):
-            self._upstream.learn(self.run.model_of(i), request, found)
+            self.upstream.learn(self.run.model_of(i), request, found)
             return found
         return self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """What a node's call answers, in a task of its own."""
-        self._upstream.budget.called()
+        self.upstream.budget.called()
         out = self.outgoing.setdefault(i, Outgoing())  # it may have been cancelled before
-        out.headers = self.trace.begin(i) if self.trace else self._context
+        out.headers = self.trace.begin(i) if self.trace else self.context
         OUTGOING.set(out)
         try:
             completion = await call
-            self._upstream.learn(self.run.model_of(i), self.requests[i], completion)
+            self.upstream.learn(self.run.model_of(i), self.requests[i], completion)
             return completion
         finally:
             if self.trace:
@@ -172,7 +166,7 @@ class ServedRun:
         """The request as the client's form has it, or of a node that advises, as an advice."""
         messages = request.messages
         if self.turns:
-            shown = self.run.runner.task.render(self.run.question)
+            shown = self.runner.task.render(self.question)
             messages = with_turns(messages, shown, self.turns)
         form = self.form
         if i in self.acting:
@@ -197,7 +191,7 @@ class ServedRun:
         used = usage_of(made, asked) if made is not None else Usage()
         out = self.outgoing.get(i)
         if out is not None and out.begun > out.ended:
-            lost = self._upstream.expected(asked.name, self.requests[i])
+            lost = self.upstream.expected(asked.name, self.requests[i])
             once = replace(usage_of(lost, asked), calls=0)
             used = sum([once] * (out.begun - out.ended), used)
         return used
