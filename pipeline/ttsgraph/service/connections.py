@@ -1,8 +1,8 @@
 """A connection of the server: a request's head has to arrive in time, and there is always room for
 one that asks.
 
-Connections that wait for a request make room for new ones, those first that never sent one: so
-nobody keeps others out by opening many and saying nothing, or half a head.
+Connections without a whole request make room for new ones, last those that had an answer before: so
+nobody keeps others out by opening many and saying nothing, half a head or half a body.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
-        """End one that waits; where all have requests under way, this one's is answered 503."""
+        """End one that has no whole request; where all have one, this one's is answered 503."""
         if len(connections) <= most:
             return
-        waiting = [each for each in connections if each is not self and each._waits]
+        waiting = [c for c in connections if c is not self and (c._waits or c.cycle.more_body)]
         if not waiting:
             self.limit_concurrency = 0
             return
-        oldest = min(waiting, key=lambda each: (each.cycle is not None, each._began))
+        oldest = min(waiting, key=lambda c: (c.cycle is not None and c._waits, c._began))
         self.connections.discard(oldest)
         oldest.transport.close()
 

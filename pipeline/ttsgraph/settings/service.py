@@ -126,8 +126,8 @@ class ServiceSettings(Closed):
     strict: bool = False
     """whether parameters of other APIs are refused, rather than ignored and named"""
     max_connections: PositiveInt = 1024
-    """open at once; beyond, those end that wait for a request, or new ones are told to come back
-    (503)"""
+    """open at once; beyond, those end that have sent no whole request, or new ones are told to come
+    back (503)"""
     max_connections_per_client: PositiveInt = 512
     """the same for one address; a gateway has one for all"""
     receive_s: PositiveFloat = 20
