@@ -128,7 +128,7 @@ class ServiceSettings(Closed):
     max_connections: PositiveInt = 1024
     """open at once; beyond, those end that have sent no whole request, or new ones are told to come
     back (503)"""
-    max_connections_per_client: PositiveInt = 512
+    max_connections_per_client: PositiveInt = 768
     """the same for one address; a gateway has one for all"""
     receive_s: PositiveFloat = 20
     """for the head of a request to arrive, from the connection or the head's first byte on, and
