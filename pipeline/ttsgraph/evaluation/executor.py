@@ -18,7 +18,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRe
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
-from ttsgraph.graphs.stopping import ALL, Asking, Patience, Step, Take
+from ttsgraph.graphs.stopping import ALL, Asking, NextMove, Patience, Take
 from ttsgraph.models.client import (
     Client,
     Completion,
@@ -235,17 +235,17 @@ class Run:
             if asking.ended(i) or i in self._under_way:  # decided in between, or begun
                 continue
             step = asking.decide(i)
-            if step is Step.RUN:
+            if step is NextMove.RUN:
                 queue += self._run(i)
             elif isinstance(step, Take):
                 self.closed += [i] if step.closed else []
                 self.texts[i] = self.texts[step.of]
                 queue += asking.arrived(i)
-            elif step is Step.ASK:
+            elif step is NextMove.ASK:
                 queue += asking.go_on(i)
-            elif step is Step.CHECK:
+            elif step is NextMove.CHECK:
                 queue += self._chosen(i, partial(self._passed, i))
-            elif step is Step.FAIL:
+            elif step is NextMove.FAIL:
                 before = self.runner.graph.predecessors[i]
                 queue += self._lose(i, next(self.lost[p] for p in before if p in self.lost))
 

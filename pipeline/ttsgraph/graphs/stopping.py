@@ -244,7 +244,7 @@ class Patience:
 ALL = Patience()
 
 
-class Step(Enum):
+class NextMove(Enum):
     """A node's next step, where it doesn't take another's answer."""
 
     WAIT = auto()
@@ -337,18 +337,18 @@ class Asking:
                 ready.append(after)
         return ready
 
-    def decide(self, node: int) -> Step | Take:
+    def decide(self, node: int) -> NextMove | Take:
         """Whom a node that was asked asks next, or what it does without asking."""
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
             if not self.lost.isdisjoint(self.graph.predecessors[node]) and not self._bears(node):
-                return Step.FAIL
+                return NextMove.FAIL
         if self.waiting[node]:
-            return Step.WAIT
+            return NextMove.WAIT
         made = self.graph.node(node)
         if not made.adaptive:
-            return Step.RUN
+            return NextMove.RUN
         stages, stage = self.graph.stages[node], self.stage[node]
         goes_on = stage + 1 < len(stages)
         if made.gate and not stage:
@@ -361,8 +361,8 @@ class Asking:
             if self.heard(voices) and stops(made.stop, self._known(voices), total, self.head):
                 return self.leader(voices)
         if goes_on:
-            return Step.CHECK if made.stop == PASSED else Step.ASK
-        return Step.RUN
+            return NextMove.CHECK if made.stop == PASSED else NextMove.ASK
+        return NextMove.RUN
 
     def leader(self, nodes: Iterable[int]) -> Take:
         """The first of these nodes that gives their most frequent answer, or any at all."""
