@@ -1,7 +1,7 @@
 """A task from several seeds, each with questions of its own, and what came of all of them together:
 `python -m lab.seeds --task math --seeds 5`. Each seed has a folder of its own in results/seeds,
-with an MLflow of its own; the profile's limits hold for each. Calls come from the project's cache, so
-what was stopped goes on where it was.
+with an MLflow of its own; the profile's limits hold for each. Calls come from the project's cache,
+so what was stopped goes on where it was.
 """
 
 import hashlib
