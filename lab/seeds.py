@@ -17,7 +17,7 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.runtime.clients import servers_on_demand
+from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback, units_of

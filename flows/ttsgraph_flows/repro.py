@@ -280,8 +280,8 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         return
     require_gpus(name, loaded, params.tasks)
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
-    from ttsgraph.runtime.clients import servers_on_demand
     from ttsgraph.searching.methods import searcher_class
+    from ttsgraph.serving.running import servers_on_demand
     from ttsgraph_flows.verify import recall
 
     for method in params.methods:

@@ -3,9 +3,8 @@
 import asyncio
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,15 +13,13 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import PromptRefused
 from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.evaluation.progress import Shown, unseen
-from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
-from ttsgraph.runtime.clients import open_agent, open_client
+from ttsgraph.runtime.clients import open_agent, open_cache, open_client
 from ttsgraph.runtime.limits import (
     NO_LIMITS,
     Account,
@@ -31,7 +28,14 @@ from ttsgraph.runtime.limits import (
     metered,
     refusal_lines,
 )
-from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
+from ttsgraph.runtime.workers import (
+    Asks,
+    Carry,
+    SpreadEnvironment,
+    asked_for_calls,
+    environment_for,
+    order_of,
+)
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.project import Asked, Folder, Project, Step
@@ -151,7 +155,7 @@ class Stage(Project):
         self.grader()  # refuses before anything is spent
         meter = self.meter(account) if isinstance(account, str) else account
 
-        async def run(carry: Carry | None) -> T:
+        async def run(carry: Carry | None, asks: Asks | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
                 asked = RecordingClient(client, self.recorder)
@@ -161,37 +165,29 @@ class Stage(Project):
                 for line in await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
-                    order = order_of(self.profile, self.task, shots, STATE)
+                    order = order_of(self.profile, self.task, shots, STATE, asks)
                     count = self.profile.workers.count
                     environment = SpreadEnvironment(environment, order, carry, count, self.recorder)
                 try:
                     done = await work(environment)
                 finally:
-                    for line in self._refusals():
+                    for line in refusal_lines(self.recorder):
                         say(f"{self.task}: {line}")
                 if environment.grader.judged:
                     judged = judged_line(environment.task, environment.grader.judged)
                     say(f"{self.task}: {judged}")
                 return done
 
-        carrying: AbstractContextManager[Carry | None] = nullcontext()
-        if self.profile.workers.kind != "local":
-            from ttsgraph_flows.workers import carrier  # Prefect is slow to import
+        if self.profile.workers.kind == "local":
+            return step("ask the models", lambda: asyncio.run(run(None)))
+        from ttsgraph_flows.workers import carrier, own_host  # Prefect is slow to import
 
-            carrying = carrier(self.profile.workers)
-        with carrying as carry:
-            return step("ask the models", lambda: asyncio.run(run(carry)))
-
-    def _refusals(self) -> list[str]:
-        """How many prompts providers refused so far, in lines for people."""
-        calls = self.recorder.calls.values()
-        answered = Counter(call.model for call in calls if isinstance(call.outcome, Completion))
-        refused = [
-            (call.model, call.outcome.said)
-            for call in calls
-            if isinstance(call.outcome, PromptRefused)
-        ]
-        return refusal_lines(refused, answered)
+        with (
+            carrier(self.profile.workers) as carry,
+            closing(open_cache()) as cache,
+            asked_for_calls(cache, own_host(self.profile.workers)) as asks,
+        ):
+            return step("ask the models", lambda: asyncio.run(run(carry, asks)))
 
     def with_agent(
         self, work: Step[T], account: str | Meter, needed: bool = True, shown: Shown = unseen

@@ -369,7 +369,7 @@ def remember(profile: Profile, calls: Calls) -> None:
     """Put answers into the call cache; a simulated pool needs none."""
     if profile.engine.kind == "simulated":
         return
-    with closing(open_cache(profile)) as cache:
+    with closing(open_cache()) as cache:
         for key, call in calls.items():
             if isinstance(call.outcome, Completion | PromptRefused):
                 cache.put(key, stored(call.outcome), call.model)
@@ -379,7 +379,7 @@ def recall(params: Params, profile: Profile) -> None:
     """Put calls that were pulled into the call cache, if there is none yet, so that no model is
     asked for them again. A file that is not the one of dvc.lock is left out, with a message.
     """
-    if (STATE / "calls").exists() or profile.workers.store is not None:
+    if (STATE / "calls").exists():
         return
     entries = read_lock().values()
     locked = {out["path"]: out["md5"] for entry in entries for out in entry.get("outs", ())}

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
+from urllib.parse import urlsplit
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -83,6 +84,16 @@ def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
                 f"workers of kind {settings.kind}: expected a cluster at {where}, but {error}"
             ) from None
         yield runner
+
+
+def own_host(settings: WorkerSettings) -> str:
+    """Return the name under which workers reach this machine."""
+    if settings.address is None:
+        return "127.0.0.1"
+    from distributed.utils import get_ip
+
+    found = get_ip(urlsplit(settings.address).hostname)  # type: ignore[no-untyped-call]
+    return str(found)
 
 
 def _runner(settings: WorkerSettings) -> TaskRunner[Any]:

@@ -28,10 +28,11 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.runtime.clients import connect, hosted
+from ttsgraph.runtime.clients import connect
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.serving.launcher import LOCAL, Launcher
+from ttsgraph.serving.running import hosted
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.steps import loop

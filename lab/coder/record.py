@@ -81,7 +81,7 @@ async def record(
     asked = profile.model_copy(update={"pool": pool})
     retries = Retries(timeout_s=PATIENCE_S)
     policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
-    with closing(open_cache(profile, state)) as cache:
+    with closing(open_cache(state)) as cache:
         async with connect(asked, {}, retries, policy, state) as client:
             cached = CachedClient(client, cache)
             for line in plan.draws:
@@ -124,7 +124,7 @@ def recorded(
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
     questions = questions_of(profile, task, plan.seed)
-    with closing(open_cache(profile, state)) as cache:
+    with closing(open_cache(state)) as cache:
         for line in plan.draws:
             if line.task != task:
                 continue

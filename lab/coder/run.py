@@ -27,8 +27,9 @@ from lab.seeds import METHOD
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import read_calls
-from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
+from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.serving.launcher import read_pool
+from ttsgraph.serving.running import RECORD, servers_on_demand
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.compare_records import by_content, publish_results

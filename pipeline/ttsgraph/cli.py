@@ -294,7 +294,7 @@ def prepare(profile: ProfileName = None) -> None:
 
     Example: ttsgraph prepare --profile laptop
     """
-    from ttsgraph.runtime.clients import prepare_weights
+    from ttsgraph.serving.running import prepare_weights
 
     loaded = _profile(profile)
     if not loaded.hosted:
@@ -457,19 +457,18 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
 
 
 @cache_app.command("stats")
-def cache_stats(profile: ProfileName = None) -> None:
+def cache_stats() -> None:
     """Calls and tokens by model, size, and whether an entry is damaged.
 
     Example: ttsgraph cache stats
     """
     from ttsgraph.runtime.clients import open_cache
 
-    _print(open_cache(_profile(profile)).stats())
+    _print(open_cache().stats())
 
 
 @cache_app.command("prune")
 def cache_prune(
-    profile: ProfileName = None,
     max_gib: Annotated[
         float | None, typer.Option(help="drop what was not used for longest above this size", min=0)
     ] = None,
@@ -480,13 +479,12 @@ def cache_prune(
     """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again,
     when it is needed.
 
-    Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune
-    --unused-days 90
+    Example: ttsgraph cache prune --unused-days 90
     """
     from ttsgraph.models.cache import GIB
     from ttsgraph.runtime.clients import open_cache
 
-    cache = open_cache(_profile(profile))
+    cache = open_cache()
     _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
 
 

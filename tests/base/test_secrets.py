@@ -206,7 +206,7 @@ def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, mon
         project = Project(project_folder, url)
         for model in project.profile["pool"].values():
             model["api_key_env"] = "POOL_KEY"
-        project.profile["engine"] |= {"max_retries": 3, "backoff_s": 0.01}
+        project.profile["engine"] |= {"max_retries": 3}
         project.guided_by(agent_url)
         done = project.run(sys.executable, "-c", RUN)
     assert {header["authorization"] for header in stub.headers} == {f"Bearer {POOL_KEY}"}, (

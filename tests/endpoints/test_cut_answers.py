@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.endpoints.answers import read_answer
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
+from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.recording import Call, read_calls, write_calls
 
@@ -89,7 +89,7 @@ def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
     """What that of Gemma 3 makes of each."""
     body = {"choices": [{"finish_reason": "stop", "message": {"content": text}}]}
-    found = read_answer(json.dumps(body).encode(), 0.1, Sampling())
+    found = read_reply(json.dumps(body).encode(), 0.1, Sampling())
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4
 
 

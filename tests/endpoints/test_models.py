@@ -59,7 +59,7 @@ class TestOpenAIClient:
         assert (answer.text, answer.completion_tokens) == ("1", 2)
 
     def test_a_refused_connection_says_so(self):
-        refused = "expected an OpenAI-compatible server, but Connection error"
+        refused = "no server at http://127.0.0.1:9/v1: the connection is refused"
         with pytest.raises(EndpointError, match=refused):
             check("http://127.0.0.1:9/v1")
 

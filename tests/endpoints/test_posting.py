@@ -1,17 +1,16 @@
-"""What goes over the wire is what the openai package would send."""
+"""What goes over the wire."""
 
 import asyncio
 import json
-from contextlib import nullcontext
+from contextlib import aclosing
 
-import httpx2
-import openai
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import JSONResponse
 
 from tests.support.service import running
-from ttsgraph.endpoints.transport import Poster
+from ttsgraph.endpoints.endpoint import Endpoint
+from ttsgraph.endpoints.transport import Http
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}], "temperature": 0.5}
 
@@ -19,14 +18,13 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}],
 class Recorder:
     def __init__(self):
         self.heard = []
-        self.reply = lambda: JSONResponse({"ok": True})
 
     async def __call__(self, scope, receive, send):
         request = Request(scope, receive)
         self.heard.append(
             (request.method, str(request.url), dict(request.headers), await request.body())
         )
-        await self.reply()(scope, receive, send)
+        await JSONResponse({"ok": True})(scope, receive, send)
 
 
 @pytest.fixture
@@ -37,61 +35,25 @@ def recorder():
         yield found
 
 
-def client_of(url, **more):
-    http = openai.DefaultAioHttpClient(timeout=5, **more)
-    return openai.AsyncOpenAI(
-        base_url=url, api_key="sesame", timeout=5, max_retries=0, http_client=http
-    )
-
-
 async def posted(url, **more):
-    async with client_of(url, **more) as client:
-        return await Poster(client, "/chat/completions", max_bytes=1000).post(BODY)
+    async with aclosing(Http(5)) as http:
+        return await http.post(Endpoint((url,), "m", **more).target(url), BODY)
 
 
-def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_machine(recorder):
-    async def both():
-        async with client_of(recorder.url) as client:
-            await client.post("/chat/completions", cast_to=httpx2.Response, body=BODY)
-            return await Poster(client, "/chat/completions").post(BODY)
-
-    assert json.loads(asyncio.run(both())) == {"ok": True}
-    (method, url, headers, body), ours = recorder.heard
-    kept = {name: value for name, value in headers.items() if not name.startswith("x-stainless-")}
-    assert ours == (method, url, kept, body)
-    assert kept["authorization"] == "Bearer sesame"
+def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(recorder, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
+    query = (("api-version", "1"),)
+    keyed = {"api_key_env": "SOME_API_KEY"}
+    assert json.loads(asyncio.run(posted(recorder.url, query=query, **keyed))) == {"ok": True}
+    asyncio.run(posted(recorder.url + "/", key_header="api-key", **keyed))
+    (method, url, headers, body), other = recorder.heard
+    assert (method, url) == ("POST", f"{recorder.url}/chat/completions?api-version=1")
     assert json.loads(body) == BODY
-
-
-class Refused(Exception):
-    pass
-
-
-async def refuse(response):
-    raise Refused
-
-
-HOOKS = {"event_hooks": {"response": [refuse]}}
-PLAIN = {"content-type": "application/json"}
-
-
-@pytest.mark.parametrize(
-    ("reply", "refused"),
-    [
-        (lambda: JSONResponse({"ok": True}), False),
-        (lambda: JSONResponse({"text": "x" * 1000}), True),
-        (lambda: JSONResponse({"ok": True}, headers={"content-encoding": "gzip"}), True),
-        (lambda: StreamingResponse(iter([b"{}"]), headers=PLAIN), True),  # of no told length
-        (lambda: JSONResponse({"error": "no"}, 400), True),
-    ],
-    ids=["plain", "longer", "packed", "of unknown length", "no success"],
-)
-def test_any_answer_but_a_plain_one_within_the_bound_goes_through_the_hooks(
-    recorder, reply, refused
-):
-    recorder.reply = reply
-    with pytest.raises(Refused) if refused else nullcontext():
-        assert asyncio.run(posted(recorder.url, **HOOKS)) == b'{"ok":true}'
+    assert headers["authorization"] == "Bearer sesame-sesame"
+    assert (other[2]["api-key"], "authorization" in other[2]) == ("sesame-sesame", False)
+    usual = {"host", "authorization", "content-type", "content-length", "accept", "user-agent"}
+    assert set(headers) == usual | {"accept-encoding"}
+    assert headers["user-agent"] == "ttsgraph"
 
 
 def test_a_proxy_of_the_environment_is_asked(recorder, monkeypatch):

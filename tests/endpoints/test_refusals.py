@@ -12,7 +12,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, PromptRefused
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.models.cache import CachedClient, CallCache, SharedCallCache
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Recorder,
@@ -92,14 +92,13 @@ def test_a_first_prompt_that_is_refused_teaches_nothing_of_how_to_ask():
     assert isinstance(answered, Completion)
 
 
-@pytest.mark.parametrize("store", [CallCache, SharedCallCache])
-def test_it_is_stored_so_that_no_later_start_asks_again(store, tmp_path: Path):
+def test_it_is_stored_so_that_no_later_start_asks_again(tmp_path: Path):
     stub = StubServer(("served",))
     stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
     said = set()
     with serve(stub) as url:
         for _ in range(2):
-            cache = store(tmp_path)
+            cache = CallCache(tmp_path)
             found = ask(url, *requests(2) * 2, around=lambda c, kept=cache: CachedClient(c, kept))
             said |= {str(one) for one in found}
             assert all(isinstance(one, PromptRefused) for one in found)

@@ -1,57 +1,70 @@
-"""Text that comes in pieces is cut where the whole text would be."""
+"""A reply in pieces is read as it is whole, and shown as it comes."""
 
-import asyncio
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.endpoints.answers import StoppedText, read_stream
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.models.client import Sampling
+from ttsgraph.endpoints.replies import Reply, read_reply
+from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.models.reasoning import THOUGHT_MARKS
+
+USED = {"prompt_tokens": 5, "completion_tokens": 2}
 
 
-@given(
-    st.lists(st.text("ab\n", max_size=4)),
-    st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=3),
-)
+def chunk(content=None, usage=None, **more):
+    choices = [] if content is None else [{"delta": {"content": content}, **more}]
+    return {"choices": choices, "usage": usage}
+
+
+def read(*chunks, form=False, **sampling) -> tuple[Completion, list[str]]:
+    pieces: list[dict] = []
+    reply = Reply(Sampling(**{"max_tokens": 64} | sampling), form, pieces.append)
+    for each in chunks:
+        reply.add(each)
+    return reply.completion(0.1), [piece["delta"].get("content", "") for piece in pieces]
+
+
+def whole(text, form=False, **sampling) -> Completion:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"content": text}}
+    body = json.dumps({"choices": [choice], "usage": USED}).encode()
+    return read_reply(body, 0.1, Sampling(**{"max_tokens": 64} | sampling), form)
+
+
+WORDS = ["a", "b", "ab", " ", "\n", "ba"]
+ENDS = [part for mark in THOUGHT_MARKS for part in mark]
+PIECE = st.sampled_from([*WORDS, *ENDS, *(m[:3] for m in ENDS), *(m[3:] for m in ENDS)])
+STOP = st.lists(st.sampled_from(["a", "ab", "b\n", "aab"]), max_size=3)
+
+
+@given(st.lists(PIECE, max_size=6), STOP, st.booleans())
+def test_a_reply_in_pieces_is_the_same_as_whole_and_what_is_shown_is_its_text(pieces, stop, form):
+    ended = [chunk("", finish_reason="stop"), chunk(usage=USED)]
+    found, shown = read(*map(chunk, pieces), *ended, stop=tuple(stop), form=form)
+    text = "".join(pieces)
+    assert found == whole(text, stop=tuple(stop), form=form)
+    half = any(end in text for begin, end in THOUGHT_MARKS if begin not in text)
+    if not half and not stop:  # of the end alone it is known too late what was thought
+        assert "".join(shown).strip() == found.text.strip() or any(
+            m[1] in text for m in THOUGHT_MARKS
+        )
+
+
+@given(st.lists(st.sampled_from(WORDS)), STOP)
 def test_pieces_add_up_to_the_text_before_the_first_stop_sequence(pieces, stop):
-    text = StoppedText(tuple(stop))
-    shown = [text.add(piece) for piece in pieces]
-    shown.append(text.rest())
-    whole = "".join(pieces)
-    cut = min((at for at in map(whole.find, stop) if at >= 0), default=len(whole))
-    assert "".join(shown) == text.shown == whole[:cut]
+    ended = [chunk("", finish_reason="stop"), chunk(usage=USED)]
+    found, shown = read(*map(chunk, pieces), *ended, stop=tuple(stop))
+    text = "".join(pieces)
+    cut = min((at for at in map(text.find, stop) if at >= 0), default=len(text))
+    assert "".join(shown) == found.text == text[:cut]
 
 
 def test_text_that_can_begin_no_stop_sequence_is_shown_at_once():
-    text = StoppedText(("\ndef ",))
-    assert text.add("one") == "one"
-    assert text.add(" two\nd") == " two"
-    assert text.add("one") == "\ndone"
-
-
-def chunk(content=None, usage=None):
-    return {"choices": [] if content is None else [{"delta": {"content": content}}], "usage": usage}
-
-
-def read(*chunks, max_tokens=64):
-    async def stream():
-        for each in chunks:
-            yield each
-
-    pieces = []
-    completion = asyncio.run(
-        read_stream(stream(), Sampling(max_tokens=max_tokens), 0.0, pieces.append)
-    )
-    return completion, [piece["delta"]["content"] for piece in pieces]
-
-
-def test_a_stream_is_its_text_and_its_usage():
-    used = {"prompt_tokens": 5, "completion_tokens": 2}
-    completion, pieces = read(chunk(""), chunk("a"), chunk("b"), chunk(usage=used))
-    assert (completion.text, completion.prompt_tokens, completion.completion_tokens) == ("ab", 5, 2)
-    assert pieces == ["a", "b"]
+    chunks = [chunk("one"), chunk(" two\nd"), chunk("one", finish_reason="stop")]
+    _, shown = read(*chunks, stop=("\ndef ",))
+    assert shown == ["one", " two", "\ndone"]
 
 
 def test_a_stream_without_usage_or_without_end_is_a_fault():
@@ -62,16 +75,13 @@ def test_a_stream_without_usage_or_without_end_is_a_fault():
 
 
 def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
-    used = {"prompt_tokens": 1, "completion_tokens": 1}
-    completion, pieces = read(
-        chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=used)
-    )
-    assert completion.text == "".join(pieces) == "a\U0001f600b\ufffdc\ufffd"
+    halves = chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=USED)
+    found, shown = read(*halves)
+    assert found.text == "".join(shown) == "a\U0001f600b\ufffdc\ufffd"
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
 def test_a_stream_that_the_provider_ends_is_a_fault(reason):
-    used = {"prompt_tokens": 1, "completion_tokens": 1}
-    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": used}
+    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": USED}
     with pytest.raises(Fault, match=f"found {reason}"):
         read(chunk("half an ans"), ended)

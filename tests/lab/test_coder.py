@@ -78,7 +78,7 @@ def test_what_is_recorded_is_found_by_the_plan_and_what_asked_again_for_a_cut_dr
         cut.request: Completion("    return", 5, 200, 0.2, cut=True),
         roomier(cut.request): Completion("    return 3", 5, 210, 0.2),
     }
-    with closing(open_cache(profile, tmp_path)) as cache:
+    with closing(open_cache(tmp_path)) as cache:
         for request, completion in kept.items():
             cache.put(request.key(), completion, request.model)
     calls, counts = recorded(plan, profile, line.task, tmp_path)

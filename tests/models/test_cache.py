@@ -1,23 +1,20 @@
 """The call cache on a real disk: one call per key, and nothing damaged is ever an answer."""
 
 import asyncio
-import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 
 import pytest
 
 from tests.endpoints.test_models import request
 from tests.support.fakes import ScriptedClient
-from ttsgraph.base.errors import CallFailed, DataError, RunStopped
-from ttsgraph.models.cache import CachedClient, CallCache, CallStore, SharedCallCache
+from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion
 
 ANSWER = Completion("42", 10, 2, 0.5)
-BOTH = pytest.mark.parametrize("store", [CallCache, SharedCallCache])
 
 
 async def gathered(client, *requests):
@@ -82,37 +79,19 @@ def ran(statement):
     return damage
 
 
-def rewritten(change):
-    """A damage of the one file of a shared folder."""
-
-    def damage(cache):
-        (path,) = cache.path.glob("*/*")
-        path.write_bytes(change(path.read_bytes()))
-
-    return damage
-
-
-def place(cache, number):
-    return cache.path / "00" / key(number)
-
-
 CHANGED = "cast(replace(cast(value as text), '42', '43') as blob)"
 DAMAGES = [
-    (CallCache, ran(f"update calls set value = {CHANGED}")),
-    (CallCache, ran("update calls set value = substr(value, 1, 5)")),
-    (CallCache, ran("update calls set value = x'ff'")),
-    (CallCache, ran("update calls set checksum = x'00'")),
-    (CallCache, ran(f"update calls set key = '{1:064x}'")),
-    (SharedCallCache, rewritten(lambda data: data[:20])),
-    (SharedCallCache, rewritten(lambda data: data.replace(b"42", b"43"))),
-    (SharedCallCache, rewritten(lambda data: b"")),
-    (SharedCallCache, lambda cache: place(cache, 0).rename(place(cache, 1))),
+    ran(f"update calls set value = {CHANGED}"),
+    ran("update calls set value = substr(value, 1, 5)"),
+    ran("update calls set value = x'ff'"),
+    ran("update calls set checksum = x'00'"),
+    ran(f"update calls set key = '{1:064x}'"),
 ]
 
 
-@pytest.mark.parametrize(("store", "damage"), DAMAGES)
-def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, store, damage, caplog):
-    cache = store(tmp_path)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, damage, caplog):
+    cache = CallCache(tmp_path)
     cache.put(key(0), ANSWER)
     damage(cache)
     assert cache.stats()["damaged"] == 1
@@ -170,19 +149,14 @@ def key(number: int) -> str:
     return f"{number:064x}"
 
 
-def aged(cache: CallStore, names: Iterable[str], hours: int) -> None:
+def aged(cache: CallCache, names: Iterable[str], hours: int) -> None:
     for name in names:
-        if isinstance(cache, CallCache):
-            cache._run("update calls set used = used - ? where key = ?", hours, name)
-        else:
-            then = time.time() - 3600 * hours
-            os.utime(cache.path / name[:2] / name, (then, then))
+        cache._run("update calls set used = used - ? where key = ?", hours, name)
 
 
-@BOTH
-def test_the_first_of_two_processes_wins_for_both(tmp_path, store):
-    one = store(tmp_path)
-    other = store(tmp_path)
+def test_the_first_of_two_processes_wins_for_both(tmp_path):
+    one = CallCache(tmp_path)
+    other = CallCache(tmp_path)
     assert one.get(key(1)) is None
     assert one.put(key(1), Completion("first", 1, 1, 0.5)).text == "first"
     seen = other.put(key(1), Completion("second", 2, 2, 0.7))
@@ -191,16 +165,12 @@ def test_the_first_of_two_processes_wins_for_both(tmp_path, store):
     assert one.get(key(1)).cached
 
 
-@BOTH
-def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path, store):
-    cache = store(tmp_path)
+def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path):
+    cache = CallCache(tmp_path)
     names = [key(number)[::-1] for number in range(100)]
     for number, name in enumerate(names):
         cache.put(name, Completion("x" * 1000, 1, 1, 0.1), "small" if number % 2 else "large")
-    if isinstance(cache, CallCache):
-        cache._run("update calls set checksum = x'00' where key = ?", names[0])
-    else:
-        (tmp_path / names[0][:2] / names[0]).write_bytes(b"x")
+    cache._run("update calls set checksum = x'00' where key = ?", names[0])
     aged(cache, names[1:31], 240)
     stats = cache.stats()
     assert stats["models"]["small"] == {"calls": 50, "prompt_tokens": 50, "completion_tokens": 50}
@@ -210,21 +180,18 @@ def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path, store):
     pruned = cache.prune(unused_days=9)
     assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, 30, 69)
     assert pruned["bytes"] == cache.bytes_used() < before
-    if isinstance(cache, CallCache):
-        assert cache.path.stat().st_size == pruned["bytes"]
+    assert cache.path.stat().st_size == pruned["bytes"]
     assert cache.prune(max_bytes=0)["kept"] == 0
 
 
-@BOTH
-def test_the_least_recently_used_calls_go_first(tmp_path, store):
-    cache = store(tmp_path)
+def test_the_least_recently_used_calls_go_first(tmp_path):
+    cache = CallCache(tmp_path)
     names = [key(number) for number in range(100)]
     for name in names:
         cache.put(name, Completion("x" * 1000, 1, 1, 0.1))
     aged(cache, names, 2)
     assert cache.get(names[3]) is not None
-    share = 1 if isinstance(cache, CallCache) else 256  # all of these are in one of 256 subfolders
-    assert cache.shrink(share * cache.bytes_used() // 2) >= 50
+    assert cache.shrink(cache.bytes_used() // 2) >= 50
     assert cache.get(names[3]) is not None
     assert sum(cache.get(name) is not None for name in names) < 50
 
@@ -232,16 +199,15 @@ def test_the_least_recently_used_calls_go_first(tmp_path, store):
 PUT = """
 import sys
 from pathlib import Path
-from {store.__module__} import {store.__name__} as Store
+from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion
-cache = Store(Path(sys.argv[1]))
-print([cache.put(f"{{i:064x}}", Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])
+cache = CallCache(Path(sys.argv[1]))
+print([cache.put(f"{i:064x}", Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])
 """
 
 
-@BOTH
-def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
-    command = [sys.executable, "-c", PUT.format(store=store), str(tmp_path)]
+def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
+    command = [sys.executable, "-c", PUT, str(tmp_path)]
     running = [
         subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"
     ]
@@ -249,29 +215,6 @@ def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, sto
     assert seen[0].count("',") == 199
     assert seen[0] == seen[1] == seen[2]
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_shared_folder_is_held_to_its_bound(tmp_path):
-    cache = SharedCallCache(tmp_path, max_bytes=256 * 20_000)
-    for number in range(64):
-        cache.put(key(number), Completion("x" * 1000, 1, 1, 0.1), "m")
-    assert 10 < len(cache) < 20
-    assert cache.bytes_used() <= 20_000
-
-
-def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(DataError, match="expected a folder with hard links that can be written"):
-        SharedCallCache(tmp_path / "file")
-
-
-def test_a_store_that_goes_away_stops_the_run(tmp_path):
-    cache = SharedCallCache(tmp_path / "store")
-    (tmp_path / "store").rmdir()
-    with pytest.raises(
-        RunStopped, match=r"expected to read and write it, but .*; what was computed is kept"
-    ):
-        cache.put("k", ANSWER)
 
 
 NO_TEXTS = [

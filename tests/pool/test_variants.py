@@ -29,8 +29,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.runtime.clients import endpoints, local_specs
+from ttsgraph.runtime.clients import endpoints
 from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.serving.running import local_specs
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages import trials

@@ -11,7 +11,7 @@ import yaml
 from tests.support.processes import refusing, said_by
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
-from ttsgraph.serving import environment
+from ttsgraph.serving import environment, needs
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import load_profile
 
@@ -26,18 +26,18 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {})
+    monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {})
     return tmp_path
 
 
 def examine(
     folder: Path, profile: str = "paper", profiles: Path = ROOT / "profiles"
-) -> list[doctor.Finding]:
+) -> list[needs.Finding]:
     known = load_profile(profile, profiles)
     return doctor.examine(known, folder / "state", str(folder / "no-python"))
 
 
-def by_subject(found: list[doctor.Finding]) -> dict[str, doctor.Finding]:
+def by_subject(found: list[needs.Finding]) -> dict[str, doctor.Finding]:
     return {finding.subject: finding for finding in found}
 
 
@@ -68,7 +68,7 @@ def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
 
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "value")
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: {0: 80.0})
+    monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {0: 80.0})
     model = nowhere / "hf" / "hub" / "models--meta-llama--Llama-3.2-1B-Instruct"
     snapshot = model / "snapshots" / "9213176726f574b556790deb65791e0c5aa438b6"
     snapshot.mkdir(parents=True)
@@ -76,8 +76,8 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     found = by_subject(examine(nowhere))
     assert found["weights of llama-3.2-1b"].ok
     assert not found["weights of llama-3.2-3b"].ok
-    assert found["hub token"] == doctor.Finding("hub token", True, "found")
-    assert found["GPU 0"] == doctor.Finding("GPU 0", True, "80 GiB, its servers need about 67")
+    assert found["hub token"] == needs.Finding("hub token", True, "found")
+    assert found["GPU 0"] == needs.Finding("GPU 0", True, "80 GiB, its servers need about 67")
 
 
 def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +120,11 @@ def test_the_facts_of_all_profiles_are_those_of_the_models_configurations() -> N
             f"no serve environment: {SERVE} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
         )
     pool = load_profile("paper", ROOT / "profiles").pool
-    counted = doctor.count_parameters([CONFIGS / f"{name}.json" for name in pool], str(SERVE))
+    counted = needs.count_parameters([CONFIGS / f"{name}.json" for name in pool], str(SERVE))
     for name, found in zip(pool, counted, strict=True):
-        assert doctor.differences(pool[name], found) == [], name
+        assert needs.differences(pool[name], found) == [], name
     wrong = pool["llama-3.2-1b"].model_copy(update={"layers": 15, "total": 1.3e9})
-    assert [text.partition(":")[0] for text in doctor.differences(wrong, counted[0])] == [
+    assert [text.partition(":")[0] for text in needs.differences(wrong, counted[0])] == [
         "total",
         "layers",
     ]

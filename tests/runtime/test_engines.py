@@ -77,7 +77,7 @@ def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) ->
         path = urlsplit(model.get("base_url", url)).path
         reached = model | {"base_url": url.removesuffix("/v1") + path}
         data = laptop().model_dump(mode="json", exclude_none=True)
-        data["engine"] = {"kind": "external", "backoff_s": 0.01} | engine
+        data["engine"] = {"kind": "external"} | engine
         data["pool"] = {"tiny": reached}
         data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)

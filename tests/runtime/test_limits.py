@@ -246,3 +246,23 @@ def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path
         account.read()
     account.path.unlink()
     assert account.read() == Spent()
+
+
+def test_calls_under_way_at_a_kill_count_as_twice_as_many_answered_ones_and_the_rest_comes_back():
+    noted: list[Spent] = []
+    meter = Meter(LimitSettings(dollars=100), note=noted.append)
+    most = Spent(5.0, 1000)
+
+    async def begin(count: int) -> None:
+        for _ in range(count):
+            await meter.hold(most)
+
+    asyncio.run(begin(2))
+    assert 10 <= noted[-1].dollars <= 12  # of none is it known what they take
+    for _ in range(2):
+        meter.pay(Completion("1", 10, 10, 0.1), 0.25)
+        meter.release(most)
+    asyncio.run(begin(8))
+    assert 0.5 + 2 * 8 * 0.25 <= noted[-1].dollars <= 0.5 + 2 * 8 * 0.25 + 2
+    meter.note_now()
+    assert noted[-1].dollars == 0.5 + 2 * 8 * 0.25

@@ -6,8 +6,9 @@ import yaml
 from tests.support.project import ROOT
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.runtime import clients as serving
-from ttsgraph.runtime import doctor
+from ttsgraph.runtime import clients, doctor
+from ttsgraph.runtime.clients import endpoints
+from ttsgraph.serving import running as serving
 from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 
@@ -23,14 +24,15 @@ def mixed(**engine) -> Profile:
 
 
 def test_only_what_has_no_url_is_started_here_in_the_engines_environment(monkeypatch, tmp_path):
-    monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
+    for where in (serving, clients):
+        monkeypatch.setattr(where, "vllm_build", lambda python: Build("0", "cpu"))
     monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
     profile = mixed(python="/opt/vllm/bin/python")
     specs = serving.local_specs(profile, tmp_path)
     assert list(profile.hosted) == [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]
     assert {spec.command[0] for spec in specs} == {"/opt/vllm/bin/python"}
     local = {spec.name: (spec.base_url,) for spec in specs}
-    found = serving.endpoints(profile, local, tmp_path)
+    found = endpoints(profile, local, tmp_path)
     assert found["far"].base_urls == (URL,)
     assert found["smollm2-135m"].base_urls == local["smollm2-135m"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from multiprocessing import AuthenticationError
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.models.cache import CallCache
+from ttsgraph.models.client import Completion
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
@@ -24,8 +28,10 @@ from ttsgraph.runtime.workers import (
     Done,
     SpreadEnvironment,
     Work,
+    asked_for_calls,
     environment_for,
     order_of,
+    owners_store,
     shared_out,
     work_on,
 )
@@ -152,6 +158,20 @@ def test_what_workers_spend_is_paid_and_the_limit_stops_them():
     assert total // 3 <= paid[1].spent.tokens < total
 
 
+def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_counts(tmp_path):
+    first, second = Completion("one", 1, 2, 0.5), Completion("two", 1, 2, 0.5)
+    with closing(CallCache(tmp_path)) as cache, asked_for_calls(cache, "127.0.0.1") as asks:
+        one, other = owners_store(asks), owners_store(asks)
+        assert one.get("k") is None
+        assert one.put("k", first, "m") == first
+        assert (other.put("k", second).text, other.get("k").text) == ("one", "one")
+        assert cache.get("k").text == "one"
+        with pytest.raises(AuthenticationError):
+            owners_store((asks[0], b"another"))
+    with pytest.raises(RunStopped, match="expected the process that searches"):
+        owners_store((("127.0.0.1", 9), asks[1]))
+
+
 def test_a_worker_with_other_code_stops_the_search():
     lab = Lab()
 
@@ -166,8 +186,6 @@ def test_a_worker_with_other_code_stops_the_search():
     ("workers", "engine", "message"),
     [
         ({"address": "tcp://h:1"}, "external", "address is for kind dask, found kind local"),
-        ({"kind": "dask", "address": "tcp://h:1"}, "external", "expected a store, a folder that"),
-        ({"kind": "dask", "store": "calls"}, "external", "expected store as an absolute path"),
         ({"kind": "dask"}, "vllm", "expected engine external or simulated, found vllm"),
         ({"kind": "celery"}, "external", "workers.kind"),
     ],

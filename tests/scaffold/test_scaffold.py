@@ -237,7 +237,10 @@ class TestNewModel:
         [
             (("URL", *STUB, *PRICES), "expected --total, --non-embedding, --layers, --hidden"),
             (("URL", *FACTS, *PRICES), "has org/stub, org/other; choose with --served-as"),
-            (("http://127.0.0.1:9/v1", *FACTS, *PRICES), "http://127.0.0.1:9/v1/models: expected"),
+            (
+                ("http://127.0.0.1:9/v1", *FACTS, *PRICES),
+                "no server at http://127.0.0.1:9/v1: the connection",
+            ),
             (("URL", *FACTS, *PRICES, "--query", "2024"), "--query: expected name=value, found"),
         ],
     )

@@ -39,7 +39,7 @@ def asking(graph, sound, kind, times=None, **settings):
     stub = StubServer(("large",), skill=1.0)
     stub.misbehave = lambda count, body: FAULTS[kind]() if times is None or count < times else None
     with serving_stub(stub) as faulty:
-        data = profile_of(sound, backoff_s=0.01).model_dump(mode="json", exclude_none=True)
+        data = profile_of(sound).model_dump(mode="json", exclude_none=True)
         data["pool"]["large"]["base_url"] = faulty
         version = Deployed("math", graph, parse(Profile, data, "test"), (), "1")
         with serving(Shelf(math_champion=version), **settings) as server:

@@ -222,7 +222,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error(pool):
 
 
 def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool):
-    with deployed(pool, engine={"backoff_s": 0.01}, max_retries=1) as url:
+    with deployed(pool, max_retries=1) as url:
         pool.reply = lambda body: JSONResponse({}, 503)
         assert {post(url, chat()).status_code for _ in range(8)} == {502}
         asked = len(pool.bodies)

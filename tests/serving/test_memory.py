@@ -16,6 +16,7 @@ from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.runtime import doctor
+from ttsgraph.serving import needs
 from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, need, needs_of
 from ttsgraph.serving.placement import Hosted, Placed, servers_of, shares
 from ttsgraph.serving.servers import server_specs
@@ -47,7 +48,7 @@ def shared(
 def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What the doctor says of the paper profile's memory on a machine with these GPUs."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
+    monkeypatch.setattr(needs, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
     found = doctor.examine(paper(), tmp_path / "state", str(tmp_path / "no-python"))
     told = [one for one in found if one.subject.startswith(("server ", "GPU", "memory"))]
     return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
@@ -94,7 +95,7 @@ def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tm
     for model in data["pool"].values():
         model["serve"] = model.get("serve", {}) | {"gpu_memory": 0.15}
     uneven = parse(Profile, data, "here")
-    told = {one.subject: one for one in doctor._gpus(uneven, tmp_path, {0: 80.0})}
+    told = {one.subject: one for one in needs._gpus(uneven, tmp_path, {0: 80.0})}
     assert told["server llama-3.2-1b"].ok
     large = told["server llama-3.1-8b"]
     assert not large.ok
@@ -108,7 +109,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path
     serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
     without = model.model_copy(update={"serve": serve})
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
-    (told, *_) = doctor._gpus(profile, tmp_path, {0: 80.0})
+    (told, *_) = needs._gpus(profile, tmp_path, {0: 80.0})
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
     weights = model.weights.model_copy(update={"hub": None, "path": tmp_path})
@@ -213,7 +214,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     fits = []
     needs = []
     for gpus in ({0: 80.0}, {0: 80.0, 1: 80.0}, {0: 24.0}):
-        found = doctor._gpus(profile, tmp_path, gpus)
+        found = needs._gpus(profile, tmp_path, gpus)
         fits += [one.ok for one in found if one.subject.startswith("server ")]
         total = int(gpus[0] * GIB)
         for server in servers_of(models, gpus):

@@ -53,7 +53,7 @@ def profile(name: str, address: str, **changes: Any) -> Profile:
     """The laptop profile with the page's line as its pool, but at this address."""
     model = LINES[name] | {"base_url": address + urlsplit(LINES[name]["base_url"]).path} | changes
     data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    data |= {"engine": {"kind": "external", "max_retries": 2, "backoff_s": 0.01}, "agent": {}}
+    data |= {"engine": {"kind": "external", "max_retries": 2}, "agent": {}}
     data |= {"pool": {name: model}, "budget": {"metric": "dollars", "limit": 1}}
     return parse(Profile, data, "here")
 

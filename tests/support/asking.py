@@ -9,7 +9,7 @@ from typing import Any
 
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.models.client import Client, Request
+from ttsgraph.models.client import Begin, Client, OnPiece, Request
 from ttsgraph.models.dialect import Habits
 
 ONCE = Retries(0)
@@ -25,18 +25,23 @@ def ask(
     habits: Habits | None = None,
     around: Callable[[Client], Client] = lambda client: client,
     pieces: list[str] | None = None,
+    on_piece: OnPiece | None = None,
+    begin: Callable[[Begin], Begin] | None = None,
     **endpoint: Any,
 ) -> list[Any]:
-    """What comes of these calls at once: completions or errors; streamed with `pieces`."""
+    """What comes of these calls at once: completions or errors; streamed with `pieces` or
+    `on_piece`, begun as `begin` says.
+    """
+    if pieces is not None:
+        on_piece = lambda piece: pieces.append(piece["delta"]["content"])  # noqa: E731
     at = (urls,) if isinstance(urls, str) else tuple(urls)
     served = {requests[0].model: Endpoint(at, served_as, **endpoint)}
 
     async def run() -> list[Any]:
         async with aclosing(around(OpenAIClient(served, retries, policy, habits))) as client:
+            made = client.complete if begin is None else begin(client.begin)
             calls = (
-                client.complete(request)
-                if pieces is None
-                else client.stream(request, lambda piece: pieces.append(piece["delta"]["content"]))
+                made(request) if on_piece is None else client.stream(request, on_piece)
                 for request in requests
             )
             return await asyncio.gather(*calls, return_exceptions=True)

@@ -19,8 +19,9 @@ from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Chat, Client
+from ttsgraph.models.recording import Recorder, RecordingClient
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import CountingClient, metered, project_meter
+from ttsgraph.runtime.limits import MeteredClient, lines_of, metered, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -110,10 +111,12 @@ async def search_whole(
     with project_meter(profile.limits, state, publish) as meter:
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
-            counting = CountingClient(to_ask, meter, environment.paid)
-            environment.client = counting
+            recorder = Recorder()
+            recording = RecordingClient(to_ask, recorder)
+            paying_client = MeteredClient(recording, meter, environment.paid)
+            environment.client = paying_client
             for line in [
-                *await checked(environment.task, counting),
+                *await checked(environment.task, paying_client),
                 *profile.no_checks(task, questions["train"]),
             ]:
                 say(line)
@@ -130,12 +133,12 @@ async def search_whole(
             await _searched(project, method, asked, lambda: meter.now, publish)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
-    for line in counting.lines():
+    for line in lines_of(recorder):
         say(line)
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin, profile.deploy.confidence)
-    return Searched(project, method, tested, arms, choice, meter.now, len(counting.asked))
+    return Searched(project, method, tested, arms, choice, meter.now, recorder.answered)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

@@ -45,6 +45,9 @@ _LOOKS_SECRET = re.compile(
 )
 
 
+_IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]*@")
+
+
 def environment_secrets() -> tuple[str, ...]:
     """The values to hide, longest first, so that none leaves a part of one that it begins."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
@@ -52,10 +55,12 @@ def environment_secrets() -> tuple[str, ...]:
 
 
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:
-    """The text without these secrets, those of the environment if none are given."""
+    """Return the text without these secrets; a line for people, with none given, without those of
+    the environment and passwords in URLs.
+    """
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
-    return text
+    return _IN_URL.sub(f"://{HIDDEN}@", text) if secrets is None else text
 
 
 def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:

@@ -14,8 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import CallFailed, RunStopped
+from ttsgraph.base.secrets import redact_pieces
+from ttsgraph.endpoints.refusals import SETTLED, Meaning, Refusal
 
 KEPT = "what was computed is kept, start again to continue"
+DOWN_S = 180.0
+"""Without a success after which a model's servers are given up: longer than a restart takes."""
+
 OPENS_AFTER = 10
 """Failures in a row that open the breaker; chance at one in three hardly gets there."""
 
@@ -23,16 +28,17 @@ FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
 _OVERLOADED = (408, 429, 503)
 TRANSIENT = (408, 409, 425, 429)
+LONGEST_SAID = 200
+"""Characters of a server's words that an error shows."""
 
 
 class Fault(CallFailed):
-    """One attempt went wrong: by `overload`, `unreached` where no server heard of it, with `retry`
-    where another may go better. `said` are the server's words, `status` is HTTP's, `tokens` what an
-    unusable answer took. `refused`: a filter or policy will have none of the prompt.
+    """An attempt gone wrong: by `overload`, `unreached` where no server heard of it, with `retry`
+    where another may go better. `refusal` are the server's words with their
+    meaning, `status` is HTTP's, `tokens` those of an unusable answer.
     """
 
-    said = ""
-    refused = False
+    refusal = Refusal("")
     status: int | None = None
     tokens: tuple[int, int] | None = None
 
@@ -52,23 +58,42 @@ class Fault(CallFailed):
         self.unreached = unreached
 
     @property
+    def meaning(self) -> Meaning:
+        """The meaning of the server's words."""
+        return self.refusal.meaning
+
+    @property
     def charged(self) -> bool:
         """Whether it may be charged for: not what nobody heard of, or ended in an error."""
         return not self.unreached and self.status is None
 
+    def take(self, refusal: Refusal) -> None:
+        """Take in a server's words; another attempt changes nothing where their meaning is one of
+        those that are settled.
+        """
+        self.refusal = refusal
+        self.retry = self.retry and refusal.meaning not in SETTLED
+
+    def said(self, secrets: Sequence[str] | None = None) -> str:
+        """Return the server's words, in one line without secrets; "" where there are none."""
+        shown = "".join(letter if letter.isprintable() else " " for letter in self.refusal.words)
+        line = redact_pieces(" ".join(shown.split()), secrets)
+        return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
+
 
 def refused(kind: str, said: str = "") -> Fault:
-    """A fault of the prompt, in the server's words if it has any."""
+    """Return a fault of the prompt, in the server's words if it has any."""
     fault = Fault(kind, retry=False)
-    fault.said = said
-    fault.refused = True
+    fault.refusal = Refusal("filter", said)
     return fault
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
-    """A status's fault; all but redirects and the client's own doing may pass."""
+    """Return a status's fault; all but redirects and the client's own doing may pass."""
     may_pass = not 300 <= status < 500 or status in TRANSIENT
-    return Fault(kind, may_pass, status in _OVERLOADED, retry_after_s)
+    fault = Fault(kind, may_pass, status in _OVERLOADED, retry_after_s)
+    fault.status = status
+    return fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +101,15 @@ class FailurePolicy:
     """What is put up with: requests at once per server, seconds without a success, the share of
     calls that may fail for good once there are `least_calls`. `waits`: calls wait for servers that
     are down; else they fail at once, but for one now and then that looks whether a server is back.
+    `ends`: a wrong key, URL or name, or an empty account, ends the run.
     """
 
     concurrency: int = 32
-    down_s: float = 180
+    down_s: float = DOWN_S
     max_failed: float = 0.5
     least_calls: int = 50
     waits: bool = True
+    ends: bool = True
 
 
 class Server:

@@ -1,72 +1,72 @@
-"""What an endpoint's refusals teach: read from its errors, tried at once, and kept when it has
-answered. Apart from `dialect`, which settings read without the slow `openai` package.
+"""How a model wants to be asked, learnt from refusals: tried at once, and kept when it has
+answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
 
-import openai
-
 from ttsgraph.base.errors import PromptRefused
-from ttsgraph.base.secrets import redact_pieces
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.transport import OVERFLOW, refuses, said_by
-from ttsgraph.models.dialect import Dialect, Refusal
+from ttsgraph.endpoints.refusals import SETTLED, Refusal
+from ttsgraph.models.dialect import Dialect
 
-_REFUSING = (400, 422)
 REFUSED_WITHIN_S = 0.1
 """A refusal comes at once: an attempt under way for longer holds up no other."""
 
-LONGEST_SAID = 200
-"""Characters of a server's words that an error shows."""
+LEAST_BOUND = 512
+"""A bound on tokens that is refused is not halved to fewer than these."""
+
+_LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
+"""Parameters that can be left out; where an error names several, the first of these goes first."""
+
+_FORM = (400, 413, 422)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def refusal_of(error: Exception) -> Refusal | None:
-    """What a server says that refuses the request's form (HTTP 400, 422); else None."""
-    if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
-        return None
-    if refuses(error):
-        return None
-    return _read(said_by(error))
+def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect | None:
+    """Return how to ask after a refusal of this body, if it tells."""
+    if refusal.meaning == "system" and dialect.system and _has_system(sent):
+        return replace(dialect, system=False)
+    if refusal.meaning in ("full", "less room"):
+        return _with_lower_bound(dialect, refusal, sent)
+    if refusal.meaning in ("parameter", "system"):
+        names = (dialect.bound, *(name for name in _LEAST_MISSED if name in sent))
+        named = next((name for name in names if name and refusal.names(name)), None)
+        return replace(dialect, left_out=dialect.left_out | {named}) if named else None
+    return None
 
 
-def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
-    """The server's own words in an error, in one line without secrets; "" where there are none."""
-    words = error.said if isinstance(error, Fault) else ""
-    if isinstance(error, openai.APIStatusError):
-        words = _read(said_by(error)).words
-    shown = "".join(letter if letter.isprintable() else " " for letter in words)
-    line = redact_pieces(" ".join(shown.split()), secrets)
-    return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
+def _with_lower_bound(
+    dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]
+) -> Dialect | None:
+    """Return the same with the bound that the server names, if it is at least half of what was
+    asked, else with half; nothing where half is too few.
+    """
+    asked = sent.get(dialect.bound, 0) if dialect.bound else 0
+    named = [int(number) for number in re.findall(r"\d+", refusal.words)]
+    most = max((each for each in named if asked / 2 <= each < asked), default=None)
+    if most is None and asked // 2 >= LEAST_BOUND:
+        most = asked // 2
+    return None if most is None else replace(dialect, most_tokens=most)
 
 
-def _read(text: str) -> Refusal:
-    """The words of an error in OpenAI's, vLLM's or FastAPI's shape, or in plain text."""
-    param = None
-    words: Any
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        words = "" if text.lstrip().startswith("<") else text  # a page of HTML says nothing
-    else:
-        words = data.get("error", data) if isinstance(data, dict) else data
-        if isinstance(words, Mapping):
-            param = words.get("param")
-            words = words.get("message") or words.get("detail") or words
-    known = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
-    plain = words if isinstance(words, str) else json.dumps(words)
-    return Refusal(plain[:2000], param if known else None)
+def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
+    """Return how to ask after a refusal that names nothing: without one more parameter, with the
+    other name for the bound, without a system message.
+    """
+    if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in sent), None):
+        return replace(dialect, left_out=dialect.left_out | {name})
+    return replace(dialect, system=False) if dialect.system and _has_system(sent) else None
 
 
 @dataclass
@@ -110,43 +110,38 @@ class Learned:
         body: Callable[[Dialect], dict[str, Any]],
         post: Callable[[dict[str, Any]], Awaitable[T]],
     ) -> tuple[T, float]:
-        """What the endpoint answers, without what it refuses, and when it was asked for that
+        """Return the endpoint's answer, without what it refuses, and when it was asked for that
         (monotonic seconds). Until it has answered once, a refusal that names nothing is met with
         less and less. Raises what `post` raised first when nothing is left to leave out.
         """
         dialect = self.dialect
-        first = None
-        overflowed = False
+        first: Fault | None = None
+        full = False
         while True:
             sent = body(dialect)
             started = monotonic()
             try:
                 answer = await post(sent)
-            except openai.APIStatusError as error:
-                refusal = refusal_of(error)
-                if refusal is None:
-                    raise (error if first is None or refuses(error) else first) from None
-                fits = not OVERFLOW.search(said_by(error))
-                other = dialect.after(refusal, sent)
-                if other is None and (refusal.of_bound or not fits):
-                    other = dialect.with_lower_bound(refusal, sent)
-                    overflowed = overflowed or not fits
-                if other in (None, dialect) and fits and not self.known:
-                    first = first or error
-                    other = dialect.with_less(sent)
+                break
+            except Fault as fault:
+                if fault.status not in _FORM or fault.meaning in SETTLED:
+                    settled = fault.meaning in SETTLED
+                    raise (fault if first is None or settled else first) from None
+                full = full or fault.meaning == "full"
+                other = after(dialect, fault.refusal, sent)
+                if other in (None, dialect) and fault.meaning != "full" and not self.known:
+                    first = first or fault
+                    other = _with_less(dialect, sent)
                 if other is None or other == dialect:
-                    raise first or error from None
+                    other = dialect.joined(self.dialect)  # which another call has learnt meanwhile
+                if other == dialect:
+                    raise first or fault from None
                 dialect = other
-            else:
-                if overflowed and _long(sent["messages"], dialect.most_tokens):
-                    # no room for more next to this prompt, which says nothing of others
-                    dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
-                self._settle(dialect)
-                return answer, started
-
-    def leave_out(self, parameter: str) -> None:
-        """The endpoint takes no notice of a parameter."""
-        self._settle(replace(self.dialect, left_out=self.dialect.left_out | {parameter}))
+        if full and _long(sent["messages"], dialect.most_tokens):
+            # no room for more next to this prompt, which says nothing of others
+            dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
+        self._settle(dialect)
+        return answer, started
 
     def _settle(self, dialect: Dialect) -> None:
         if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
@@ -157,7 +152,11 @@ class Learned:
         self.keep(joined)
 
 
+def _has_system(body: Mapping[str, Any]) -> bool:
+    return any(message["role"] == "system" for message in body["messages"])
+
+
 def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:
-    """Whether a prompt may take over half as many tokens as its answer, at 4 letters each."""
+    """Return whether a prompt may take over half the tokens of its answer, at 4 letters each."""
     letters = sum(len(str(message["content"])) for message in messages)
     return bound is not None and letters / 4 > bound / 2

@@ -1,57 +1,57 @@
-"""How providers say that a filter or a policy of theirs refuses a prompt, or the answer to it:
-data, to which a line adds a provider.
-"""
+"""The meanings of endpoints' refusals, which stand as data in `refusals.yaml`."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-STATUSES = (400, 403, 406, 422, 451)
-"""With which prompts are refused; others are about keys, names, load or servers."""
+import yaml
 
-NAMES = frozenset(
-    {
-        *("contentfilter", "contentfiltered", "responsibleaipolicyviolation"),  # Azure
-        *("contentpolicyviolation", "contentpolicyviolationerror", "moderationblocked"),  # OpenAI
-        "refusal",  # Anthropic
-        *(
-            "safety",
-            "recitation",
-            "blocklist",
-            "prohibitedcontent",
-            "spii",
-            "imagesafety",
-        ),  # Gemini
-        "guardrailintervened",  # Bedrock
-        "datainspectionfailed",  # DashScope
-        *(
-            "sensitive",
-            "sensitivecontentdetected",
-            "inputtextsensitivecontentdetected",
-        ),  # Zhipu, Ark
-        "errortoxic",  # Cohere
-    }
-)
-"""Codes, types and reasons to finish, by their letters and digits in lower case."""
+Meaning = Literal[
+    "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",
+    "less room", "",
+]  # fmt: skip
+"""A filter has none of the prompt; the account is empty; the key is refused; no such model; the
+bound on tokens was too low to finish; the prompt does not fit; prompt and bound do not fit
+together; no system role; a parameter is not known; the bound is too high; anything else."""
 
-WORDS = re.compile(
-    "|".join(
-        (
-            r"content (management|filter(ing)?) polic",  # Azure, Anthropic
-            r"result of our safety system|violating our usage polic",  # OpenAI
-            r"ContentPolicyViolationError",  # LiteLLM
-            r"input was flagged",  # OpenRouter
-            r"content violates usage guidelines",  # xAI
-            r"content exists risk",  # DeepSeek
-            r"may contain inappropriate content",  # DashScope
-            r"considered high risk",  # Moonshot
-            r"\u4e0d\u5b89\u5168\u6216\u654f\u611f\u5185\u5bb9",  # Zhipu: unsafe or sensitive
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A meaning with the statuses, the codes (letters and digits in lower case) and the words, as
+    regular expressions, by which providers tell it.
+    """
+
+    meaning: Meaning
+    statuses: tuple[int, ...]
+    codes: frozenset[str]
+    words: re.Pattern[str]
+
+
+def _rows() -> tuple[Row, ...]:
+    table = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
+    return tuple(
+        Row(
+            meaning,
+            tuple(told["statuses"]),
+            frozenset(told.get("codes", "").split()),
+            re.compile("|".join(told["words"]), re.IGNORECASE | re.DOTALL),
         )
-    ),
-    re.IGNORECASE,
+        for meaning, told in table.items()
+    )
+
+
+ROWS = _rows()
+"""In the order in which they are looked for."""
+
+SETTLED: frozenset[Meaning] = frozenset(
+    {"filter", "quota", "key", "model", "more room", "overflow"}
 )
-"""What messages say, of providers whose codes don't tell."""
+"""Meanings that no other way to ask the same would change."""
 
 _NAMED = (
     *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
@@ -61,30 +61,86 @@ _SAID = ("message", "detail", "error", "msg")
 _DEEPEST = 6
 
 
-def is_name(told: Any) -> bool:
-    """Whether a code or a reason to finish is one of a refusal; also one of several, after a
-    colon.
-    """
-    parts = told.split(":") if isinstance(told, str) and len(told) <= 80 else ()
-    return any(re.sub(r"[^a-z0-9]", "", part.lower()) in NAMES for part in parts)
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An endpoint's words, their meaning, and the parameter that they are about if that is told."""
+
+    meaning: Meaning
+    words: str = ""
+    param: str | None = None
+
+    @property
+    def filtered(self) -> str:
+        """The words or the code of a filter, "" of another meaning."""
+        return (self.words or "filtered") if self.meaning == "filter" else ""
+
+    def names(self, parameter: str) -> bool:
+        """Return whether it is about this parameter."""
+        if self.param is not None and re.fullmatch(r"\w+", self.param):
+            return self.param == parameter
+        return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
 
-def refusal_in(told: Any, depth: int = 0) -> str:
-    """The code or the words by which an error, as JSON or as text, says that a prompt is refused;
-    "" of another one.
+def is_filter(reason: str) -> bool:
+    """Return whether a reason to finish, or one of several after a colon, is a filter's."""
+    return any(_bare(part) in ROWS[0].codes for part in reason[:80].split(":"))
+
+
+def meaning_of(told: Any, status: int | None = None) -> Refusal:
+    """Return the meaning of an error's content, as text or as plain data; of another status than
+    those of its row it has none.
     """
+    data, words, param = _read(told)
+    codes: list[str] = []
+    texts = [words]
+    _collect(data, codes, texts, 0)
+    bare = {_bare(part) for code in codes for part in code[:80].split(":")}
+    for row in ROWS:
+        if status is not None and status not in row.statuses:
+            continue
+        if bare & row.codes or any(map(row.words.search, texts)):
+            return Refusal(row.meaning, words, param)
+    by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
+    return Refusal(by_status.get(status, ""), words, param)
+
+
+def _read(told: Any) -> tuple[Any, str, str | None]:
+    """Return an error as data, its words in OpenAI's, vLLM's or FastAPI's shape, its parameter."""
+    data = told
     if isinstance(told, str):
-        return told if WORDS.search(told) else ""
-    if depth == _DEEPEST or not isinstance(told, dict | list):
-        return ""
-    parts = [("", each) for each in told[:20]] if isinstance(told, list) else list(told.items())
-    for key, value in parts:
-        if key in _NAMED and isinstance(value, str):
-            found = value if is_name(value) else ""
-        elif key in _SAID or isinstance(value, dict | list):
-            found = refusal_in(value, depth + 1)
-        else:
-            found = ""
-        if found:
-            return found
-    return ""
+        try:
+            data = json.loads(told)
+        except (ValueError, RecursionError):
+            # A page of HTML says nothing.
+            return None, "" if told.lstrip().startswith("<") else told[:2000], None
+    if isinstance(data, list) and data and isinstance(data[0], Mapping):
+        data = data[0]  # as Gemini sends it
+    words: Any = data.get("error", data) if isinstance(data, Mapping) else data
+    param = None
+    if isinstance(words, Mapping):
+        param = words.get("param")
+        words = words.get("message") or words.get("detail") or words
+    plain = words if isinstance(words, str) else json.dumps(words)
+    if not isinstance(param, str) or param in ("", "None"):  # LiteLLM's None is text
+        param = None
+    elif " " in param:  # words, which some providers put there
+        plain, param = f"{plain} ({param})", None
+    return data, plain[:2000], param
+
+
+def _collect(told: Any, codes: list[str], texts: list[str], depth: int) -> None:
+    """Add the codes and the words of an error at any depth."""
+    if depth == _DEEPEST:
+        return
+    parts = [("", each) for each in told[:20]] if isinstance(told, list) else []
+    for key, value in told.items() if isinstance(told, Mapping) else parts:
+        if key in _NAMED and isinstance(value, str | int):
+            codes.append(str(value))
+        elif key in _SAID and isinstance(value, str):
+            texts.append(value[:2000])
+        elif isinstance(value, Mapping | list):
+            _collect(value, codes, texts, depth + 1)
+
+
+def _bare(code: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", code.lower())

@@ -1,5 +1,4 @@
-"""The on-disk cache of model calls, under their content keys: one SQLite file, or for several
-machines a folder that all of them see.
+"""The on-disk cache of model calls, under their content keys: one SQLite file.
 
 As a call is known by what it asks, candidates share calls and random numbers, and a run that died
 goes on where it was.
@@ -8,21 +7,17 @@ goes on where it was.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import sqlite3
 import time
-import uuid
-from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ttsgraph.base.errors import DataError, PromptRefused, RunStopped
 from ttsgraph.base.files import unusable
@@ -30,11 +25,14 @@ from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 GIB = 2**30
-DEFAULT_MAX_BYTES = 16 * GIB
+MAX_BYTES = 16 * GIB
+"""Of a cache, above which calls long unused are dropped: some ten million calls."""
+
 _HOUR_S = 3600
-_DAY_S = 86400
 _WAIT_S = 60.0
-_SHARDS = 256
+_CHECK_EVERY = 256
+"""Puts between two looks at the size."""
+
 _SCHEMA = """
 create table if not exists calls (
     key text primary key, model text not null, value blob not null, checksum blob not null,
@@ -48,81 +46,91 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A stored call: its place, model, completion (None if damaged), and hour of its last use."""
+    """A stored call: its row, model, completion (None if damaged), and hour of its last use."""
 
-    place: Any
+    row: int
+    checksum: Any
     model: str
     completion: Completion | None
     used: int
 
 
-class CallStore(ABC):
-    """Completions by content key; all who open it see the first one put. An entry has a checksum
-    over key and value: one that does not fit is a miss, reported and made anew. Above `max_bytes`
-    calls unused for longest go; last use is kept in hours, so that reading seldom writes.
-    """
-
-    path: Path
-    noun: str
-    """What it is on the disk."""
-
-    check_every: int
-    """Puts between two looks at the size."""
-
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        self.path = path
-        self.max_bytes = max_bytes
-        self._puts = 0
+class Store(Protocol):
+    """Completions by content key, here or of the process that owns them."""
 
     def get(self, key: str) -> Completion | None:
-        """The completion stored under this key, marked as cached, or None."""
-        entry = self._find(key)
-        if entry is None:
+        """Return the completion stored under this key, marked as cached, or None."""
+
+    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
+        """Store a completion unless its key has one, and return what is stored now."""
+
+
+class CallCache:
+    """Completions by content key in one SQLite file for processes of one machine, not on a network
+    file system, as its log needs shared memory; all who open it see the first one put.
+
+    An entry has a checksum over key and value: one that does not fit is a miss, reported and made
+    again. Above `max_bytes` calls unused for longest go; last use is kept in hours, so that reading
+    seldom writes. A file that SQLite can't read is renamed, reported, and begun again. Raises
+    DataError when it can't be opened, or written later (a full disk), RunStopped for other trouble.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.path = folder / "calls.db"
+        self.max_bytes = max_bytes
+        self._puts = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            self._start_again(error)
+
+    def get(self, key: str) -> Completion | None:
+        """Return the completion stored under this key, marked as cached, or None."""
+        rows = self._run(f"select {_COLUMNS} from calls where key = ?", key)
+        if not rows:
             return None
+        entry = _entry(*rows[0])
         if entry.completion is None:
             _log.warning(
                 "call cache %s: the entry of a call is damaged; the call is made again", self.path
             )
-            self._drop(entry.place)
+            self._drop(entry)
         elif entry.used != _hours():
-            self._touch(key)
+            self._run("update calls set used = ? where key = ?", _hours(), key)
         return entry.completion
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
         """Store a completion unless its key has one, and return what is stored now, so that all who
         ask see the same. The latency measured when it was made stays with it.
         """
-        won = self._add(key, completion, model)
-        if not won and (first := self.get(key)) is not None:
+        value = json.dumps(completion.to_list()).encode()
+        row = (key, model, value, _digest(key, value), _hours())
+        insert = "insert or ignore into calls values (?, ?, ?, ?, ?) returning 1"
+        if not self._run(insert, *row) and (first := self.get(key)) is not None:
             return replace(first, cached=False)
         self._puts += 1
-        if self._puts % self.check_every == 0:
-            self.shrink(self.max_bytes, key)
+        if self._puts % _CHECK_EVERY == 0:
+            self.shrink(self.max_bytes)
         return completion
 
     def prune(
         self, max_bytes: int | None = None, unused_days: float | None = None
     ) -> dict[str, int]:
         """Delete what is damaged, unused for so long, or over the bound; free the space."""
-        damaged = unused = 0
+        gone = {"damaged": 0, "unused": 0}
         for entry in self._entries():
-            is_damaged = entry.completion is None
-            if is_damaged or (unused_days is not None and entry.used < _hours() - unused_days * 24):
-                self._drop(entry.place)
-                damaged += is_damaged
-                unused += not is_damaged
+            old = unused_days is not None and entry.used < _hours() - unused_days * 24
+            if entry.completion is None or old:
+                self._drop(entry)
+                gone["damaged" if entry.completion is None else "unused"] += 1
         over = 0 if max_bytes is None else self.shrink(max_bytes)
-        self._tidy()
-        return {
-            "damaged": damaged,
-            "unused": unused,
-            "over_the_bound": over,
-            "kept": len(self),
-            "bytes": self.bytes_used(),
-        }
+        self._run("vacuum")
+        self._run("pragma wal_checkpoint(truncate)")
+        return gone | {"over_the_bound": over, "kept": len(self), "bytes": self.bytes_used()}
 
     def stats(self) -> dict[str, Any]:
-        """Calls and tokens by model, bytes, bound, hours unused, damaged entries."""
+        """Return calls and tokens by model, bytes, bound, hours unused, damaged entries."""
         models: defaultdict[str, Counter[str]] = defaultdict(Counter)
         damaged = 0
         oldest = _hours()
@@ -135,7 +143,7 @@ class CallStore(ABC):
                 calls=1, prompt_tokens=done.prompt_tokens, completion_tokens=done.completion_tokens
             )
         return {
-            self.noun: str(self.path),
+            "file": str(self.path),
             "bytes": self.bytes_used(),
             "max_bytes": self.max_bytes,
             "hours_unused_at_most": _hours() - oldest,
@@ -144,58 +152,29 @@ class CallStore(ABC):
             "models": {name: dict(row) for name, row in sorted(models.items())},
         }
 
-    @abstractmethod
-    def shrink(self, max_bytes: int, key: str | None = None) -> int:
-        """Delete calls unused for longest beyond the bound, near a key if given; how many."""
+    def shrink(self, max_bytes: int) -> int:
+        """Delete calls unused for longest beyond the bound; return how many."""
+        gone = 0
+        least = "select key from calls order by used limit ?"
+        while (size := self.bytes_used()) > max_bytes and (count := len(self)):
+            # A tenth more than needed, so that a full store is not swept at every look.
+            most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
+            gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
+        return gone
 
-    @abstractmethod
     def bytes_used(self) -> int:
-        """Bytes on the disk."""
+        """Return the bytes of the pages in use."""
+        page_count, free, page_size = (
+            self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size")
+        )
+        return int((page_count - free) * page_size)
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return int(self._run("select count(*) from calls")[0][0])
 
-    @abstractmethod
     def close(self) -> None:
-        """Let go of files."""
-
-    @abstractmethod
-    def _find(self, key: str) -> _Entry | None: ...
-
-    @abstractmethod
-    def _add(self, key: str, completion: Completion, model: str) -> bool:
-        """Store it if its key has none; whether that was so."""
-
-    @abstractmethod
-    def _touch(self, key: str) -> None: ...
-
-    @abstractmethod
-    def _drop(self, place: Any) -> None: ...
-
-    @abstractmethod
-    def _entries(self) -> Iterator[_Entry]: ...
-
-    @abstractmethod
-    def _tidy(self) -> None: ...
-
-
-class CallCache(CallStore):
-    """A CallStore in one SQLite file for processes of one machine, not on a network file system, as
-    its log needs shared memory. What SQLite can't read is put aside, reported, and begun anew.
-    Raises DataError when it can't be opened, or written later (a full disk), RunStopped for other
-    trouble.
-    """
-
-    noun = "file"
-    check_every = 256
-
-    def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        super().__init__(folder / "calls.db", max_bytes)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._open()
-        except sqlite3.DatabaseError as error:
-            self._start_anew(error)
+        """Close the store's files."""
+        self._store.close()
 
     def _open(self) -> None:
         # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can
@@ -210,58 +189,17 @@ class CallCache(CallStore):
         self._store.execute(_SCHEMA)
         self._inode = self.path.stat().st_ino
 
-    def _find(self, key: str) -> _Entry | None:
-        rows = self._run(f"select {_COLUMNS} from calls where key = ?", key)
-        return _row_entry(*rows[0]) if rows else None
-
-    def _add(self, key: str, completion: Completion, model: str) -> bool:
-        value = json.dumps(completion.to_list()).encode()
-        row = (key, model, value, _digest(key, value).digest(), _hours())
-        return bool(
-            self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
-        )
-
-    def _touch(self, key: str) -> None:
-        self._run("update calls set used = ? where key = ?", _hours(), key)
-
-    def _drop(self, place: tuple[int, bytes]) -> None:
+    def _drop(self, entry: _Entry) -> None:
         # By the row, as its key may be no text; and only as long as it is what was found there.
-        self._run("delete from calls where rowid = ? and checksum is ?", *place)
+        drop = "delete from calls where rowid = ? and checksum is ?"
+        self._run(drop, entry.row, entry.checksum)
 
     def _entries(self) -> Iterator[_Entry]:
         some = f"select {_COLUMNS} from calls where rowid > ? order by rowid limit 1000"
         last = -(2**63)
         while rows := self._run(some, last):
-            yield from (_row_entry(*row) for row in rows)
+            yield from (_entry(*row) for row in rows)
             last = rows[-1][0]
-
-    def _tidy(self) -> None:
-        self._run("vacuum")
-        self._run("pragma wal_checkpoint(truncate)")
-
-    def shrink(self, max_bytes: int, key: str | None = None) -> int:
-        """The whole file."""
-        gone = 0
-        least = "select key from calls order by used limit ?"
-        while (size := self.bytes_used()) > max_bytes and (count := len(self)):
-            # A tenth more than needed, so that a full store is not swept at every look.
-            most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
-            gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
-        return gone
-
-    def bytes_used(self) -> int:
-        """Bytes of the pages in use."""
-        page_count, free, page_size = (
-            self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size")
-        )
-        return int((page_count - free) * page_size)
-
-    def __len__(self) -> int:
-        return int(self._run("select count(*) from calls")[0][0])
-
-    def close(self) -> None:
-        """Close the store's files."""
-        self._store.close()
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         """A statement's rows; where the file is broken, those of a new one."""
@@ -274,10 +212,10 @@ class CallCache(CallStore):
                 f"call cache {self.path}: expected to read and write it, but {error}; {_KEPT}"
             ) from None
         except sqlite3.DatabaseError as error:
-            self._start_anew(error)
+            self._start_again(error)
             return self._store.execute(statement, values).fetchall()
 
-    def _start_anew(self, error: sqlite3.DatabaseError) -> None:
+    def _start_again(self, error: sqlite3.DatabaseError) -> None:
         if isinstance(error, sqlite3.OperationalError):
             why = unusable(error, self.path) or f"{self.path}: expected to open it, but {error}"
             raise DataError(f"call cache {why}") from None
@@ -297,156 +235,20 @@ class CallCache(CallStore):
         self._open()
 
 
-class SharedCallCache(CallStore):
-    """A CallStore in a folder, one file a call, for processes of any machine. It needs only what
-    network file systems promise: hard links are made whole or not at all. Keys spread evenly over
-    256 subfolders, each held to its share of `max_bytes`; a file's time of change is its last use.
-    Raises DataError when the folder can't be used, or written later (a full disk), RunStopped when
-    it goes away.
-    """
-
-    noun = "folder"
-    check_every = 64
-
-    def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        super().__init__(folder, max_bytes)
-        target = folder / f".{uuid.uuid4().hex}.probe"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._link(b"", target)
-            target.unlink()
-        except OSError as error:
-            raise DataError(
-                f"call store {folder}: expected a folder with hard links that can be written, but"
-                f" {error}"
-            ) from None
-
-    def _find(self, key: str) -> _Entry | None:
-        with self._usable():
-            try:
-                return _file_entry(self._path(key))
-            except FileNotFoundError:
-                return None
-
-    def _add(self, key: str, completion: Completion, model: str) -> bool:
-        path = self._path(key)
-        value = json.dumps([model, *completion.to_list()]).encode()
-        with self._usable():
-            try:
-                path.parent.mkdir(exist_ok=True)
-                self._link(_digest(key, value).hexdigest().encode() + b"\n" + value, path)
-            except FileExistsError:
-                return False
-        return True
-
-    def _touch(self, key: str) -> None:
-        with contextlib.suppress(OSError):
-            os.utime(self._path(key))
-
-    def _drop(self, place: Path) -> None:
-        place.unlink(missing_ok=True)
-
-    def _entries(self) -> Iterator[_Entry]:
-        for path, _, _ in self._files():
-            with contextlib.suppress(FileNotFoundError):
-                yield _file_entry(path)
-
-    def _tidy(self) -> None:
-        """Delete what crashes left unfinished."""
-        for left in self.path.glob(".*.part"):
-            if time.time() - left.stat().st_mtime > _DAY_S:
-                left.unlink(missing_ok=True)
-
-    def shrink(self, max_bytes: int, key: str | None = None) -> int:
-        """Each subfolder above its share, or that of this key, until it is a tenth below that."""
-        most = max_bytes / _SHARDS
-        gone = 0
-        for shard in self._shards() if key is None else [self._path(key).parent]:
-            files = sorted(self._files(shard), key=lambda file: file[1])
-            size = sum(length for _, _, length in files)
-            if size <= most:
-                continue
-            for path, _, length in files:
-                if size <= 0.9 * most:
-                    break
-                path.unlink(missing_ok=True)
-                size -= length
-                gone += 1
-        return gone
-
-    def bytes_used(self) -> int:
-        """Of all files."""
-        return sum(size for _, _, size in self._files())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._files())
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def _path(self, key: str) -> Path:
-        return self.path / key[:2] / key
-
-    def _shards(self) -> list[Path]:
-        return [path for path in sorted(self.path.iterdir()) if path.is_dir()]
-
-    def _files(self, shard: Path | None = None) -> Iterator[tuple[Path, float, int]]:
-        """Path, last use and bytes of every entry that stays, or of one subfolder's."""
-        for folder in [shard] if shard else self._shards():
-            for entry in os.scandir(folder):
-                with contextlib.suppress(FileNotFoundError):
-                    stat = entry.stat()
-                    yield Path(entry.path), stat.st_mtime, stat.st_size
-
-    def _link(self, data: bytes, path: Path) -> None:
-        """Have a file of this content there, on the disk. Raises FileExistsError where one is."""
-        unfinished = self.path / f".{uuid.uuid4().hex}.part"
-        try:
-            with unfinished.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _usable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if why := unusable(error, self.path):
-                raise DataError(f"call store {why}") from None
-            raise RunStopped(
-                f"call store {self.path}: expected to read and write it, but {error}; {_KEPT}"
-            ) from None
-
-
 def _hours() -> int:
     return int(time.time() // _HOUR_S)
 
 
-def _digest(key: str, value: bytes) -> Any:
-    return hashlib.blake2b(key.encode() + value, digest_size=16)
+def _digest(key: str, value: bytes) -> bytes:
+    return hashlib.blake2b(key.encode() + value, digest_size=16).digest()
 
 
-def _row_entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
-    """An entry of the file; it is damaged where it is not what was put under this key."""
+def _entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
+    """Return a row as an entry, damaged where it is not what was put under this key."""
     plain = isinstance(key, str) and isinstance(value, bytes)
-    whole = plain and checksum == _digest(key, value).digest()
+    whole = plain and checksum == _digest(key, value)
     completion = Completion.from_list(json.loads(value)) if whole else None
-    return _Entry((row, checksum), str(model), completion, used)
-
-
-def _file_entry(path: Path) -> _Entry:
-    """An entry of the folder, whose name is its key. Raises OSError."""
-    with path.open("rb") as file:
-        checksum, _, value = file.read().partition(b"\n")
-        used = int(os.fstat(file.fileno()).st_mtime // _HOUR_S)
-    if checksum != _digest(path.name, value).hexdigest().encode():
-        return _Entry(path, "", None, used)
-    model, *plain = json.loads(value)
-    return _Entry(path, model, Completion.from_list(plain), used)
+    return _Entry(row, checksum, str(model), completion, used)
 
 
 def stored(outcome: Completion | PromptRefused) -> Completion:
@@ -466,7 +268,7 @@ def answered(completion: Completion) -> Completion:
 class CachedClient(Wrapper):
     """Asks another client for calls it has not seen, each of them once."""
 
-    def __init__(self, inner: Client, cache: CallStore) -> None:
+    def __init__(self, inner: Client, cache: Store) -> None:
         super().__init__(inner)
         self._cache = cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}

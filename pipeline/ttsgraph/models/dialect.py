@@ -1,14 +1,13 @@
 """How an endpoint wants its requests: which parameters, under which names, and whether it knows the
 system role.
 
-"OpenAI-compatible" servers differ in this, and say so with HTTP 400. The first call to a model is
-the probe: what is refused is left out, and what was taken in the end is kept.
+"OpenAI-compatible" servers differ in this, and say so with HTTP 400 (`endpoints/refusals.py`). The
+first call to a model is the probe: what is refused is left out, and what was taken is kept.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -24,52 +23,6 @@ Parameter = Literal[
 ]
 
 TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
-_LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
-"""Parameters that can be left out; where an error names several, the first of these goes first."""
-
-LEAST_BOUND = 512
-"""A bound on tokens that is refused is not halved to fewer than these."""
-
-_UNSUPPORTED = re.compile(
-    r"unsupported|not (be )?(support|permit|allow|accept|enabl|recogni)|n't"
-    r" support|unknown|unrecogni[sz]ed|unexpected"
-    r"|extra_forbidden|extra (input|field)|deprecated|cannot both|only the default|only .{1,40}"
-    r" (is|are) (supported|allowed)"
-    r"|no longer",
-    re.IGNORECASE,
-)
-_NO_SYSTEM = re.compile(
-    r"(system|developer).{0,80}(not (support|enabl|allow|permit)|unsupported)|not"
-    r" support.{0,40}\bsystem"
-    r"|roles must alternate|only user,? (and )?assistant"
-    r" roles|(unsupported|invalid|unknown|unexpected).{0,40}\brole",
-    re.IGNORECASE,
-)
-_BOUND = re.compile(r"max_(completion_)?tokens|(completion|output|new) tokens", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a server refuses a request with: words, and the parameter if it tells that apart."""
-
-    words: str
-    param: str | None = None
-
-    @property
-    def unsupported(self) -> bool:
-        """Whether something is not supported, rather than a value out of bounds."""
-        return _UNSUPPORTED.search(self.words) is not None
-
-    @property
-    def of_bound(self) -> bool:
-        """Whether it is about how many tokens an answer may have."""
-        return not self.unsupported and _BOUND.search(self.words) is not None
-
-    def names(self, parameter: str) -> bool:
-        """Whether it is about this parameter."""
-        if self.param is not None and re.fullmatch(r"\w+", self.param):
-            return self.param == parameter
-        return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +60,8 @@ class Dialect:
         return body | ({self.bound: self.bounded(max_tokens)} if self.bound else {})
 
     def bounded(self, max_tokens: int) -> int:
-        """The bound on an answer's tokens that is sent where this one is wanted."""
+        """Return the bound on an answer's tokens that is sent where this one is wanted."""
         return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
-
-    def after(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask after this refusal; None where nothing in it can be left out."""
-        if self.system and _has_system(body) and _NO_SYSTEM.search(refusal.words):
-            return replace(self, system=False)
-        named: str | None = None
-        if refusal.unsupported:
-            sent = (name for name in _LEAST_MISSED if name in body)
-            wanted = [name for name in (self.bound, *sent) if name and refusal.names(name)]
-            named = wanted[0] if wanted else None
-        return None if named is None else replace(self, left_out=self.left_out | {named})
-
-    def with_lower_bound(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask the same where answers may not get that many tokens: with the number that the
-        server names, if it is at least half as many, else with half; None of half too few.
-        """
-        asked = 0 if self.bound is None else body.get(self.bound, 0)
-        named = [int(number) for number in re.findall(r"\d+", refusal.words)]
-        most = max((each for each in named if asked / 2 <= each < asked), default=None)
-        if most is None and asked // 2 >= LEAST_BOUND:
-            most = asked // 2
-        return None if most is None else replace(self, most_tokens=most)
-
-    def with_less(self, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask after a refusal that names nothing: without one more parameter, with the other
-        name for the bound, without a system message; None at the end.
-        """
-        if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in body), None):
-            return replace(self, left_out=self.left_out | {name})
-        return replace(self, system=False) if _has_system(body) else None
 
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
@@ -162,10 +85,6 @@ class Dialect:
 
 ANY = Dialect()
 """Of an endpoint of which nothing is known."""
-
-
-def _has_system(body: Mapping[str, Any]) -> bool:
-    return any(message["role"] == "system" for message in body["messages"])
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -73,6 +73,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
+        self.bounds: dict[str, int] = {}
+        """The bound on tokens of each call that was asked since this start."""
+
         self._spool: FileIO | None = None
 
     def on_disk(self, spool: Path, identity: str) -> Recorder:
@@ -104,6 +107,11 @@ class Recorder:
             with naming(Path(str(self._spool.name))):
                 self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
+    @property
+    def answered(self) -> int:
+        """How many calls were answered."""
+        return sum(isinstance(call.outcome, Completion) for call in self.calls.values())
+
     def update(self, calls: Calls) -> None:
         """Record several."""
         for key, call in calls.items():
@@ -129,21 +137,26 @@ class RecordingClient(Wrapper):
             found = self._inner.begin(request)
         if not isinstance(found, Completion):
             return Deferred(partial(self._wait, request, found))
-        self._recorder.add(request.key(), Call(request.model, found))
+        self._add(request, found)
         return found
 
     async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
         with self._failures(request):
             found = await pending
-        self._recorder.add(request.key(), Call(request.model, found))
+        self._add(request, found)
         return found
+
+    def _add(self, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
+        key = request.key()
+        self._recorder.bounds[key] = request.sampling.max_tokens
+        self._recorder.add(key, Call(request.model, outcome))
 
     @contextmanager
     def _failures(self, request: Request) -> Iterator[None]:
         try:
             yield
         except (CallFailed, NoAnswer) as failure:
-            self._recorder.add(request.key(), Call(request.model, failure))
+            self._add(request, failure)
             raise
 
 

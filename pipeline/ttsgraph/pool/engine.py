@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
@@ -63,6 +63,18 @@ def register_engine(engine: Engine) -> None:
     ENGINES[engine.name] = engine
 
 
+RETIRED = {
+    "backoff_s": 0.5,
+    "down_s": 180,
+    "max_failed": 0.5,
+    "max_restarts": 3,
+    "cache_gib": 16,
+}
+"""Keys that nobody set, by the one value that they have (`FailurePolicy`, `Retries`, `Launcher`,
+`MAX_BYTES`).
+"""
+
+
 class EngineSettings(Closed):
     """How models are served: by servers that are started here, or by endpoints that run already
     (external). A model with a base_url is reached there, whatever the engine.
@@ -87,27 +99,24 @@ class EngineSettings(Closed):
     """of one attempt"""
     max_retries: int = Field(default=8, ge=0)
     """attempts after the first, for what may go better then"""
-    backoff_s: PositiveFloat = 0.5
-    """longest wait before the first retry; doubles each time, up to 30 s"""
-    down_s: PositiveFloat = 180
-    """seconds without a success after which a model's endpoints stop the run; servers started
-    here have startup_s"""
-    max_failed: Probability = 0.5
-    """share of an endpoint's calls failed for good that stops the run"""
     startup_s: PositiveFloat = 300
     """until a server that is started here has to answer"""
-    max_restarts: int = Field(default=3, ge=0)
-    """how often a server that died is started again"""
     seeds: bool = False
     """whether external endpoints may be sent a seed with each request"""
     max_unscored: Probability = 0.25
     """share of lost questions above which an evaluation failed; refused ones don't count"""
-    cache_gib: PositiveFloat = 16
-    """size of the call cache above which calls long unused are dropped"""
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices, for estimates of time"""
     extra_args: tuple[str, ...] = ()
     """more arguments of the server's command"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Without keys that bundles of earlier versions hold, where they have their one value."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if RETIRED.get(name) != value}
 
     @field_validator("kind")
     @classmethod

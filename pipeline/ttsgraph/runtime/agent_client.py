@@ -21,14 +21,13 @@ from ttsgraph.base.errors import (
     RunStopped,
     TTSGraphError,
 )
+from ttsgraph.endpoints.endpoint import Endpoint
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Message, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 
-REFUSED_KEY = (401, 403)
-REFUSED_REQUEST = (400, 413, 422)
 REFUSED_FORM = (400, 422)
 FIRST_WAIT_S = 0.5
 FORMS = ("schema", "object", "text")
@@ -44,8 +43,6 @@ class AgentClient(Client):
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
         self._form = FORMS.index(settings.response_format)
-        self._url = endpoint.base_urls[0]
-        self._key_env = endpoint.api_key_env
         dialect = replace(endpoint.dialect, tokens_key=settings.tokens_key)
         self._client = OpenAIClient(
             {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
@@ -55,7 +52,6 @@ class AgentClient(Client):
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request. Raises CallFailed, or EndpointError for what the user has to mend."""
-        where = f"agent {request.model} at {self._url}"
         while True:
             try:
                 return await self._client.complete(self._sent(request))
@@ -63,13 +59,13 @@ class AgentClient(Client):
                 raise EndpointError(
                     f"agent {overflow}; agent.context_tokens may be too much"
                 ) from None
-            except CallFailed as failure:
+            except (EndpointError, CallFailed) as failure:
                 fault = failure.__cause__
-                status = fault.status if isinstance(fault, Fault) else None
-                if status in REFUSED_FORM and request.schema and FORMS[self._form] != "text":
+                refused = isinstance(fault, Fault) and fault.status in REFUSED_FORM
+                if refused and request.schema and FORMS[self._form] != "text":
                     self._form += 1
-                elif why := self._users(status):
-                    raise EndpointError(f"{where}: the endpoint {why}") from None
+                elif refused or isinstance(failure, EndpointError):
+                    raise EndpointError(f"agent {failure}") from None
                 else:
                     raise CallFailed(f"agent {failure}") from None
 
@@ -85,24 +81,6 @@ class AgentClient(Client):
         extra = None if form is None else json.dumps({"response_format": form})
         sampling = replace(request.sampling, extra_body=extra, left_out=("top_p",))
         return replace(request, sampling=sampling)
-
-    def _users(self, status: int | None) -> str | None:
-        """What the user has to mend, if that is what an answer with this status is about."""
-        if status in REFUSED_KEY:
-            if self._key_env:
-                return f"refuses the key in {self._key_env} (HTTP {status})"
-            return (
-                f"refuses a request without a key (HTTP {status}); agent.api_key_env names its"
-                " variable"
-            )
-        if status == 404:
-            return f"has no such model or no /chat/completions (HTTP {status})"
-        if status in REFUSED_REQUEST:
-            return (
-                f"refuses the request (HTTP {status}); the agent's model, context_tokens,"
-                " max_tokens, tokens_key or temperature may not suit it"
-            )
-        return None
 
     async def aclose(self) -> None:
         """Close the connections."""

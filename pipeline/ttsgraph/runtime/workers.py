@@ -3,19 +3,22 @@ order.
 
 A piece of work is some questions with all the graphs that are to answer them: a shared prefix is
 called once, in one process. Who carries pieces is injected (`ttsgraph_flows/workers.py`); the
-stage's process alone keeps tables and journal. A piece can be done twice, when a worker dies: its
-calls are in the store that all share, so the outcome is the same.
+stage's process alone keeps tables, journal and calls, and is asked for these. A piece can be done
+twice, when a worker dies: its calls are in that store, so the outcome is the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -24,6 +27,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.cache import CallCache, Store
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder, RecordingClient
 from ttsgraph.runtime.clients import open_client
@@ -39,11 +43,15 @@ PIECES_PER_WORKER = 2
 """So that a worker has the next piece's calls to make while it waits for the last of one."""
 
 T = TypeVar("T")
+Asks = tuple[tuple[str, int], bytes]
+"""Where a process can be asked for calls, and with which key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a search's pieces share: settings and examples (JSON), task, state folder, code."""
+    """What a search's pieces share: settings and examples (JSON), task, state folder, code, and
+    where the process that searches can be asked for calls, with a key.
+    """
 
     profile: str
     task: str
@@ -51,6 +59,7 @@ class Order:
     state: str
     code: str
     grade_nodes: bool = False
+    asks: Asks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,52 @@ Carry = Callable[[Work], Awaitable[Done]]
 """Has a piece done by some worker. Raises RunStopped when there is none left that can."""
 
 
-def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path) -> Order:
+class _Owner(BaseManager):
+    """A connection to the process that owns a store, authenticated by a key on both sides."""
+
+
+_Owner.register("store", exposed=("get", "put"))
+
+
+@contextmanager
+def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
+    """Answer for a cache of this process at a free port of this host; gives address and key. Who
+    has the key can run code here, as every worker of a cluster can.
+    """
+    key = secrets.token_bytes(32)
+    owner = type("Owner", (BaseManager,), {})((host, 0), key)
+    owner.register("store", lambda: cache, exposed=("get", "put"))
+    server = owner.get_server()
+
+    def answer() -> None:
+        with suppress(SystemExit):  # with which it ends
+            server.serve_forever()
+
+    threading.Thread(target=answer, name="ttsgraph calls", daemon=True).start()
+    try:
+        yield server.address, key
+    finally:
+        server.stop_event.set()
+
+
+def owners_store(asks: Asks) -> Store:
+    """Return the store of the process that searches. Raises RunStopped where it is gone."""
+    owner = _Owner(*asks)
+    try:
+        owner.connect()
+    except OSError as error:
+        raise RunStopped(f"worker: expected the process that searches, but {error}") from None
+    store: Store = owner.store()  # type: ignore[attr-defined]
+    return store
+
+
+def order_of(
+    profile: Profile,
+    task: str,
+    shots: Sequence[Question],
+    state: Path,
+    asks: Asks | None = None,
+) -> Order:
     """What the workers of this work are told."""
     return Order(
         profile.model_dump_json(exclude_none=True),
@@ -84,6 +138,7 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
         json.dumps([asdict(shot) for shot in shots]),
         str(state.resolve()),
         code_digest(),
+        asks=asks,
     )
 
 
@@ -190,7 +245,8 @@ class Worker:
         profile = Profile.model_validate_json(order.profile)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
-        self._opened = open_client(profile, Path(order.state))  # until the process ends
+        store = None if order.asks is None else owners_store(order.asks)
+        self._opened = open_client(profile, Path(order.state), store)  # until the process ends
         self._client = self._run(self._opened.__aenter__())
         shots = [Question(**shot) for shot in json.loads(order.shots)]
         environment = environment_for(profile, order.task, self._client, shots)

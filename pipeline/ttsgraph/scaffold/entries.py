@@ -321,7 +321,7 @@ def _entry(name: str, known: Mapping[str, Any], counted: bool) -> dict[str, Any]
 
 def _served(name: str, known: Mapping[str, Any]) -> tuple[str, bool, ListPrice | None]:
     """Name at the endpoint, whether it is listed, the listed price. Raises EndpointError."""
-    from ttsgraph.endpoints.openai_client import Endpoint  # slow to import
+    from ttsgraph.endpoints.endpoint import Endpoint  # slow to import
     from ttsgraph.scaffold.providers import SHOWN, models_at
 
     url = known["base_url"]

@@ -14,14 +14,22 @@ from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
-import openai
-
 from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
+from ttsgraph.endpoints.endpoint import Endpoint, path_advice, plain, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
+from ttsgraph.endpoints.openai_client import UNLISTED, OpenAIClient, Retries
+from ttsgraph.endpoints.replies import NOT_JSON
+from ttsgraph.endpoints.transport import (
+    NO_CONNECTION,
+    NO_PROXY,
+    Http,
+    Target,
+    ask_once,
+    listed_by,
+    plain_name,
+)
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.spec import Price, variant_name
@@ -38,10 +46,12 @@ TRIES = Retries(8, 1.0, 300)
 """Patience with a server that loads a model first, or is busy."""
 
 EFFORT = "low"
-TIMEOUT_S = 15.0
-_UNLISTED = (403, 404, 405, 501)
-"""How servers say that they list no models, or not to this key."""
+LESS = 0.7
+"""Share of the tokens below which less effort is a member of its own: one that an endpoint ignores
+takes as many, give or take what draws differ by.
+"""
 
+TIMEOUT_S = 15.0
 ListPrice = Mapping[str, float]
 """$ per million tokens by `prompt`, `completion`, `cached`, `reasoning`, as in a profile."""
 
@@ -145,6 +155,11 @@ def candidates(providers: Sequence[Provider], ask: Ask | None = None) -> dict[st
 def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
+    if "@" in urlsplit(url).netloc:
+        raise InputError(
+            f"{plain(url)}: expected a URL without a password, as profiles are shared; put it into"
+            " a variable that --key-env names"
+        )
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
@@ -152,20 +167,23 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
         )
     try:
         listed = models_at(Endpoint((url,), "", provider.key_env)) or None  # an empty list is none
-    except EndpointError:
-        if not provider.models:
+    except EndpointError as error:
+        fault = error.__cause__
+        if not provider.models or not isinstance(fault, Fault):
+            raise
+        if users(fault) or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON):
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
     names = provider.models or _chat_models(url, list(listed or ()), ask)
     if listed is None:
         return [Candidate(provider, name, False, None) for name in names]
-    for name in names:
+    for name in map(plain_name, names):
         if name not in listed:
             raise InputError(
                 f"{url}: expected model {name!r}, but the server has"
                 f" {', '.join(list(listed)[:SHOWN])}"
             )
-    return [Candidate(provider, name, True, listed[name]) for name in names]
+    return [Candidate(provider, name, True, listed[plain_name(name)]) for name in names]
 
 
 def _given_prices(
@@ -195,8 +213,8 @@ def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
         return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
-            f"{url}: expected a list of models, found none; name those to use with --model,"
-            " or correct the URL (it mostly ends in /v1)"
+            f"{url}: expected a list of models, found none; name those to use with --model, or"
+            f" {path_advice(url)}"
         )
     if len(chat) > SHOWN:
         raise InputError(
@@ -265,40 +283,23 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice 
     the key is sent. Raises EndpointError when no OpenAI-compatible server is there.
     """
     url = endpoint.base_urls[0]
-    key = endpoint.api_key() if with_key else "none"
-    options = endpoint.options() if with_key else {"params": dict(endpoint.query)}
+    to = endpoint.target(url, "/models", with_key)
+    info = endpoint.target(url, "/model/info", with_key)
 
-    async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
-        found = await listed_by(client.with_options(max_retries=1), options)
-        entries = {redact(name): entry for name, entry in found.items()}
+    async def asked(http: Http) -> tuple[dict[str, Any], dict[str, ListPrice]]:
+        entries = await listed_by(http, to)
         priced = any(price_in(entry) is not None for entry in entries.values())
         ask_more = entries and not priced and endpoint.key_header is None
-        return entries, await _litellm_prices(client) if ask_more else {}
+        return entries, await _litellm_prices(http, info) if ask_more else {}
 
     try:
-        entries, told = ask_once(url, key, TIMEOUT_S, asked)
-    except openai.APIStatusError as error:
-        if error.status_code in _UNLISTED:
+        entries, told = ask_once(TIMEOUT_S, asked)
+    except Fault as fault:
+        if fault.status in UNLISTED:
             return None
-        raise _no_list(endpoint, error) from None
-    except Exception as error:  # whatever a server that is none of models makes of it
-        raise _no_list(endpoint, error) from None
+        found, advice = trouble(fault, endpoint, url, path="/models")
+        raise EndpointError(f"{found}; {advice}") from fault
     return {name: told.get(name) or price_in(entry) for name, entry in entries.items()}
-
-
-def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
-    if isinstance(error.__cause__, Fault):  # which the package takes for a broken connection
-        error = error.__cause__
-    known = isinstance(error, openai.APIError | Fault | TimeoutError)
-    told = reason_of(error) if known else redact(str(error))
-    reason = told.splitlines()[0] if told else type(error).__name__
-    hint = "start the server, or correct the URL (it mostly ends in /v1)"
-    if getattr(error, "status_code", None) in (401, 403):
-        hint = "name the variable that holds its key with --key-env"
-    return EndpointError(
-        f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models,"
-        f" but: {reason}; {hint}"
-    )
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
@@ -327,11 +328,11 @@ def _dollars(value: Any) -> float:
         return -1.0
 
 
-async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
+async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
     """Prices as LiteLLM's proxy tells them next to its list; none of any other server."""
     try:
-        data: Any = await client.get("/model/info", cast_to=object)
-    except Exception:  # it is no such proxy
+        data = await http.get(to)
+    except Fault:  # it is no such proxy
         return {}
     rows = data.get("data") if isinstance(data, dict) else None
     found = {}
@@ -382,11 +383,8 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
         completion = calls[-1]
         if not any(price.values()):  # its speed counts, which a cold start does not show
             calls.append(await client.complete(request))
-    except (CallFailed, NoAnswer, RunStopped) as error:
-        refused = getattr(error.__cause__, "status", None) in (401, 403)
-        no_key = refused and one.provider.key_env is None
-        hint = "; --key-env names the variable with its key" if no_key else ""
-        return f"{name} is left out, as it did not answer: {error}{hint}"
+    except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
+        return f"{name} is left out, as it did not answer: {error}"
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
@@ -399,7 +397,8 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
         parts.append(f"thinks before it answers ({completion.completion_tokens} tokens)")
-        if (less := await _with_less_effort(client, request)) is not None:
+        less = await _with_less_effort(client, request)
+        if less is not None and less.completion_tokens < LESS * completion.completion_tokens:
             calls.append(less)
             entry["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
             lengths[variant_name(name, EFFORT)] = _lengths(less)
@@ -418,7 +417,7 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
     request = replace(request, sampling=sampling)
     try:
         found = await client.complete(request)
-    except (CallFailed, NoAnswer, RunStopped):
+    except (CallFailed, EndpointError, NoAnswer, RunStopped):
         return None
     return None if "reasoning_effort" in client.manner(request).left_out else found
 

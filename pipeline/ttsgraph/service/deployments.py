@@ -21,11 +21,12 @@ from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client
-from ttsgraph.runtime.clients import connect, open_cache, running_servers
+from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
 from ttsgraph.service.run import Upstream
+from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
 _log = logging.getLogger(__name__)
@@ -138,15 +139,17 @@ class Deployments:
         # and never stops.
         engine = profile.engine
         most = self._settings.max_retries
-        retries = Retries(most, engine.backoff_s, engine.timeout_s, budget)
-        policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1.0, waits=False)
+        retries = Retries(most, timeout_s=engine.timeout_s, budget=budget)
+        policy = FailurePolicy(
+            engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
+        )
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(connect(profile, local, retries, policy))
             if self._settings.cache:
-                store = opened.enter_context(contextlib.closing(open_cache(profile)))
+                store = opened.enter_context(contextlib.closing(open_cache()))
                 client = CachedClient(client, store)
             connection = opened.pop_all()
         upstream = Upstream(budget)

@@ -5,7 +5,6 @@ candidates are evaluated, when its graph is promoted.
 from __future__ import annotations
 
 from operator import not_
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -136,22 +135,11 @@ class WorkerSettings(Closed):
     """workers that there are, or that are started where there is no address"""
     address: str | None = None
     """of the cluster's scheduler; without one, workers are started here"""
-    store: Path | None = None
-    """folder that all machines see, for the call cache; without one it is a file for one machine"""
 
     @model_validator(mode="after")
     def _complete(self) -> WorkerSettings:
         if self.kind == "local" and self.address is not None:
             raise ValueError("address is for kind dask, found kind local")
-        if self.address is not None and self.store is None:
-            raise ValueError(
-                "expected a store, a folder that all machines of the cluster see, found none"
-            )
-        if self.store is not None and not self.store.is_absolute():
-            raise ValueError(
-                "expected store as an absolute path, the same on all machines, found"
-                f" {str(self.store)!r}"
-            )
         return self
 
 

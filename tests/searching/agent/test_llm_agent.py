@@ -188,8 +188,8 @@ class TestFaultyEndpoints:
     @pytest.mark.parametrize(
         ("status", "message"),
         [
-            (401, r"agent guide at http.*refuses the key in AGENT_KEY \(HTTP 401\)"),
-            (404, r"no such model or no /chat/completions \(HTTP 404\)"),
+            (401, "agent model 'guide': http.*refuses the key in AGENT_KEY"),
+            (404, "nothing at http.*/chat/completions: HTTP 404"),
         ],
     )
     def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(

@@ -1,0 +1,209 @@
+"""An endpoint as it is reached, and in a line why it can't be: its key, path, proxy or scheme."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.secrets import key_problem, redact
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.transport import (
+    NO_CERTIFICATE,
+    NO_CONNECTION,
+    NO_PROXY,
+    NO_TLS,
+    Target,
+    fault_of,
+)
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.dialect import ANY, Dialect
+
+PATH = "/chat/completions"
+SHOWN = 8
+"""Names of an endpoint's list that are shown."""
+
+_NOTHING_MORE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one model is served, and under which name.
+
+    `api_key_env` is the variable with the key, `key_header` its header if unusual; several base
+    URLs are replicas. `seeds` says whether requests may carry a seed, `lists_models` whether
+    /models can be asked; `query` and `extra_body` (JSON) are added to URLs and bodies. What a
+    `local` server takes is not kept: its port is another's next.
+    """
+
+    base_urls: tuple[str, ...]
+    served_as: str
+    api_key_env: str | None = None
+    seeds: bool = False
+    lists_models: bool = True
+    dialect: Dialect = ANY
+    key_header: str | None = None
+    query: tuple[tuple[str, str], ...] = ()
+    extra_body: str | None = None
+    local: bool = False
+
+    def target(self, url: str, path: str = PATH, with_key: bool = True) -> Target:
+        """Return where a request to one of its URLs goes, with its key. Raises as `api_key`."""
+        headers = {}
+        if with_key and self.key_header is not None:
+            headers = {self.key_header: self.api_key()}
+        elif with_key:
+            headers = {"Authorization": f"Bearer {self.api_key()}"}
+        return Target.of(url.rstrip("/") + path, headers, dict(self.query))
+
+    def api_key(self) -> str:
+        """Return the key, or a placeholder. Raises EndpointError for one not set or sendable."""
+        if self.api_key_env is None:
+            return "none"
+        key = os.environ.get(self.api_key_env, "").strip()
+        where = f"{plain(self.base_urls[0])}: "
+        if not key:
+            raise EndpointError(
+                f"{where}expected a key in the environment variable {self.api_key_env}, which is"
+                " not set"
+            )
+        if problem := key_problem(key):
+            raise EndpointError(
+                f"{where}the key in the environment variable {self.api_key_env}: {problem}"
+            )
+        return key
+
+    def serves(self, listed: Iterable[str]) -> bool:
+        """Return whether its model is among these names of a list."""
+        name = self.served_as.removeprefix("models/")
+        return not {name, f"{name}:latest"}.isdisjoint(listed)
+
+    def body(
+        self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
+    ) -> dict[str, Any]:
+        """Return a request's body, as far as it is known what is taken, with `more` in it."""
+        sampling = request.sampling
+        parameters = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "stop": list(sampling.stop) or None,
+            "reasoning_effort": sampling.reasoning_effort,
+            # From the content key, so that a lost cache comes back the same where the server can
+            # repeat itself.
+            "seed": int(request.key()[:8], 16) if self.seeds else None,
+            **more,
+        }
+        wanted = ((name, value) for name, value in parameters.items() if value is not None)
+        sent = {name: value for name, value in wanted if name not in sampling.left_out}
+        spoken = dialect.body(request.messages, sampling.max_tokens, sent)
+        body = {"model": self.served_as, **spoken}
+        # The form is somebody's wish: what the endpoint does not take of it is refused, not left
+        # out.
+        for extra in (self.extra_body, sampling.extra_body, request.form):
+            body |= json.loads(extra) if extra else {}
+        return body
+
+
+def probe(model: str) -> Request:
+    """Return a short question to a model, with nothing that a server might refuse."""
+    sampling = Sampling(None, max_tokens=16, left_out=("top_p", "seed"))
+    return Request(model, "probe", (Message("user", "Say OK."),), sampling)
+
+
+def plain(url: str) -> str:
+    """Return a URL as it may be shown: without a user's name and password."""
+    return redact(url)
+
+
+def names_of(listed: Iterable[str]) -> str:
+    """Return the first few names of a list for people."""
+    names = sorted(listed)
+    shown = ", ".join(names[:SHOWN]) or "none in its list"
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def users(error: Exception) -> bool:
+    """Return whether an attempt failed by what only a user can mend: key, account, name or URL."""
+    if not isinstance(error, Fault):
+        return False
+    moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
+    mends = error.meaning in ("key", "quota", "model") or error.kind in (NO_TLS, NO_CERTIFICATE)
+    return mends or (moved and not error.retry) or error.status in (403, 407)
+
+
+def trouble(
+    error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
+) -> tuple[str, str]:
+    """Return what is wrong at an endpoint by an attempt's error, with the server's own words, and
+    what to do about it, each in a few words.
+    """
+    fault = fault_of(error)
+    where = plain(url)
+    said = fault.said()
+    words = f" ({said})" if said else ""
+    if fault.status is None:
+        return _no_answer(fault, url, words)
+    status = f": HTTP {fault.status}{words}"
+    key = endpoint.api_key_env
+    if "HTTP request" in said and "HTTPS" in said:  # as nginx and Go say it
+        return f"{where} speaks https{status}", "write https:// in base_url"
+    if fault.status == 407:
+        return f"{_proxy(url)} wants a password{status}", "put it into that variable"
+    if fault.meaning == "quota":
+        return f"{where} wants to be paid first{status}", "see the account that the key is of"
+    if fault.meaning == "model":
+        found = f"{where} has no model {endpoint.served_as!r}{status}"
+        names = f"; the server has {names_of(listed)}" if listed else ""
+        return found, f"correct served_as{names}"
+    if fault.meaning == "key" or fault.status == 403:
+        named = f"the key in {key}" if key else "a request without a key"
+        advice = f"correct {key}" if key else "name its variable: --key-env, api_key_env"
+        return f"{where} refuses {named}{status}", advice
+    if fault.status in (404, 405) or 300 <= fault.status < 400:
+        return f"nothing at {where}{path}{status}", path_advice(url)
+    if fault.retry:
+        return f"{where} can't answer now{status}", "try again later"
+    advice = "see left_out, tokens_key and extra_body in docs/own-models.md"
+    return f"{where} refuses the request{status}", advice
+
+
+def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
+    where = plain(url)
+    scheme = urlsplit(url).scheme
+    if fault.kind == NO_PROXY:
+        advice = "correct that variable, or put the host into NO_PROXY"
+        return f"no connection to {_proxy(url)}", advice
+    if fault.kind == NO_TLS:
+        return f"no https at {where}: it answers without TLS", "write http:// in base_url"
+    if fault.kind == NO_CERTIFICATE:
+        advice = "correct base_url, or name its authority's file in SSL_CERT_FILE"
+        return f"{where} has {fault.kind}", advice
+    if fault.unreached:
+        found = f"no server at {where}: the connection is refused or broken"
+        return found, "start the server, or correct base_url"
+    if fault.kind == NO_CONNECTION:
+        other = ", or write https:// in base_url" if scheme == "http" else ""
+        found = f"no server at {where}: the connection is refused or broken"
+        return found, f"see what its server does{other}"
+    if fault.kind == "timed out":
+        return f"{where} does not answer in time", "see what its server does"
+    found = f"{where} answers, but not as an OpenAI-compatible server: {fault.kind}{words}"
+    return found, path_advice(url)
+
+
+def _proxy(url: str) -> str:
+    scheme = urlsplit(url).scheme
+    proxy = getproxies().get(scheme, "")
+    return f"the proxy {plain(proxy)} that {scheme.upper()}_PROXY names"
+
+
+def path_advice(url: str) -> str:
+    """Return what to do about a URL with nothing behind it."""
+    if urlsplit(url).path.rstrip("/").endswith(PATH):
+        return f"leave {PATH} out of base_url; it mostly ends in /v1"
+    return "correct base_url; it mostly ends in /v1"

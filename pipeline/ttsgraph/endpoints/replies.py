@@ -1,0 +1,391 @@
+"""A reply of an endpoint, read by one accumulator of deltas: a whole reply is one delta."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
+from ttsgraph.endpoints.refusals import is_filter, meaning_of
+from ttsgraph.models.actions import CALLS, text_of
+from ttsgraph.models.client import (
+    Completion,
+    Message,
+    OnPiece,
+    Sampling,
+    cut_at_stop,
+    estimate_tokens,
+    whole_text,
+)
+from ttsgraph.models.reasoning import begun, content_of, without_thoughts
+
+LONGEST_TOKEN = 128
+"""Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
+
+MOST_TOKENS = 10**8
+"""Of one call: more than any model's context, so a count beyond it is a defect."""
+
+TURN_TOKENS = 4
+"""Of a message or an answer beside its text."""
+
+CUT = {
+    *("length", "maxtokens", "maxoutputtokens", "maxlength"),  # OpenAI, Anthropic, Gemini, TGI
+    *("modellength", "tokenlimit", "errorlimit"),  # Mistral, watsonx, Cohere
+    *("modelcontextwindowexceeded", "contextlengthexceeded"),  # Anthropic, llama.cpp
+}
+"""Values of finish_reason of a cut answer, by their letters in lower case."""
+
+ENDED = CUT | {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
+"""Those with which an answer may be empty; a text with any other name is used too."""
+
+FAILED = {
+    *("error", "abort", "aborted", "cancelled", "canceled", "timeout", "failed"),
+    *("networkerror", "servererror", "overloaded", "insufficientsystemresource"),
+}
+"""Those of an answer that its server could not finish."""
+
+_COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+"""OpenAI's names, and Anthropic's."""
+
+NOT_JSON = "expected JSON, found something else"
+_REFUSED = "expected an answer, found a refusal"
+_NO_CHOICES = "expected an answer with choices, found none"
+_NO_TEXT = "expected an answer as text, found something else"
+_NO_CALLS = "expected calls of tools with a name and arguments, found something else"
+_NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something else"
+
+
+def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = False) -> Completion:
+    """Return a body as a completion: one text cut at the first stop sequence, which some servers
+    ignore, or choices for a request with a form. Raises Fault for what can't be used.
+    """
+    reply = Reply(sampling, form)
+    for data in data_in(body):
+        reply.add(data)
+    return reply.completion(latency_s)
+
+
+def data_in(body: bytes) -> list[Any]:
+    """Return the JSON in a body, or in the events that some servers send unasked. Raises Fault."""
+    try:
+        return [json.loads(body)]
+    except (ValueError, RecursionError):
+        lines = body.replace(b"data: [DONE]", b"\n").splitlines() if b"data:" in body else [body]
+    rows = (line.removeprefix(b"data:").strip() for line in lines)
+    told = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
+    try:
+        return [json.loads(row) for row in told]
+    except (ValueError, RecursionError):
+        raise Fault(NOT_JSON) from None
+
+
+class Reply:
+    """A reply so far; `on_piece` gets what can be shown of it as it comes."""
+
+    def __init__(self, sampling: Sampling, form: bool = False, on_piece: OnPiece | None = None):
+        self._sampling = sampling
+        self._form = form
+        self._on_piece = on_piece
+        self._choices: dict[int, _Choice] = {}
+        self._usage: Any = None
+        self._said = ""
+        self._whole = False
+
+    def add(self, data: Any) -> None:
+        """Take in a body or a chunk. Raises Fault for an error in its place, or another shape."""
+        if not isinstance(data, Mapping):
+            return
+        found = data.get("choices")
+        choices = found if isinstance(found, list) else []
+        self._said = self._said or ("" if choices else meaning_of(data).filtered)
+        self._usage = data.get("usage") or self._usage
+        _check_error(data, choices)
+        for choice in choices if self._form else choices[:1]:
+            if isinstance(choice, Mapping):
+                self._usage = choice.get("usage") or self._usage  # where Moonshot's streams have it
+                self._add_choice(choice)
+
+    def _add_choice(self, choice: Mapping[str, Any]) -> None:
+        self._whole = self._whole or "message" in choice
+        delta = choice.get("message") or choice.get("delta") or {}
+        index = choice.get("index") or 0
+        if not isinstance(delta, Mapping) or not isinstance(index, int):
+            raise Fault(_NO_CHOICES)
+        known = index in self._choices
+        growing = self._choices.setdefault(index if self._form else 0, _Choice())
+        piece = growing.add(delta, choice)
+        if growing.letters > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
+            raise Fault(
+                f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
+                f" {growing.letters} characters"
+            )
+        if self._on_piece is None:
+            return
+        if text := growing.shown(() if self._form else self._sampling.stop):
+            piece["content"] = text
+        if not self._form and text:
+            self._on_piece({"delta": {"content": text}})
+        elif self._form and (piece or not known or choice.get("logprobs") is not None):
+            role = {} if known else {"role": "assistant"}
+            told = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
+            self._on_piece(told)
+
+    def completion(self, latency_s: float) -> Completion:
+        """Return the completion, all having come. Raises Fault with the tokens that it took."""
+        try:
+            if not self._choices:
+                raise refused(_NO_CHOICES, self._said) if self._said else Fault(_NO_CHOICES)
+            for index, choice in sorted(self._choices.items()):
+                choice.finish()
+                if not self._whole and choice.reason is None and _counts(self._usage) is None:
+                    raise Fault("expected the answer's token usage, found none")  # it broke off
+                self._show_rest(index, choice)
+            return self._formed(latency_s) if self._form else self._plain(latency_s)
+        except Fault as fault:
+            with suppress(Fault):
+                fault.tokens = _counts(self._usage)
+            raise
+
+    def _show_rest(self, index: int, choice: _Choice) -> None:
+        text = choice.text if self._form else cut_at_stop(choice.text, self._sampling.stop)
+        rest = text.removeprefix(choice.seen) if text.startswith(choice.seen) else ""
+        if self._on_piece is not None and rest and not choice.refusal:
+            more = {"index": index, "logprobs": None} if self._form else {}
+            self._on_piece({**more, "delta": {"content": rest}})
+
+    def _plain(self, latency_s: float) -> Completion:
+        choice = self._choices[0]
+        if choice.refusal:
+            raise refused(_REFUSED, choice.refusal)
+        shown = cut_at_stop(choice.text, self._sampling.stop)
+        bound = self._sampling.max_tokens if choice.cut and shown == choice.text else None
+        return _completed(shown, choice.reasoning, self._usage, latency_s, bound)
+
+    def _formed(self, latency_s: float) -> Completion:
+        """Return the choices as the endpoint gives them, which may refuse, and call tools."""
+        choices = [choice.whole(index) for index, choice in sorted(self._choices.items())]
+        thoughts = "\n".join(each.reasoning for each in self._choices.values() if each.reasoning)
+        text = whole_text(text_of(choices[0]["message"]))
+        found = _completed(text, thoughts, self._usage, latency_s)
+        return replace(found, choices=json.dumps(choices))
+
+
+@dataclass
+class _Choice:
+    """One choice so far."""
+
+    raw: str = ""
+    said: bool = False
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    reason: Any = None
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: dict[str, list[Any]] = field(default_factory=dict)
+    letters: int = 0
+    seen: str = ""
+    _at: dict[Any, int] = field(default_factory=dict)
+    _answer: str | None = None
+    _looked: int = 0
+    _shown: int = 0
+    cut: bool = False
+
+    def add(self, delta: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+        """Take in a delta; return what of it is no text, to be shown. Raises Fault."""
+        content, thought = content_of(delta)
+        if content is not None and not isinstance(content, str):
+            raise Fault(_NO_TEXT)
+        self.raw += content or ""
+        self.said = self.said or content is not None
+        self.reasoning += thought
+        self.reason = choice.get("finish_reason") or self.reason
+        piece: dict[str, Any] = {}
+        if isinstance(refusal := delta.get("refusal"), str) and refusal:
+            self.refusal += refusal
+            piece["refusal"] = refusal
+        if calls := delta.get(CALLS):
+            piece[CALLS] = self._add_calls(calls)
+        if isinstance(logprobs := choice.get("logprobs"), Mapping):
+            for name, found in logprobs.items():
+                if isinstance(found, list):
+                    self.logprobs.setdefault(name, []).extend(found)
+        self.letters += len(content or "")
+        return piece
+
+    def _add_calls(self, calls: Any) -> list[dict[str, Any]]:
+        if not isinstance(calls, list):
+            raise Fault(_NO_CALLS)
+        pieces = []
+        for place, call in enumerate(calls):
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if not isinstance(function, Mapping):
+                raise Fault(_NO_CALLS)
+            index = call.get("index")
+            at = self._at.get(index := place if index is None else index)
+            named = call.get("id") and function.get("name")
+            # Gemini numbers all calls of a stream 0: another id and name begin another call.
+            if at is None or (named and self.calls[at].get("id") not in (None, call["id"])):
+                at = self._at[index] = len(self.calls)
+                self.calls.append({"function": {"name": "", "arguments": ""}})
+            more = {name: call[name] for name in ("id", "type") if call.get(name)}
+            self.calls[at] |= more
+            told = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
+            for name, text in told.items():
+                self.calls[at]["function"][name] += text
+                self.letters += len(text)
+            shown = {name: text for name, text in told.items() if text}
+            pieces.append({"index": at, **more, "function": shown})
+        return pieces
+
+    def shown(self, stop: tuple[str, ...]) -> str:
+        """Return what can be shown beyond what was: no thoughts, and nothing that may be a stop."""
+        if self._answer is None:
+            answer = "" if begun(self.raw) else without_thoughts(self.raw)[0]
+            if not answer:
+                return ""
+            self._answer = answer
+        else:
+            self._answer += self.raw[self._looked :]
+        self._looked = len(self.raw)
+        start = self._shown
+        ends = [at for each in stop if (at := self._answer.find(each, start)) >= 0]
+        for each in stop:  # what may begin one is held back
+            begins = (n for n in range(len(each) - 1, 0, -1) if self._answer.endswith(each[:n]))
+            ends += [max(start, len(self._answer) - n) for n in list(begins)[:1]]
+        if "\ud800" <= self._answer[-1:] <= "\udbff":
+            ends.append(len(self._answer) - 1)  # of the pair, the other half may yet come
+        self._shown = min(ends, default=len(self._answer))
+        piece = whole_text(self._answer[start : self._shown])
+        self.seen += piece
+        return piece
+
+    def finish(self) -> None:
+        """Part the text from thoughts, all having come. Raises Fault for no answer of a model."""
+        self.text, within = without_thoughts(whole_text(self.raw))
+        told = whole_text(self.reasoning)
+        self.reasoning = "\n".join(part for part in (told, within) if part)
+        reason = self.reason
+        name = re.sub(r"[^a-z]", "", reason.lower()) if isinstance(reason, str) else ""
+        self.cut = name in CUT
+        if told and not (self.raw or self.cut or self.calls or self.refusal):
+            # Some servers put the whole answer there: vLLM's parsers, where nothing is thought.
+            self.text, self.reasoning = told, ""
+        if self.calls or self.refusal:
+            return
+        shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
+        kind = f"expected finish_reason stop or length, found {shown[:40].lower()}"
+        if isinstance(reason, str) and is_filter(reason):
+            raise refused(kind, f"finish_reason {reason.lower()}")
+        if name in FAILED:
+            raise Fault(kind)
+        if not self.text and name not in ENDED:
+            empty = "expected an answer, found an empty one without finish_reason stop or length"
+            raise Fault(empty if name in ("", "toolcalls", "functioncall") else kind)
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """Return the choice as plain data. Raises Fault for a call without a name."""
+        content = self.text if self.text or self.said else None
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": content,
+            "refusal": self.refusal or None,
+        }
+        if self.calls:
+            if not all(call["function"]["name"] for call in self.calls):
+                raise Fault(_NO_CALLS)
+            message |= {CALLS: self.calls}
+        told = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
+        return {"index": index, "message": message, **told}
+
+
+def _as_text(value: Any) -> str:
+    """Return a part of a call as text; llama.cpp and TGI have sent arguments as an object."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
+    """Raises Fault for an error in place of an answer, of the status that it should have had."""
+    first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
+    if not (error := data.get("error") or first.get("error")):
+        return
+    code = error.get("code") if isinstance(error, Mapping) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
+    fault = Fault(kind) if status is None else fault_of_status(status, kind)
+    fault.status = None  # it was answered, and may be charged for
+    fault.take(meaning_of({"error": error}, status))
+    raise fault
+
+
+def _completed(
+    text: str, reasoning: str, usage: Any, latency_s: float, bound: int | None = None
+) -> Completion:
+    """Return a completion with what the endpoint counted, else an estimate from its text or the
+    bound that cut it; untold reasoning is its share of the letters. Raises Fault as `_counts`.
+    """
+    counts = _counts(usage)
+    cut = bound is not None
+    if counts is None:
+        thought = estimate_tokens(reasoning)
+        written = bound or TURN_TOKENS + estimate_tokens(text) + thought
+        thought = min(thought, written)
+        found = Completion(text, 0, written, latency_s, cut=cut, estimated=True)
+        return replace(found, reasoning=reasoning, reasoning_tokens=thought)
+    prompt, written = counts
+    known = _detail(usage.get("prompt_tokens_details"), "cached_tokens") or _detail(
+        usage, "prompt_cache_hit_tokens"
+    )
+    thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if thought and _detail(usage, "total_tokens") == prompt + written + thought:
+        written += thought  # xAI counts them apart
+        if written > MOST_TOKENS:
+            raise Fault(_NO_COUNTS)
+    if not thought and reasoning:
+        thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
+    return Completion(
+        text,
+        prompt,
+        written,
+        latency_s,
+        reasoning=reasoning,
+        reasoning_tokens=min(thought, written),
+        known_tokens=min(known, prompt),
+        cut=cut,
+    )
+
+
+def _counts(usage: Any) -> tuple[int, int] | None:
+    """Return prompt and completion tokens, if they are told. Raises Fault for odd ones."""
+    told = usage if isinstance(usage, Mapping) else {}
+    pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
+    told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
+    prompt, written = told_both
+    if prompt == 0:
+        return None
+    if not (_is_count(prompt) and _is_count(written)):
+        raise Fault(_NO_COUNTS)
+    return int(prompt), int(written)
+
+
+def _is_count(number: Any) -> bool:
+    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    return whole and not isinstance(number, bool) and 0 <= number <= MOST_TOKENS
+
+
+def _detail(counts: Any, name: str) -> int:
+    number = counts.get(name) if isinstance(counts, Mapping) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+
+
+def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completion:
+    """Return the same, its prompt counted here where the endpoint told no counts."""
+    if not completion.estimated:
+        return completion
+    count = sum(
+        TURN_TOKENS + estimate_tokens(message.whole or message.content) for message in messages
+    )
+    return replace(completion, prompt_tokens=count)

@@ -1,0 +1,225 @@
+"""What servers that are started here need of this machine, and what of it is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.serving.environment import number_format, run_convert, vllm_build
+from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
+from ttsgraph.serving.placement import Hosted, Placed, servers_of
+from ttsgraph.serving.servers import HUB_TOKEN, SERVE_PYTHON, gpu_memory_gib
+from ttsgraph.settings.profile import Profile
+
+BYTES_PER_PARAMETER = 2
+"""Weights are kept, and served on GPUs, as bfloat16."""
+
+TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
+"""How far a profile's facts may be from those of the weights, as shares."""
+
+SERVER_GIB = 2.0
+"""Of a server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
+
+_ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing a profile needs: whether it is there, what was found, and what to do if not."""
+
+    subject: str
+    ok: bool
+    found: str
+    advice: str = ""
+    """Nothing where all is well."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", "" if self.ok else self.advice)
+
+
+def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    try:
+        build = vllm_build(python)
+    except EndpointError as error:
+        yield Finding("serve environment", False, str(error), "run `make setup`")
+        return
+    wanted = profile.engine.device
+    found = f"version {build.version}, built for the {build.device}"
+    advice = (
+        f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says"
+        " how)"
+    )
+    yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
+    if build.device == "cpu":
+        dtype = number_format(profile.engine.dtype, python, state)
+        yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
+
+
+def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
+    """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
+    if profile.engine.device == "gpu":
+        yield from _gpus(profile, state, gpu_memory_gib())
+        return
+    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
+        advice = "give their parameters (total) in the profile's pool"
+        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
+        return
+    dtype = number_format(profile.engine.dtype, profile.engine.python, state)
+    size = 2 if dtype.name == "float32" else 1
+    needed = sum(
+        (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
+        for model in profile.hosted.values()
+    )
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    found = f"{total:.0f} GiB, servers need about {needed:.0f}"
+    yield Finding("memory", needed <= total, found, _ELSEWHERE)
+
+
+def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
+    """Each server on its GPU's memory by vLLM's arithmetic, then each GPU; `gpus` are GiB."""
+    models = {}
+    for name, model in profile.hosted.items():
+        needs = needs_of(name, model, profile.engine, state)
+        if not isinstance(needs, dict):
+            facts = ", ".join(needs)
+            advice = (
+                f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
+                " shared evenly"
+            )
+            yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
+            needs = {}
+        models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
+    if not gpus:
+        total = sum(
+            span * (hosted.replicas or 1) * need.total
+            for hosted in models.values()
+            for span, need in list(hosted.needs.items())[:1]
+        )
+        advice = (
+            f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
+            " pool elsewhere (base_url)"
+        )
+        yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
+        return
+    try:
+        servers = servers_of(models, gpus)
+    except EndpointError as error:
+        advice = "lower tensor_parallel, or use a machine with more GPUs"
+        yield Finding("GPU", False, str(error), advice)
+        return
+    taken = dict.fromkeys(gpus, 0.0)
+    work = dict.fromkeys(gpus, 0.0)
+    for server in servers:
+        wanted = models[server.model].needs.get(len(server.gpus))
+        for gpu in server.gpus:
+            taken[gpu] += wanted.total if wanted else 0.0
+            work[gpu] += server.load
+        if wanted is not None:
+            context = models[server.model].serve.max_model_len or profile.engine.max_model_len
+            yield _server(server, wanted, min(gpus[gpu] for gpu in server.gpus), context)
+    busiest = max(work.values()) if len(gpus) > 1 else 0.0
+    for gpu, size in gpus.items():
+        done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
+        found = f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}"
+        advice = f"use larger or more GPUs, {_ELSEWHERE}"
+        yield Finding(f"GPU {gpu}", taken[gpu] <= USABLE * size, found, advice)
+
+
+def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
+    share = server.share * size
+    fits = wanted.total <= share
+    found = (
+        f"{wanted.weights:.1f} GiB weights + {wanted.cache:.1f} GiB cache"
+        f" + {wanted.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
+        f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
+    )
+    if fits:
+        found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
+    advice = (
+        f"alone on this GPU it would fit: {_ELSEWHERE}"
+        if wanted.total <= USABLE * size
+        else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
+    )
+    return Finding(f"server {server.title}", fits, found, advice)
+
+
+def _weights_gib(model: ModelSettings) -> float:
+    """0 where the profile does not say how many parameters a model has."""
+    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+
+
+def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
+    missing_gib = 0.0
+    for name, model in profile.hosted.items():
+        subject = f"weights of {name}"
+        if (folder := weights_folder(name, model, state)) is not None:
+            yield Finding(subject, True, str(folder))
+        elif model.weights is not None and model.weights.hub is not None:
+            size = _weights_gib(model)
+            missing_gib += size
+            pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
+            advice = (
+                f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
+                " licence on the hub first)"
+            )
+            yield Finding(subject, False, "not in the hub's cache here", advice)
+            if not pinned:
+                advice = "pin a commit of the hub's repository as its revision"
+                yield Finding(f"revision of {name}", False, "unpinned", advice)
+        else:
+            advice = "run `ttsgraph prepare`, or correct the path in the profile"
+            yield Finding(subject, False, "not there", advice)
+    if missing_gib:
+        home = hub_home()
+        known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
+        found = "found" if known else "none; gated models need one"
+        yield Finding("hub token", known, found, "set HF_TOKEN, or run `hf auth login`")
+        there = next(path for path in (home, *home.parents) if path.exists())
+        free = shutil.disk_usage(there).free / GIB
+        found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
+        advice = "free space, or point HF_HOME at a larger disk"
+        yield Finding("disk", free > missing_gib, found, advice)
+
+
+def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    """The profile's facts against the configurations of the weights that are here."""
+    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
+    here = {name: folder for name, folder in folders.items() if folder is not None}
+    if not here or not Path(python).exists():
+        return
+    counted = count_parameters(list(here.values()), python)
+    for name, found in zip(here, counted, strict=True):
+        wrong = differences(profile.hosted[name], found)
+        found_so = "; ".join(wrong) or "as configured"
+        yield Finding(f"facts of {name}", not wrong, found_so, "correct the profile")
+
+
+def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
+    """Facts counted from each configuration in the serve environment. Raises EndpointError."""
+    command = ["--count", *map(str, paths)]
+    found = run_convert(python, command, "counting parameters failed: ")
+    return [json.loads(line) for line in found]
+
+
+def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
+    """Where given facts are off from the counted ones: sizes by over 0.1 %, others at all."""
+    wrong = []
+    for key, tolerance in TOLERANCES.items():
+        said = getattr(model, key)
+        if said is not None and abs(said - found[key]) > tolerance * found[key]:
+            wrong.append(f"{key}: the profile says {said:g}, its configuration {found[key]:g}")
+    return wrong
+
+
+def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    """Find what the servers of a profile need, in the order in which a run would miss it."""
+    yield from _engine(profile, state, python)
+    yield from _memory(profile, state)
+    yield from _weights(profile, state)
+    yield from _facts(profile, state, python)

@@ -1,0 +1,145 @@
+"""The servers of a profile's models that are started here: weights made ready, servers found or
+started. Servers that another process keeps up (`make repro` does) are used and left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from ttsgraph.base.ending import say
+from ttsgraph.base.errors import EndpointError, SettingsError
+from ttsgraph.base.state import STATE
+from ttsgraph.pool.engine import ENGINES
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.serving.environment import number_format, run_convert, vllm_build
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.memory import needs_of
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
+from ttsgraph.settings.profile import Profile
+
+RECORD = "servers.json"
+
+
+@contextmanager
+def running_servers(
+    profile: Profile, state: Path = STATE
+) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """Model -> base URLs of local servers, started if not up. Raises EndpointError."""
+    engine = profile.engine
+    if profile.hosted:
+        launch = partial(_launcher, profile, state)
+        with shared_servers(state / RECORD, profile.hosted, launch, engine.startup_s) as urls:
+            yield {name: urls[name] for name in profile.hosted}
+    elif models := profile.elsewhere:  # an engine of a plug-in starts them
+        with ENGINES[engine.kind].servers(models, engine, state) as urls:
+            if missing := [name for name in models if not urls.get(name)]:
+                raise EndpointError(
+                    f"engine {engine.kind}: expected a base URL of {missing[0]!r}, found none"
+                )
+            yield {name: tuple(urls[name]) for name in models}
+    else:
+        yield {}
+
+
+def servers_on_demand(
+    profile: Profile, state: Path = STATE
+) -> contextlib.AbstractContextManager[object]:
+    """Local servers for other processes, started once one asks what is not in the cache."""
+    if not profile.hosted:
+        return contextlib.nullcontext()
+    return Keeper(state / RECORD, partial(_launcher, profile, state))
+
+
+def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
+    return Launcher(
+        local_specs(profile, state, at),
+        state=state / RECORD,
+        timeout_s=profile.engine.startup_s,
+    )
+
+
+def local_specs(
+    profile: Profile, state: Path = STATE, at: Urls | None = None
+) -> tuple[ServerSpec, ...]:
+    """The servers the pool needs here, with weights ready. Raises as `prepare_weights`."""
+    engine = profile.engine
+    assert engine.kind in ("vllm", "transformers")
+    kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
+    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
+    on_cpu = device == "cpu"
+    models = {}
+    for name, model in profile.hosted.items():
+        needs = {} if on_cpu else needs_of(name, model, engine, state)
+        models[name] = replace(
+            hosted(name, model, state, engine.python),
+            ports=tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ())),
+            needs=needs if isinstance(needs, dict) else {},
+            # As if all were asked equally often: which a search prefers is not known before.
+            load=model.non_embedding or 0.0,
+        )
+    return server_specs(
+        kind,
+        models,
+        log_dir=state / "logs",
+        python=engine.python,
+        gpus=None if on_cpu else gpu_memory_gib(),
+        max_model_len=engine.max_model_len,
+        extra=engine.extra_args,
+        max_seqs=engine.concurrency,
+        dtype=number_format(engine.dtype, engine.python, state) if on_cpu else None,
+    )
+
+
+def hosted(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> Hosted:
+    """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
+    from_hub = model.weights is not None and model.weights.hub is not None
+    weights = prepare_weights(name, model, state, python)
+    pinned = model.revision if from_hub and model.revision != "unpinned" else None
+    return Hosted(weights, model.serve, pinned, from_hub=from_hub)
+
+
+def prepare_weights(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> str:
+    """A model folder or hub id; a GGUF is converted once, found in the folder TTSGRAPH_WEIGHTS
+    names, the state's `weights`, or the hub. Raises EndpointError without a serve environment or
+    for another revision than the profile's, SettingsError for a model without weights.
+    """
+    weights = model.weights
+    if weights is None:
+        raise SettingsError(
+            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine"
+            " starts servers"
+        )
+    if not weights.converted:
+        return str(weights.hub or weights.path)
+    folder = state / "models" / name
+    if not (folder / "config.json").exists():
+        say(f"preparing the weights of {name} (once; up to a minute)")
+    command = ["--out", str(folder)]
+    if weights.gguf is None:
+        command += ["--package", str(weights.package)]
+    else:
+        given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
+        command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
+        command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
+    found = run_convert(python, command, f"weights of {name}: ")
+    revision = json.loads(found[-1])["revision"]
+    if model.revision != revision:
+        raise EndpointError(
+            f"weights of {name}: expected revision {model.revision} (the profile's), found"
+            f" {revision}"
+        )
+    return str(folder)
