@@ -248,7 +248,7 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return Fault(NO_CERTIFICATE, retry=False, unreached=True)
     if isinstance(error, aiohttp.ClientConnectorSSLError | ssl.SSLError):
-        return Fault(NO_TLS, unreached=True)
+        return Fault(NO_TLS, retry=False, unreached=True)
     if isinstance(error, _NOT_MADE):
         return Fault(NO_CONNECTION, unreached=True)
     if isinstance(error, TimeoutError):
