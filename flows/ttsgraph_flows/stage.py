@@ -34,7 +34,7 @@ from ttsgraph.runtime.limits import (
 from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
-from ttsgraph.stages.project import Asked, Folder, Project, Step
+from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import questions_path
@@ -194,7 +194,7 @@ class Stage(Project):
         return refusal_lines(refused, answered)
 
     def with_agent(
-        self, work: Step[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
+        self, work: ToAsk[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
         """As `with_models`, and with the agent's language model, if one is needed."""
         meter = self.meter(account) if isinstance(account, str) else account
