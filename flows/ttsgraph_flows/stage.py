@@ -38,7 +38,7 @@ from ttsgraph.runtime.workers import (
 )
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
-from ttsgraph.stages.project import Asked, Folder, Project, Step
+from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import questions_path
@@ -190,7 +190,7 @@ class Stage(Project):
             return step("ask the models", lambda: asyncio.run(run(carry, asks)))
 
     def with_agent(
-        self, work: Step[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
+        self, work: ToAsk[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
         """As `with_models`, and with the agent's language model, if one is needed."""
         meter = self.meter(account) if isinstance(account, str) else account

@@ -1,5 +1,5 @@
 """The paper's way asks the same and finds the same through the stages, `ttsgraph run` and
-`ttsgraph.search`.
+`ttsgraph.search`; with a contest each finds the same.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ SECTIONS: dict[str, Any] = {
     "init": {"questions": 4, "candidates": 3, "topologies": 2},
     "pilot": {"questions": 3, "widths": [1, 2], "depths": [1, 2], "random_graphs": 1},
     "evaluate": {"ablation": 0},  # a whole search has none
+}
+CONTEST: dict[str, Any] = SECTIONS | {
+    "search": SECTIONS["search"] | {"way": "joint"},
+    "init": {"contest": {"calls": 300, "block": 8, "final_block": 8}},
 }
 BUDGET = "$0.0004"
 TABLES = {
@@ -74,9 +78,9 @@ def stubs() -> Iterator[tuple[StubServer, dict[str, Any]]]:
         yield stub, {"models": models}
 
 
-def through_stages(folder: Path) -> Trace:
+def through_stages(folder: Path, sections: dict[str, Any]) -> Trace:
     with stubs() as (stub, given), chdir(folder):
-        written(folder, given)
+        written(folder, given, sections)
         for stage in (
             sample.sample,
             profile.profile_models,
@@ -90,18 +94,18 @@ def through_stages(folder: Path) -> Trace:
         return Trace.of(stub, Path("results", "small", TASK))
 
 
-def through_run(folder: Path) -> Trace:
+def through_run(folder: Path, sections: dict[str, Any]) -> Trace:
     with stubs() as (stub, given), chdir(folder):
-        written(folder, given)
+        written(folder, given, sections)
         _, kept = asyncio.run(project.run(load_params(), TASK, ignore, lambda line: None))
         return Trace.of(stub, kept / "tables")
 
 
-def through_python(folder: Path) -> Trace:
+def through_python(folder: Path, sections: dict[str, Any]) -> Trace:
     with stubs() as (stub, given), chdir(folder):
         file = questions_in(folder)
         result = ttsgraph.search(
-            **given, questions=file, grade="exact", budget=BUDGET, progress=False, **SECTIONS
+            **given, questions=file, grade="exact", budget=BUDGET, progress=False, **sections
         )
         return Trace.of(stub, result.save("kept") / "tables")
 
@@ -113,21 +117,23 @@ def questions_in(folder: Path) -> Path:
     return Path("inputs", "qa.jsonl")
 
 
-def written(folder: Path, given: dict[str, Any]) -> None:
+def written(folder: Path, given: dict[str, Any], sections: dict[str, Any]) -> None:
     """A project with the profile that `ttsgraph.search` makes of what it is given."""
     copy = Copy(folder)
     file = questions_in(folder)
-    made = profile_of(given["models"], file, "exact", BUDGET, sections=SECTIONS)
+    made = profile_of(given["models"], file, "exact", BUDGET, sections=sections)
     settings = made.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    settings |= {"agent": {}, "init": SECTIONS["init"]}
+    settings |= {"agent": {}, "init": sections["init"]}
     params = {"profile": "small", "tasks": [TASK], "methods": [METHOD], "seed": 0}
     copy.write(params | {"tracking_uri": database_in(folder)}, "small", settings)
 
 
+WAYS = {"stages": through_stages, "run": through_run, "python": through_python}
+
+
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
-    ways = {"stages": through_stages, "run": through_run, "python": through_python}
-    return {name: way(tmp_path_factory.mktemp(name)) for name, way in ways.items()}
+    return {name: way(tmp_path_factory.mktemp(name), SECTIONS) for name, way in WAYS.items()}
 
 
 @pytest.mark.parametrize("other", ["run", "python"])
@@ -145,3 +151,20 @@ def test_none_has_a_contest(traces: dict[str, Trace]) -> None:
     for trace in traces.values():
         assert "contenders" not in trace.start
         assert all(trace.tables.values())
+
+
+def test_with_a_contest_each_evaluates_the_same_graphs(tmp_path: Path) -> None:
+    for name in ("stages", "run"):
+        (tmp_path / name).mkdir()
+    stages, run = (WAYS[name](tmp_path / name, CONTEST) for name in ("stages", "run"))
+    assert stages.start == run.start
+    assert len(stages.start["contenders"]) > 1
+    for name in ("init_instances", f"{METHOD}/archive"):
+        assert stages.tables[name] == run.tables[name], name
+    # A whole search with a contest has no pilot, and so no fixed topology to beat.
+    (found, *rivals), others = (_tested(trace) for trace in (stages, run))
+    assert [found, *(each for each in rivals if each[0] != "fixed_topology")] == others
+
+
+def _tested(trace: Trace) -> list[tuple[Any, ...]]:
+    return [*zip(*trace.tables[f"{METHOD}/test"].values(), strict=True)]

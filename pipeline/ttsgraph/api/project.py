@@ -28,7 +28,6 @@ from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.entries import (
     INPUTS,
     TEMPERATURE,
-    questions_by_split,
     split_sizes,
     task_entry,
 )
@@ -37,6 +36,7 @@ from ttsgraph.scaffold.providers import AskedModel, Provider, ask_each, candidat
 from ttsgraph.scaffold.question_file import Ask, Looked, look_at
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
+from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
 

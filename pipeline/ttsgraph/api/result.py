@@ -26,7 +26,7 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
-from ttsgraph.scaffold.entries import questions_by_split
+from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"

@@ -24,6 +24,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.scaffold.profile_text import ProfileText, require_name
 from ttsgraph.scaffold.question_file import labels_of
 from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks import TASKS, get_grader, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, Question
 from ttsgraph.tasks.prompts import Style
@@ -119,13 +120,6 @@ def task_entry(
         "prompt": {"style": style},
         "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
     }
-
-
-def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """All questions of a task. Raises InputError."""
-    settings = profile.task(task)
-    loaded = load_questions(settings.task, settings.source, seed)
-    return split_questions(loaded, settings.splits.sizes(), seed)
 
 
 def split_sizes(count: int, shots: int = 0) -> dict[str, int]:

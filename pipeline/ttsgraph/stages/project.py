@@ -183,20 +183,26 @@ class Asked:
     shown: Shown = unseen
 
 
-Step = Callable[[Asked], Awaitable[T]]
+ToAsk = Callable[[Asked], Awaitable[T]]
 """What is left of a step once it has read its tables."""
+
+
+def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
+    """A task's disjoint questions, drawn from its source. Raises InputError."""
+    settings = profile.task(task)
+    questions = load_questions(settings.task, settings.source, seed)
+    return split_questions(questions, settings.splits.sizes(), seed)
 
 
 def sample(project: Project) -> pd.DataFrame:
     """Draw a task's disjoint questions. Raises InputError."""
-    settings = project.given.task(project.task)  # as given: no question depends on a measurement
-    questions = load_questions(settings.task, settings.source, project.seed)
-    table = questions_table(split_questions(questions, settings.splits.sizes(), project.seed))
+    # As given: no question depends on a measurement.
+    table = questions_table(questions_by_split(project.given, project.task, project.seed))
     project.folder.write("questions", table)
     return table
 
 
-def profile(project: Project) -> Step[pd.DataFrame]:
+def profile(project: Project) -> ToAsk[pd.DataFrame]:
     """Ask each model of the pool alone on the training questions."""
     given, task = project.given, project.task
     train = project.questions["train"]
@@ -211,7 +217,7 @@ def profile(project: Project) -> Step[pd.DataFrame]:
     return work
 
 
-def pilot(project: Project) -> Step[pd.DataFrame]:
+def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Run the sweeps of fixed graphs (paper, section 4)."""
     known = project.profile, project.task, project.profile_table(), project.questions["train"]
 

@@ -19,7 +19,7 @@ from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
-from ttsgraph.stages.project import Asked, Project, Step
+from ttsgraph.stages.project import Asked, Project, ToAsk
 from ttsgraph.stages.records import Preferred, Started, read_data, write_record
 from ttsgraph.stages.standings import (
     contest_evidence,
@@ -38,7 +38,7 @@ BySplit = Mapping[str, Sequence[Question]]
 """By split."""
 
 
-def init_family(project: Project) -> Step[pd.DataFrame]:
+def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     """Say which families and sizes of models the task prefers: by trials, or by a contest's probes.
     Writes init_family.parquet and preference.json.
     """
@@ -63,7 +63,7 @@ def init_family(project: Project) -> Step[pd.DataFrame]:
     return probed if project.profile.init.contest.enabled else tried
 
 
-def init_instances(project: Project) -> Step[pd.DataFrame]:
+def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
     """Say how many instances of which models a search starts from: by trials, or by a contest,
     whose best graphs stand in every search. Writes init_instances.parquet, evidence.parquet and
     start.json.

@@ -30,7 +30,7 @@ from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.project import Asked, Folder, Project, Step
+from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
 from ttsgraph.stages.records import Started, read_record, write_search
 from ttsgraph.stages.trials import (
     Case,
@@ -91,7 +91,7 @@ def problem_in(project: Project, start: Started) -> Problem:
 
 def search(
     project: Project, method: str, spent: Callable[[], Spent] = Spent, publish: Publish = ignore
-) -> Step[None]:
+) -> ToAsk[None]:
     """Search with one method into its place in the project's folder; `spent` is what the run has
     spent by now.
     """
