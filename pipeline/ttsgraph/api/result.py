@@ -26,7 +26,7 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
-from ttsgraph.scaffold.entries import questions_by_split
+from ttsgraph.scaffold.add import questions_by_split
 from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
@@ -214,7 +214,7 @@ def search(
     given = {"base_url": base_url, "price": price, "api_key_env": api_key_env}
     shared = {key: value for key, value in given.items() if value is not None}
     file = questions_file(questions, place)
-    profile = profile_of(models, file, grade, budget, grading, shared, sections)
+    profile = profile_of(models, file, grade, budget, grading, shared, sections, place)
     splits = questions_by_split(profile, TASK, seed)
     case = None if team is None else preset_case(team, profile)
     say = print if progress else lambda line: None

@@ -1,15 +1,16 @@
-"""`ttsgraph init --url`: what providers have, what each model costs, and how it wants to be asked:
-each is asked one question.
+"""Models of providers: which they list, what each costs, and how it wants to be asked, by one
+question to each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import openai
 
 from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
@@ -24,9 +26,10 @@ from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import ask_once, listed_by, reason_of
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
+from ttsgraph.pool.settings import ModelSettings, price_of
 from ttsgraph.pool.spec import Price, variant_name
-from ttsgraph.scaffold.entries import has_key
-from ttsgraph.scaffold.question_file import Ask
+from ttsgraph.runtime.clients import endpoint_of
+from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
 """Names of an endpoint's list that are shown, and of a list that are taken without a choice."""
@@ -37,6 +40,7 @@ LEAST_ROOM = 512
 TRIES = Retries(8, 1.0, 300)
 """Patience with a server that loads a model first, or is busy."""
 
+DOLLARS = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
 EFFORT = "low"
 TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)
@@ -63,13 +67,26 @@ _A_MILLION = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint as given: its key's variable, its models (or all), its price, prices by model."""
+    """An endpoint as given: its key's variable, its models (or all; names may have *), its price,
+    prices by model, and further settings of its models, as a profile's pool has them.
+    """
 
     url: str
     key_env: str | None = None
     models: tuple[str, ...] = ()
     price: Mapping[str, float] | None = None
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
+        """The entry of a model in a profile's pool, without its price."""
+        return {
+            **{key: value for key, value in self.settings.items() if key != "variants"},
+            "base_url": self.url,
+            "served_as": served_as,
+            **({"api_key_env": self.key_env} if self.key_env else {}),
+            **({} if listed else {"listed": False}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +105,12 @@ class AskedModel:
     @property
     def price(self) -> Price:
         """Dollars per million tokens."""
-        return Price(**self.entry["price"])
+        return price_of(self.entry["price"])
+
+    @property
+    def dollars(self) -> float:
+        """The cost of a call that a search would make."""
+        return self.price.of(self.completion)
 
     @property
     def speed(self) -> list[float]:
@@ -100,72 +122,78 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A provider's model, whether it is listed, its price if known, and where that is from."""
+    """A provider's model as an entry of a profile's pool, its price, and where that is from."""
 
     provider: Provider
-    served_as: str
-    listed: bool
+    entry: Mapping[str, Any]
     price: ListPrice | None
     priced: str = "as its endpoint lists it"
+
+    @property
+    def served_as(self) -> str:
+        """Its name at its endpoint."""
+        return str(self.entry["served_as"])
 
     @property
     def short(self) -> str:
         """What people call it."""
         return self.served_as.rsplit("/", 1)[-1]
 
-    @property
-    def entry(self) -> dict[str, Any]:
-        """Its entry in a profile's pool."""
-        key_env = self.provider.key_env
-        return {
-            "base_url": self.provider.url,
-            "served_as": self.served_as,
-            **({"api_key_env": key_env} if key_env else {}),
-            **({} if self.listed else {"listed": False}),
-            "price": dict(self.price or {}),
-        }
 
-
-def candidates(providers: Sequence[Provider], ask: Ask | None = None) -> dict[str, Candidate]:
-    """By name in the pool, each chosen or listed model with its price; `ask` asks for what is not
-    told. Raises InputError: a key not set, a model not there, a price not known.
+def candidates(
+    providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
+) -> tuple[dict[str, Candidate], list[str]]:
+    """By name in the pool, each chosen or listed model with its price, and lines about those that
+    nobody asked for and whose price is not known; names that are `taken` are others'. `ask` asks
+    for what is not told. Raises InputError: a key not set, a model not there, no price known.
     """
     pool: dict[str, Candidate] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
         host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
-        pool[next(each for each in names if each not in pool)] = one
+        pool[next(each for each in names if each not in (*pool, *taken))] = one
     given = _given_prices(providers, pool)
-    return {
-        name: _priced(one, given.get(name, one.provider.price), ask) for name, one in pool.items()
-    }
+    priced = {name: _priced(one, given.get(name), ask) for name, one in pool.items()}
+    known = {name: one for name, one in priced.items() if one.price is not None}
+    unknown = [one for one in priced.values() if one.price is None]
+    wanted = [one for one in unknown if one.provider.models]
+    if wanted or not known:
+        one = (wanted or unknown)[0]
+        raise InputError(
+            f"{one.served_as}: expected its price, which {one.provider.url} does not list: --price"
+            f" {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and --price-completion after its"
+            " --url"
+        )
+    lines = [
+        f"{one.served_as} is left out, as its price is not known: --price {one.short}=0.1,0.3"
+        for one in unknown
+    ]
+    return known, lines
 
 
 def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
+    asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
             f" {provider.key_env}, which is not set; export it and start again"
         )
     try:
-        listed = models_at(Endpoint((url,), "", provider.key_env)) or None  # an empty list is none
+        listed = models_at(asked) or None  # an empty list is none
     except EndpointError:
         if not provider.models:
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
-    names = provider.models or _chat_models(url, list(listed or ()), ask)
-    if listed is None:
-        return [Candidate(provider, name, False, None) for name in names]
-    for name in names:
-        if name not in listed:
-            raise InputError(
-                f"{url}: expected model {name!r}, but the server has"
-                f" {', '.join(list(listed)[:SHOWN])}"
-            )
-    return [Candidate(provider, name, True, listed[name]) for name in names]
+    if listed is None and provider.models:
+        return [Candidate(provider, provider.entry(m, False), None) for m in provider.models]
+    names = _chat_models(provider, list(listed or ()), ask)
+    there = listed or {}
+    return [
+        Candidate(provider, provider.entry(name, name in there), there.get(name)) for name in names
+    ]
 
 
 def _given_prices(
@@ -174,7 +202,8 @@ def _given_prices(
     """By name in the pool, the price that was given for a model: behind its own URL, or behind
     another one that has no model of that name. Raises InputError for a price of none.
     """
-    given: dict[str, Mapping[str, float]] = {}
+    given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
+    others: dict[str, Mapping[str, float]] = {}
     for provider in providers:
         for what, price in provider.prices.items():
             named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
@@ -183,15 +212,29 @@ def _given_prices(
                     f"--price {what}: expected one of {', '.join(pool)}, found none of that name"
                 )
             here = [name for name in named if pool[name].provider is provider]
-            given |= {name: price for name in here or named if here or name not in given}
-    return given
+            others |= {name: price for name in here or named if here or name not in others}
+    return {**given, **others}
 
 
-def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
+def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
+    """The names at an endpoint that were chosen, or all for chats if they are few. Raises
+    InputError.
+    """
+    url = provider.url
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
+    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
+    if provider.models:
+        found: dict[str, None] = {}
+        for wanted in provider.models:
+            same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
+            same = same or [name for name in listed if name.rsplit("/", 1)[-1] == wanted]
+            if not same:
+                raise InputError(f"{url}: expected model {wanted!r}, but the server has {shown}")
+            found |= dict.fromkeys(same)
+        return list(found)
     if ask is not None and not 1 <= len(chat) <= SHOWN:
-        listed_here = f"lists {len(chat)} models: {', '.join(chat[:SHOWN])} ..." if chat else ""
-        words = f"{url} {listed_here or 'lists no models'}; which of them, with commas between"
+        listed_here = f"lists {len(chat)} models: {shown}" if chat else "lists no models"
+        words = f"{url} {listed_here}; which of them, with commas between"
         return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
@@ -200,29 +243,28 @@ def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model for each model to use, as the server has {len(chat)}:"
-            f" {', '.join(chat[:SHOWN])} ..."
+            f"{url}: expected --model, as the server has {len(chat)}: {shown}; such as --model"
+            f" '{','.join(chat[:2])}' or with * for any letters"
         )
     return chat
 
 
 def _priced(one: Candidate, given: Mapping[str, float] | None, ask: Ask | None) -> Candidate:
-    """A model with its price: given, listed, known, or asked for. Raises InputError."""
-    url = one.provider.url
-    if given is not None:
-        return replace(one, price=given, priced="as given")
-    if one.price is not None:
+    """A model with its price: given, listed, known, or asked for; None if it is not known."""
+    if given is None and one.price is not None:
         return one
-    if (known := known_price(one.served_as, url)) is not None:
-        return replace(one, price=known, priced="as the package genai-prices knows it")
-    words = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
-    if ask is not None:
-        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({words})")
-        return replace(one, price=read_price(one.short, told), priced="as given")
-    raise InputError(
-        f"{one.served_as}: expected its price, which {url} does not list: --price"
-        f" {one.short}=0.1,0.3 ({words}), or --price-prompt and --price-completion after its --url"
-    )
+    told = "as given"
+    if given is None and (given := known_price(one.served_as, one.provider.url)) is not None:
+        told = "as the package genai-prices knows it"
+    if given is None and ask is not None:
+        words = f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})"
+        given = read_price(one.short, ask(words))
+    return replace(one, price=given, priced=told)
+
+
+def has_key(variable: str | None) -> bool:
+    """Return whether an endpoint's key is there, if it wants one."""
+    return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
@@ -260,23 +302,20 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
     return None
 
 
-def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice | None] | None:
-    """Each model that an endpoint lists, with its price if told; None without a list; `with_key`:
-    the key is sent. Raises EndpointError when no OpenAI-compatible server is there.
+def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
+    """Each model that an endpoint lists, with its price if told; None without a list. Raises
+    EndpointError when no OpenAI-compatible server is there.
     """
-    url = endpoint.base_urls[0]
-    key = endpoint.api_key() if with_key else "none"
-    options = endpoint.options() if with_key else {"params": dict(endpoint.query)}
 
     async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
-        found = await listed_by(client.with_options(max_retries=1), options)
+        found = await listed_by(client.with_options(max_retries=1), endpoint.options())
         entries = {redact(name): entry for name, entry in found.items()}
         priced = any(price_in(entry) is not None for entry in entries.values())
         ask_more = entries and not priced and endpoint.key_header is None
         return entries, await _litellm_prices(client) if ask_more else {}
 
     try:
-        entries, told = ask_once(url, key, TIMEOUT_S, asked)
+        entries, told = ask_once(endpoint.base_urls[0], endpoint.api_key(), TIMEOUT_S, asked)
     except openai.APIStatusError as error:
         if error.status_code in _UNLISTED:
             return None
@@ -343,35 +382,52 @@ async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
 
 
 async def ask_each(
-    pool: Mapping[str, Candidate], messages: tuple[Message, ...], temperature: float
+    pool: Mapping[str, Mapping[str, Any]],
+    messages: tuple[Message, ...],
+    temperature: float,
+    priced: Mapping[str, str] | None = None,
 ) -> tuple[list[AskedModel], list[str]]:
-    """Ask each model once: who answered, and lines about others. Raises EndpointError for none."""
+    """Ask each model of a pool's entries once: who answered, and lines about others; `priced` says
+    where prices are from. Raises EndpointError if none answered.
+    """
+    settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
-        name: Endpoint((one.provider.url,), one.served_as, one.provider.key_env, lists_models=False)
-        for name, one in pool.items()
+        name: replace(endpoint_of(name, model), lists_models=False)
+        for name, model in settings.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # each model's line says what it refuses
     try:
-        requests = (Request(name, "probe", messages, sampling) for name in pool)
-        told = await asyncio.gather(*map(partial(_described, client), pool.values(), requests))
+        told = await asyncio.gather(
+            *(
+                _described(
+                    client,
+                    entry,
+                    (priced or {}).get(name, "as the profile says"),
+                    Request(name, "probe", messages, sampling),
+                )
+                for name, entry in pool.items()
+            )
+        )
     finally:
         learning.log.disabled = False
         await client.aclose()
-    found = [each for each in told if isinstance(each, AskedModel)]
     lines = [each for each in told if isinstance(each, str)]
+    found = [each for each in told if isinstance(each, AskedModel)]
     if not found:
         others = f"; nor did {len(lines) - 1} others" if len(lines) > 1 else ""
         raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
     return found, lines
 
 
-async def _described(client: OpenAIClient, one: Candidate, request: Request) -> AskedModel | str:
+async def _described(
+    client: OpenAIClient, given: Mapping[str, Any], priced: str, request: Request
+) -> AskedModel | str:
     """What its answers say of a model, or why it is left out."""
     name = request.model
-    entry = one.entry
-    price = entry["price"]
+    entry = dict(given)
+    price = price_of(entry["price"])
     calls = []
     try:
         calls.append(await client.complete(request))
@@ -380,11 +436,11 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
             request = replace(request, sampling=roomy)
             calls.append(await client.complete(request))
         completion = calls[-1]
-        if not any(price.values()):  # its speed counts, which a cold start does not show
+        if not (price.prompt or price.completion):  # its speed counts, not that of a cold start
             calls.append(await client.complete(request))
     except (CallFailed, NoAnswer, RunStopped) as error:
         refused = getattr(error.__cause__, "status", None) in (401, 403)
-        no_key = refused and one.provider.key_env is None
+        no_key = refused and "api_key_env" not in entry
         hint = "; --key-env names the variable with its key" if no_key else ""
         return f"{name} is left out, as it did not answer: {error}{hint}"
     dialect = client.manner(request)
@@ -394,7 +450,7 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [f"${price['prompt']:g} and ${price['completion']:g} a million tokens ({one.priced})"]
+    parts = [f"${price.prompt:g} and ${price.completion:g} a million tokens ({priced})"]
     lengths = {name: _lengths(completion)}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
@@ -435,7 +491,7 @@ def _lengths(told: Completion) -> dict[str, float]:
 
 def room_for(found: Sequence[AskedModel]) -> int:
     """Tokens that answers get: more where models think before they answer, or talk much."""
-    longest = max(each.completion.completion_tokens for each in found)
+    longest = max((each.completion.completion_tokens for each in found), default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2
