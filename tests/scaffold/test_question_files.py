@@ -69,7 +69,7 @@ BOXES = [f"So it is $\\boxed{{\\frac{{{t}}}{{7}}}}$." for t in TOTALS]
 ARC = [{"text": list(TOWNS), "label": list("1234")} for _ in ASKED]
 LABELS = [f"topic {k % 12}" for k in range(60)]
 MAILS = [f"Mail {k} about something." for k in range(60)]
-SEVERAL = [[["billing"], ["billing", "bug"], ["bug", "praise"], []][k % 3] for k in range(COUNT)]
+SEVERAL = [[["billing"], ["billing", "bug"], ["bug", "praise"]][k % 3] for k in range(COUNT)]
 BILL = [{"name": f"Bob {k}", "total": k} for k in range(COUNT)]
 TURNS = [said("system: Be brief.", "user: Hello.", "assistant: Hi.", f"user: {q}") for q in ASKED]
 TURNS_AS_TEXT = [f"Be brief.\n\nUser: Hello.\n\nAssistant: Hi.\n\nUser: {q}" for q in ASKED]
@@ -314,6 +314,18 @@ CASES: dict[str, Case] = {
         ["A", "B", "C"] * 8,
         SUMS,
         choices=["21", "21.5", "22"],
+    ),
+    "labels-in-a-cell.csv": Case(
+        table("text|tags", ASKED, ["; ".join(each) for each in SEVERAL]),
+        "json",
+        [json.dumps(each, separators=(",", ":")) for each in SEVERAL],
+        told="all have to be named",
+    ),
+    "spans.jsonl": Case(lines(question=ASKED, answers=[[{"text": n, "start": 1}] for n in NAMES])),
+    "columns.json": Case(json.dumps({"question": ASKED, "answer": NAMES})),
+    "two-of-a-name.csv": Case(table("question|answer|answer", ASKED, NAMES, LETTERS)),
+    "of-a-named-model.csv": Case(
+        table("question|gpt-4o answer", ASKED, NAMES), refused="--answer-column"
     ),
     "objects.jsonl": Case(
         lines(question=ASKED, answer=BILL),

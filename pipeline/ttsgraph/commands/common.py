@@ -93,7 +93,7 @@ def is_graph_file(name: str) -> bool:
 
 
 def deployed(name: str) -> Deployed:
-    """What a folder or a version of the registry holds. Raises InputError."""
+    """The contents of a folder or of a version of the registry. Raises InputError."""
     loader, names = loader_of([name])
     return loader.resolve(names[0])
 

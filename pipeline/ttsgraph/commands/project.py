@@ -87,17 +87,17 @@ Kind = Annotated[
     str | None,
     typer.Option(
         help="how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
-        " (default: told from the questions)"
+        " (default: found from the questions)"
     ),
 ]
 Grading = Annotated[
     str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
 ]
 QuestionColumn = Annotated[
-    str | None, typer.Option(help="the column with questions (default: told by its name)")
+    str | None, typer.Option(help="the column with questions (default: found by its name)")
 ]
 AnswerColumn = Annotated[
-    str | None, typer.Option(help="the column with answers (default: told by its name)")
+    str | None, typer.Option(help="the column with answers (default: found by its name)")
 ]
 NoHeader = Annotated[
     bool, typer.Option("--no-header", help="the table's first line is a question; columns are 1, 2")
@@ -146,13 +146,15 @@ def init(
     """Write a project into a new folder, with models, each asked once, and questions (sums, to
     try, if none are given).
 
-    What was made of them is said; a terminal is asked for what can't be found out. `ttsgraph add`
-    adds more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+    Prints what was found, and asks at a terminal for what is missing. `ttsgraph add` adds more
+    later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
     """
     from ttsgraph.scaffold import add
 
-    lines = add.init(folder, _wanted(ctx), _terminal())
-    echo(*lines, f"next: cd {folder}, then ttsgraph run; profiles/{add.PROFILE}.yaml says all")
+    wanted = _wanted(ctx)
+    lines = add.init(folder, wanted, _terminal())
+    then = "ttsgraph run" if wanted.providers else "ttsgraph add --url ... --questions ..."
+    echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
 @app.command("add", cls=InOrder)
@@ -189,12 +191,12 @@ def add_to(
 
 
 def _terminal() -> Callable[[str], str] | None:
-    """What asks a person, if one is there."""
+    """A way to ask a person, if one is there."""
     return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
 
 
 def _wanted(ctx: typer.Context) -> Wanted:
-    """What is to be added, of the options of a command. Raises InputError."""
+    """Read what is to be added from the options of a command. Raises InputError."""
     from ttsgraph.scaffold.add import Wanted
     from ttsgraph.scaffold.questions import Asked
 

@@ -62,10 +62,10 @@ SAMPLES = 40
 """Sums, to try a project on, where no questions are given."""
 
 CALLS = 4
-"""Of the dearest model, that a question may cost where no budget is given."""
+"""Calls of the most expensive model that a question may cost if no budget is given."""
 
 SECONDS = 10
-"""What a question may take at least where nothing is paid."""
+"""The least time that a question may take where nothing is paid."""
 
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
@@ -181,7 +181,7 @@ class _Project:
             )
 
     def first_messages(self, looked: Looked | None) -> tuple[Message, ...]:
-        """What each model is asked: the first question, as an assistant is."""
+        """The prompt to each model: the first question, to an assistant."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
@@ -333,7 +333,7 @@ def split_sizes(count: int) -> dict[str, int]:
 
 
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """What is used of so many questions, and for what."""
+    """The use of so many questions, in words."""
     used = sum(sizes.values())
     told = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
@@ -360,15 +360,15 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, Any], str]:
-    """What a question may cost, as settings and in words. Raises InputError where no call fits."""
+    """The budget of a question, as settings and in words. Raises InputError if no call fits."""
     if budget is not None and re.fullmatch(r"[0-9.]+(e-?\d+)?", budget):
         budget = f"${budget}"
     if not found:
         return budget_of(str(budget)), f"a question may cost {budget}"
     calls = {model.name: model.dollars for model in found}
     cheapest = min(calls, key=lambda name: calls[name])
-    dearest = max(calls, key=lambda name: calls[name])
-    most = calls[dearest]
+    costliest = max(calls, key=lambda name: calls[name])
+    most = calls[costliest]
     slowest_s = max(call.latency_s for model in found for call in model.calls[-1:])
     usual = f"${CALLS * most:.2g}" if most else f"{max(SECONDS, CALLS * slowest_s):.2g} s"
     given = usual if budget is None else budget
@@ -381,7 +381,7 @@ def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[st
             f"--budget: expected dollars for at least one call, found {given} where one of"
             f" {cheapest} took ${calls[cheapest]:.2g}"
         )
-    own = "" if budget is not None else f", {CALLS} calls of {dearest}; --budget changes it"
+    own = "" if budget is not None else f", {CALLS} calls of {costliest}; --budget changes it"
     few = [name for name, dollars in calls.items() if dollars > limit]
-    out = f"; too dear for it: {', '.join(few)}" if few else ""
+    out = f"; too expensive for it: {', '.join(few)}" if few else ""
     return settings, f"a question may cost ${limit:g}{own}{out}"

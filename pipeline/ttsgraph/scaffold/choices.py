@@ -92,10 +92,9 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
         told = [each if isinstance(each, Mapping) else {"text": each} for each in value]
         labels = [_text(each["label"]) for each in told if "label" in each]
         texts = [_text(next((e[n] for n in _TEXTS if n in e), e)) for e in told]
-        marks = [_LABEL.match(text) for text in texts]
-        found = "".join(mark[1] or mark[2] for mark in marks if mark)
-        if len(found) == len(texts) > 1 and any(each.startswith(found) for each in _LABELS):
-            return list(found), [t[m.end() :] for t, m in zip(texts, marks, strict=True) if m]
+        marks = [mark for text in texts if (mark := _LABEL.match(text))]
+        if len(marks) == len(texts) and (found := _labels(marks)):
+            return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
         return labels, texts
     text = _text(value)
     if text[:1] in "[{":
@@ -106,10 +105,16 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
                 continue
         text = text.strip("[]")
     marks = list(_LABEL.finditer(text))
-    labels = "".join(mark[1] or mark[2] for mark in marks)
-    if len(marks) > 1 and not marks[0].start() and any(map(str.startswith, _LABELS, [labels] * 4)):
+    if marks and not marks[0].start() and (found := _labels(marks)):
         ends = [mark.start() for mark in marks[1:]] + [len(text)]
         parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
-        return list(labels), [part.strip(" ;,|/\n") for part in parts]
+        return found, [part.strip(" ;,|/\n") for part in parts]
     separator = next((each for each in _SEPARATORS if each in text), None)
     return [], [part.strip(" '\"") for part in text.split(separator) if part.strip()]
+
+
+def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
+    """Labels such as A, B, C or 1, 2, 3; none where they are no series."""
+    labels = [mark[1] or mark[2] for mark in marks]
+    series = any(known.startswith("".join(labels)) for known in _LABELS)
+    return labels if len(labels) > 1 and series else []

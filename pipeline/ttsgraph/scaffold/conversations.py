@@ -76,7 +76,7 @@ def _turns(value: Any) -> list[tuple[str, str]] | None:
 
 
 def _said(content: Any) -> str:
-    """What a message says. Raises DataError for an image or a sound."""
+    """The text of a message. Raises DataError for an image or a sound."""
     if not isinstance(content, list):
         return str(content or "").strip()
     parts = []

@@ -136,7 +136,7 @@ class Candidate:
 
     @property
     def short(self) -> str:
-        """What people call it."""
+        """Its short name."""
         return self.served_as.rsplit("/", 1)[-1]
 
 
@@ -145,7 +145,7 @@ def candidates(
 ) -> tuple[dict[str, Candidate], list[str]]:
     """By name in the pool, each chosen or listed model with its price, and lines about those that
     nobody asked for and whose price is not known; names that are `taken` are others'. `ask` asks
-    for what is not told. Raises InputError: a key not set, a model not there, no price known.
+    for what is missing. Raises InputError: a key not set, a model not there, no price known.
     """
     pool: dict[str, Candidate] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
@@ -303,7 +303,7 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
 
 
 def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
-    """Each model that an endpoint lists, with its price if told; None without a list. Raises
+    """Each model that an endpoint lists, with its price if listed; None without a list. Raises
     EndpointError when no OpenAI-compatible server is there.
     """
 
@@ -424,7 +424,7 @@ async def ask_each(
 async def _described(
     client: OpenAIClient, given: Mapping[str, Any], priced: str, request: Request
 ) -> AskedModel | str:
-    """What its answers say of a model, or why it is left out."""
+    """Describe a model by its answers; or say why it is left out."""
     name = request.model
     entry = dict(given)
     price = price_of(entry["price"])
@@ -480,7 +480,7 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
 
 
 def _lengths(told: Completion) -> dict[str, float]:
-    """What a member reads and writes by its one call (`Lengths`), until more is measured."""
+    """The lengths of a member (`Lengths`) by its one call, until more is measured."""
     return {
         "prompt_tokens": float(told.prompt_tokens),
         "generated_tokens": float(max(1, told.completion_tokens)),

@@ -4,11 +4,13 @@ and how their answers are graded.
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +41,10 @@ CONTEXTS = (
 
 _ASKS = {"question", "prompt", "problem", "query"}
 _ANSWERS = {"answer", "correct", "gold", "expected"}
-_OF_A_MODEL = {"model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot"}
+_OF_A_MODEL = {
+    *("model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"),
+    *("gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"),
+}
 """Words in the names of columns with what a model answered, which is no right answer."""
 
 _CODE = {"prompt", "test", "entry_point"}
@@ -47,6 +52,9 @@ _CODE = {"prompt", "test", "entry_point"}
 
 _ANY = {"aliases", "answers", "ideal", "references", "text"}
 """Columns whose lists are several spellings of one answer."""
+
+_PLURAL = {"labels", "tags", "categories", "topics"}
+"""Columns whose texts may be several labels with separators between."""
 
 _COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
 MOST_LABELS = 200
@@ -103,9 +111,8 @@ class Asked:
 
 
 def look_at(given: Asked, ask: Ask | None = None) -> Looked:
-    """Find out what a file of questions holds; `ask` asks for columns that can't be told. Raises
-    InputError that names the option to give where no question or answer can be told, or nothing
-    could be learnt.
+    """Return the questions of a file and how they are graded; `ask` asks for columns that are not
+    found. Raises InputError that names the option to give.
     """
     path, kind = given.path, given.kind
     if kind is not None and kind not in TASKS:
@@ -145,7 +152,7 @@ def _plain_rows(
     """
     path = given.path
     tops = list(dict.fromkeys(name for row in raw for name in row))
-    whole = None if given.answer else _column(tops, ANSWERS, _ANSWERS)
+    whole = given.answer or _column(tops, ANSWERS, _ANSWERS)
     talks: set[str] = set()
     rows = [flat(row, whole, talks) for row in raw]
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -224,6 +231,8 @@ def _row(
     there = texts[question] or texts.get("instruction")
     told = {"question": "\n\n".join(filter(None, texts.values())) if there else ""}
     found = _answer(row.get(answer))
+    if isinstance(found, str) and plain_name(answer) in _PLURAL:
+        found = _answer([part.strip() for part in re.split(r"[,;|]", found)])
     if not choices:
         return told | {"answer": found}
     cells = [row.get(column) for column in choices]
@@ -232,18 +241,22 @@ def _row(
 
 def _answer(value: Any) -> Any:
     """An answer: a text, several in a list, or a value of JSON."""
-    if isinstance(value, str) and value.strip()[:2] in ('{"', "[{", '["', "{}"):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return value.strip()
+    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError):
+                value = read(value.strip())
+                break
+        if not isinstance(value, Mapping | list) or not value:
+            return _text(value)
     if isinstance(value, Mapping) and "aliases" in value:
         value = [value.get("value"), *value["aliases"]]
     elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
         value = value["text"]
+    elif isinstance(value, list) and all(isinstance(e, Mapping) and "text" in e for e in value):
+        value = [each["text"] for each in value]
     if isinstance(value, list) and not any(isinstance(each, Mapping | list) for each in value):
         texts = [text for each in value if (text := _text(each))]
-        return list(dict.fromkeys(texts))
+        return list(dict.fromkeys(texts)) if len(texts) > 1 else "".join(texts)
     return value if isinstance(value, Mapping | list) else _text(value)
 
 
@@ -363,16 +376,17 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
     """Lists of labels, of which all are right, as JSON in alphabetical order; None of other rows,
     such as those whose lists are several spellings of an answer.
     """
-    lists = [row["answer"] for row in rows if isinstance(row["answer"], list)]
-    flat_lists = [each for each in lists if all(isinstance(text, str) for text in each)]
-    if len(flat_lists) < len(rows) or all(len(each) < 2 for each in flat_lists):
+    lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
+    if max(map(len, lists), default=0) < 2:
         return None
-    labels = sorted({text for each in flat_lists for text in each}, key=str.casefold)
-    if len(labels) > MOST_LABELS or sum(map(len, flat_lists)) < EACH_LABEL * len(labels):
+    if not all(isinstance(text, str) for each in lists for text in each):
+        return None
+    labels = sorted({text for each in lists for text in each}, key=str.casefold)
+    if len(labels) > MOST_LABELS or sum(map(len, lists)) < EACH_LABEL * len(labels):
         return None
     shown = ", ".join(labels)
     line = f"lists of labels, of which all have to be named ({shown[:60]})"
-    ordered = (canonical(sorted(row["answer"], key=str.casefold)) for row in rows)
+    ordered = (canonical(sorted(each, key=str.casefold)) for each in lists)
     return Looked(
         tuple({**row, "answer": text} for row, text in zip(rows, ordered, strict=True)),
         "json",

@@ -82,13 +82,14 @@ def _last(node: Any) -> tuple[Any, Any]:
     while True:
         key = len(node) - 1 if isinstance(node, list) else list(node)[-1]
         inner = node[key]
-        if not isinstance(inner, dict | list) or not inner or inner.fa.flow_style():
+        form = getattr(inner, "fa", None)  # of a map or a list
+        if form is None or not inner or form.flow_style():
             return node, key
         node = inner
 
 
 def _cut_comment(node: Any, key: Any) -> str:
-    """Take the lines below a value that belong to what follows; the comment beside it stays."""
+    """Take the lines below a value that belong to what follows; the comment on its line stays."""
     token = (node.ca.items.get(key) or [None] * 3)[2]
     if token is None:
         return ""

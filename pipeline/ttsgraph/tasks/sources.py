@@ -295,7 +295,9 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
     width = max(map(len, filled), default=0)
     numbers = list(map(str, range(1, width + 1)))
     first, *found = (filled if header else [numbers, *filled]) or [[]]
-    columns = list(map(str, first))
+    columns: list[str] = []
+    for column in map(str, first):  # a second one of a name gets its own
+        columns.append(f"{column} ({len(columns) + 1})" if column in columns else column)
     rows = []
     for number, line in enumerate(found, 1):
         if any(str(cell).strip() for cell in line[len(columns) :]):
@@ -332,6 +334,10 @@ def _jsonl_rows(path: Path) -> Rows:
     listed = None
     with suppress(ValueError):
         listed = _json(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
+    if isinstance(listed, dict) and all(isinstance(each, list) for each in listed.values()):
+        columns = [each for each in listed.values() if not any(isinstance(e, dict) for e in each)]
+        if len(columns) == len(listed) > 1 and len({len(each) for each in columns}) == 1:
+            listed = [dict(zip(listed, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(listed, dict):
         listed = next((each for each in listed.values() if isinstance(each, list)), [listed])
     # A string may hold other line separators than this.
