@@ -154,20 +154,24 @@ def candidates(
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
         pool[next(each for each in names if each not in (*pool, *taken))] = one
     given = _given_prices(providers, pool)
-    priced = {name: _priced(one, given.get(name), ask) for name, one in pool.items()}
+    priced = {name: _priced(one, given.get(name)) for name, one in pool.items()}
+    unknown = [name for name, one in priced.items() if one.price is None]
+    wanted = [name for name in unknown if pool[name].provider.models]
+    for name in wanted or (unknown if len(unknown) == len(pool) else ()):
+        one = pool[name]
+        if ask is None:
+            raise InputError(
+                f"{one.served_as}: expected its price, which {one.provider.url} does not list:"
+                f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
+                " --price-completion after its --url"
+            )
+        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
+        priced[name] = replace(one, price=read_price(one.short, told), priced="as given")
     known = {name: one for name, one in priced.items() if one.price is not None}
-    unknown = [one for one in priced.values() if one.price is None]
-    wanted = [one for one in unknown if one.provider.models]
-    if wanted or not known:
-        one = (wanted or unknown)[0]
-        raise InputError(
-            f"{one.served_as}: expected its price, which {one.provider.url} does not list: --price"
-            f" {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and --price-completion after its"
-            " --url"
-        )
     lines = [
         f"{one.served_as} is left out, as its price is not known: --price {one.short}=0.1,0.3"
-        for one in unknown
+        for one in priced.values()
+        if one.price is None
     ]
     return known, lines
 
@@ -227,7 +231,8 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         found: dict[str, None] = {}
         for wanted in provider.models:
             same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
-            same = same or [name for name in listed if name.rsplit("/", 1)[-1] == wanted]
+            short = (wanted, f"{wanted}:latest")
+            same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
             if not same:
                 raise InputError(f"{url}: expected model {wanted!r}, but the server has {shown}")
             found |= dict.fromkeys(same)
@@ -249,17 +254,14 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
     return chat
 
 
-def _priced(one: Candidate, given: Mapping[str, float] | None, ask: Ask | None) -> Candidate:
-    """A model with its price: given, listed, known, or asked for; None if it is not known."""
-    if given is None and one.price is not None:
+def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
+    """A model with its price: given, listed, or known; without one if it is not known."""
+    if given is not None:
+        return replace(one, price=given, priced="as given")
+    if one.price is not None:
         return one
-    told = "as given"
-    if given is None and (given := known_price(one.served_as, one.provider.url)) is not None:
-        told = "as the package genai-prices knows it"
-    if given is None and ask is not None:
-        words = f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})"
-        given = read_price(one.short, ask(words))
-    return replace(one, price=given, priced=told)
+    known = known_price(one.served_as, one.provider.url)
+    return replace(one, price=known, priced="as the package genai-prices knows it")
 
 
 def has_key(variable: str | None) -> bool:

@@ -158,7 +158,7 @@ def _plain_rows(
     columns = list(dict.fromkeys(name for row in rows for name in row))
     by_number = [] if given.header else columns
     question = given.question or next((name for name in columns if name in talks), None)
-    question = question or _column(columns, QUESTIONS, _ASKS) or (by_number or [None])[0]
+    question = question or _column(columns, QUESTIONS, _ASKS) or next(iter(by_number), None)
     question = _asked(given, columns, "question", question, ask)
     others = [name for name in columns if name != question]
     answer = given.answer or _column(others, ANSWERS, _ANSWERS)
@@ -169,11 +169,8 @@ def _plain_rows(
         choices = by_number[1:-1]
     used = {question, answer, *choices}
     context = [c for c in columns if c not in used and plain_name(c) in CONTEXTS]
-    if plain_name(question) == "instruction" or "instruction" in map(plain_name, context):
-        more = [c for c in columns if plain_name(c) == "input" and c not in used]
-        context = [c for c in context if c != question]
-    else:
-        more = []
+    instructed = any(plain_name(c) == "instruction" for c in (question, *context))
+    more = [c for c in columns if instructed and plain_name(c) == "input" and c not in used]
     told = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
     told += f", choices from {_names(choices)}" if choices else ""
     told += f", with {_names([*context, *more])}" if context or more else ""
@@ -228,8 +225,8 @@ def _row(
 ) -> dict[str, Any]:
     """A row under the names that kinds read."""
     texts = {column: _text(row.get(column)) for column in asked}
-    there = texts[question] or texts.get("instruction")
-    told = {"question": "\n\n".join(filter(None, texts.values())) if there else ""}
+    whole = any(t for c, t in texts.items() if c == question or plain_name(c) == "instruction")
+    told = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
     found = _answer(row.get(answer))
     if isinstance(found, str) and plain_name(answer) in _PLURAL:
         found = _answer([part.strip() for part in re.split(r"[,;|]", found)])
