@@ -142,7 +142,8 @@ class _Project:
         pool, left_out = candidates(wanted.providers, ask, before) if wanted.providers else ({}, [])
         new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
         reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
-        found, failed = [], list(left_out)
+        found: list[AskedModel] = []
+        failed = list(left_out)
         if new or reached:
             messages = self.first_messages(looked)
             priced = {n: one.priced for n, one in pool.items()}

@@ -234,7 +234,9 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
             short = (wanted, f"{wanted}:latest")
             same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
             if not same:
-                raise InputError(f"{url}: expected model {wanted!r}, but the server has {shown}")
+                raise InputError(
+                    f"{url}: --model: expected model {wanted!r}, but the server has {shown}"
+                )
             found |= dict.fromkeys(same)
         return list(found)
     if ask is not None and not 1 <= len(chat) <= SHOWN:
