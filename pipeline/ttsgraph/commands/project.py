@@ -63,7 +63,9 @@ ModelNames = Annotated[
 ]
 Prices = Annotated[
     list[str] | None,
-    typer.Option("--price", help="MODEL=PROMPT,ANSWER: a model's dollars per million tokens"),
+    typer.Option(
+        "--price", help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER of all: dollars per million tokens"
+    ),
 ]
 PromptPrices = Annotated[
     list[float] | None, typer.Option(help="dollars per million tokens of prompts, of all models")
@@ -222,7 +224,7 @@ def _wanted(ctx: typer.Context) -> Wanted:
 
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     """The endpoints with what was typed after each; what came before the first is of all. Raises
-    InputError where it can't be told what an option is of.
+    InputError for an option that could be of several.
     """
     shared: dict[str, list[str]] = {}
     each: dict[str, dict[str, list[str]]] = {}
@@ -264,9 +266,10 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
     prices = {}
     for text in shared.get("--price", []) + own.get("--price", []):
         name, _, values = text.rpartition("=")
-        if not name:
-            raise InputError(f"--price: expected MODEL=PRICE such as small=0.1,0.3, found {text!r}")
-        prices[name] = read_price(f"--price {name}", values)
+        if name:
+            prices[name] = read_price(f"--price {name}", values)
+        else:
+            price = read_price("--price", values)
     named = own.get("--model", shared.get("--model", []))
     models = tuple(name.strip() for each in named for name in each.split(",") if name.strip())
     settings = _settings(shared.get("--set", []) + own.get("--set", []))

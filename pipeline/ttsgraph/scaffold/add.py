@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import locked, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.base.state import STATE
@@ -108,7 +108,8 @@ def add(profile: str, wanted: Wanted, ask: Ask | None = None) -> list[str]:
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    return _Project(Path(), profile, {}).add(wanted, ask)
+    with locked(STATE / "spending"):  # which a run holds
+        return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
@@ -153,11 +154,10 @@ class _Project:
         if new and not added:
             raise EndpointError(f"expected a model that answers, found none: {failed[-1]}")
         words = self.set_budget(wanted.budget, found, bool(added) and not before)
+        timed = self.profile.data["budget"]["metric"] == "runtime"
         for each in added:
-            timed = self.profile.data["budget"]["metric"] == "runtime"
-            self.profile.add(
-                "pool", each.name, {**each.entry, **({"speed": each.speed} if timed else {})}
-            )
+            speed = {"speed": each.speed} if timed else {}
+            self.profile.add("pool", each.name, {**each.entry, **speed})
             self.measure(each)
         if looked is not None and sizes is not None:
             path = self.place_of(name, looked, wanted.questions)
@@ -199,9 +199,8 @@ class _Project:
         if budget is None and not first:
             return []
         settings, words = budget_for(budget, found)
-        self.profile.data["budget"].clear()
         self.profile.data["budget"].update(settings)
-        return [words] if words else []
+        return [words]
 
     def measure(self, new: AskedModel) -> None:
         """Note in all tasks whose lengths are measured what a new model reads and writes."""
@@ -251,8 +250,8 @@ class _Project:
                 lengths.setdefault(variant_name(each.name, variant), each.lengths[each.name])
         if lengths:
             most = max(lengths.values(), key=lambda each: sum(each.values()))
-            missing = set(self.profile.plain["pool"]) - lengths.keys()
-            entry["lengths"] = {"measured": lengths | dict.fromkeys(sorted(missing), most)}
+            members = parse(Profile, self.profile.plain, str(self.profile.path)).model_pool()
+            entry["lengths"] = {"measured": dict.fromkeys(members, most) | lengths}
         self.profile.add("tasks", name, entry, lines=True)
         if self.is_default:
             tasks = [each for each in self.params.data["tasks"] if each not in (SAMPLE, name)]
