@@ -10,16 +10,16 @@ from zlib import crc32
 
 from finalanswer import LETTERS, normalised
 from ttsgraph.scaffold.conversations import CHOICES, plain_name
+from ttsgraph.tasks.choice import labelled
 
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
 _WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?s?(?: ?\d)?")
 _LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
 _LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
 _PICKED = re.compile(
-    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-z]|\d)[)\].:]*(?:\s+(.+))?", re.I | re.S
+    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
 )
 _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
-_TEXTS = ("text", "content", "value")
 
 
 def is_one_choice(name: str) -> bool:
@@ -66,13 +66,16 @@ def _choice(answer: str, choices: Sequence[str]) -> str:
 
 
 def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Answers that number choices from 1 as letters."""
+    """Answers that number choices from 1 as letters, also in a file whose others are letters."""
     pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
     for answer, known in pairs:
-        if answer in known or not answer.isdecimal() or not 1 <= int(answer) <= len(known):
+        lettered = len(answer) == 1 and answer.upper() in LETTERS[: len(known)]
+        numbered = answer.isdecimal() and 1 <= int(answer) <= len(known)
+        if answer in known or not (lettered or numbered):
             return rows
-    lines.append("answers number the choices from 1")
-    letters = [LETTERS[int(answer) - 1] for answer, _ in pairs]
+    if any(answer.isdecimal() for answer, _ in pairs):
+        lines.append("answers number the choices from 1")
+    letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
@@ -84,18 +87,13 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
     """Labels, if any, and choices of one cell: an object, a list, JSON or Python's, lettered, or
     with separators between.
     """
-    if isinstance(value, Mapping):
-        if isinstance(texts := value.get("text"), list):
-            return [_text(each) for each in value.get("label") or ()], [_text(t) for t in texts]
-        return list(map(str, value)), [_text(each) for each in value.values()]
-    if isinstance(value, list):
-        told = [each if isinstance(each, Mapping) else {"text": each} for each in value]
-        labels = [_text(each["label"]) for each in told if "label" in each]
-        texts = [_text(next((e[n] for n in _TEXTS if n in e), e)) for e in told]
+    if isinstance(value, Mapping | list):
+        pairs = labelled(value)
+        texts = [text.strip() for _, text in pairs]
         marks = [mark for text in texts if (mark := _LABEL.match(text))]
         if len(marks) == len(texts) and (found := _labels(marks)):
             return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
-        return labels, texts
+        return [label for label, _ in pairs if label], texts
     text = _text(value)
     if text[:1] in "[{":
         for written in (text, text.replace("'", '"')):
