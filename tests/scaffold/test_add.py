@@ -237,7 +237,7 @@ class TestSettingsText:
     @settings(deadline=None, max_examples=50)
     @given(
         st.dictionaries(
-            st.text(min_size=1, max_size=20),
+            st.text("abc_", min_size=1, max_size=20),
             st.recursive(
                 st.none() | st.booleans() | st.integers() | ROUND | st.text(),
                 lambda x: st.lists(x) | st.dictionaries(st.text(), x),
