@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.scaffold.questions import Asked, Looked, look_at
+from ttsgraph.scaffold.questions import Looked, QuestionsGiven, look_at
 from ttsgraph.tasks import get_task
 
 COUNT = 24
@@ -359,9 +359,9 @@ def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: 
         case.content(path)
     if case.refused:
         with pytest.raises(InputError, match=case.refused):
-            look_at(Asked(path, **case.options))
+            look_at(QuestionsGiven(path, **case.options))
         return
-    found = look_at(Asked(path, **case.options))
+    found = look_at(QuestionsGiven(path, **case.options))
     assert found.kind == case.kind, found.lines
     task = get_task(found.kind, found.grading)
     read = [task.parse(row, name) for row in found.rows]
@@ -375,7 +375,7 @@ def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: 
 
 def looked(path: Path, text: str, **more: Any) -> Looked:
     path.write_text(text)
-    return look_at(Asked(path, **more))
+    return look_at(QuestionsGiven(path, **more))
 
 
 def test_labels_that_all_apply_are_named_to_models(tmp_path: Path) -> None:
@@ -402,4 +402,4 @@ def test_a_workbook_without_its_package_names_the_extra(
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
     (tmp_path / "q.xlsx").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"ttsgraph\[excel\]"):
-        look_at(Asked(tmp_path / "q.xlsx"))
+        look_at(QuestionsGiven(tmp_path / "q.xlsx"))

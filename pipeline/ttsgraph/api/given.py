@@ -15,7 +15,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import budget_of, split_sizes, task_entry
-from ttsgraph.scaffold.questions import Asked, look_at
+from ttsgraph.scaffold.questions import QuestionsGiven, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
 from ttsgraph.tasks.sources import TABLES, Source, load_rows
@@ -44,7 +44,7 @@ def profile_of(
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
         grade = grade.name
-    looked = look_at(Asked(questions, grade, grading or {}))
+    looked = look_at(QuestionsGiven(questions, grade, grading or {}))
     more = dict(sections or {})
     file = _kept(looked.text, state)
     entry = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))

@@ -200,7 +200,7 @@ def _terminal() -> Callable[[str], str] | None:
 def _wanted(ctx: typer.Context) -> Wanted:
     """Read what is to be added from the options of a command. Raises InputError."""
     from ttsgraph.scaffold.add import Wanted
-    from ttsgraph.scaffold.questions import Asked
+    from ttsgraph.scaffold.questions import QuestionsGiven
 
     given = ctx.params
     try:
@@ -211,7 +211,7 @@ def _wanted(ctx: typer.Context) -> Wanted:
         ) from None
     if not isinstance(grading, dict):
         raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
-    questions = given["questions"] and Asked(
+    questions = given["questions"] and QuestionsGiven(
         given["questions"],
         given["kind"],
         grading,

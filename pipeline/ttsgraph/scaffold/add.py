@@ -28,7 +28,7 @@ from ttsgraph.scaffold.providers import (
     has_key,
     room_for,
 )
-from ttsgraph.scaffold.questions import Ask, Asked, Looked, look_at
+from ttsgraph.scaffold.questions import Ask, Looked, QuestionsGiven, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
@@ -79,7 +79,7 @@ class Wanted:
     """Models, questions with the name of their task, and a budget, to be added to a project."""
 
     providers: Sequence[Provider] = ()
-    questions: Asked | None = None
+    questions: QuestionsGiven | None = None
     name: str | None = None
     budget: str | None = None
 
@@ -208,7 +208,7 @@ class _Project:
             if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                 measured.update(self.profile.node(new.lengths))
 
-    def place_of(self, name: str, looked: Looked, given: Asked | None) -> Path:
+    def place_of(self, name: str, looked: Looked, given: QuestionsGiven | None) -> Path:
         """Where questions are kept; a file of the person's own stays. Raises InputError."""
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()

@@ -97,7 +97,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionsGiven:
     """A file of questions, and what the person who has it says of it: kind, settings of the kind,
     columns, and whether the first line of a table has their names.
     """
@@ -110,7 +110,7 @@ class Asked:
     header: bool = True
 
 
-def look_at(given: Asked, ask: Ask | None = None) -> Looked:
+def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
     """Return the questions of a file and how they are graded; `ask` asks for columns that are not
     found. Raises InputError that names the option to give.
     """
@@ -145,7 +145,7 @@ def look_at(given: Asked, ask: Ask | None = None) -> Looked:
 
 
 def _plain_rows(
-    given: Asked, raw: Sequence[Mapping[str, Any]], ask: Ask | None
+    given: QuestionsGiven, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
     """The rows under the names that kinds read, whether any answer of a list is right, and where
     all of it is from. Raises DataError.
@@ -199,7 +199,7 @@ def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> st
 
 
 def _asked(
-    given: Asked, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
+    given: QuestionsGiven, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
 ) -> str:
     """The column that was found or named, else the one that a person names. Raises DataError."""
     shown = ", ".join(map(str, columns))[:120]
