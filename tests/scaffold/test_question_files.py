@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ttsgraph.api.given import questions_file
 from ttsgraph.base.errors import InputError
 from ttsgraph.scaffold.questions import Looked, QuestionsGiven, look_at
 from ttsgraph.tasks import get_task
@@ -403,3 +404,40 @@ def test_a_workbook_without_its_package_names_the_extra(
     (tmp_path / "q.xlsx").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"ttsgraph\[excel\]"):
         look_at(QuestionsGiven(tmp_path / "q.xlsx"))
+
+
+WITH_LETTERS = [
+    {"question": f"q{k}", "choices": {"text": ["w", "x", "y", "z"], "label": list("ABCD")}}
+    | {"answerKey": "ABCD"[k % 4]}
+    for k in range(12)
+]
+
+
+def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path) -> None:
+    """As ARC has them: the key 2 among 1 to 4 is the second choice, in a file whose others are A
+    to D.
+    """
+    numbered = {"text": ["w", "x", "y", "z"], "label": list("1234")}
+    for choices in (numbered, numbered["text"]):
+        rows = [*WITH_LETTERS, {"question": "last", "choices": choices, "answerKey": "2"}]
+        file = tmp_path / "arc.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        looked = look_at(QuestionsGiven(file))
+        assert (looked.kind, looked.rows[-1]["answer"]) == ("choice", "B")
+
+
+def test_a_missing_answer_is_left_out_and_said(tmp_path: Path) -> None:
+    table = pd.DataFrame({"question": [f"{k} + 1" for k in range(12)], "answer": range(1, 13)})
+    table.loc[3, "answer"] = None
+    looked = look_at(QuestionsGiven(questions_file(table, tmp_path)))
+    assert len(looked.rows) == 11
+    assert any("1 rows without a question or an answer left out" in line for line in looked.lines)
+
+
+def test_a_dozen_labels_are_named_to_models(tmp_path: Path) -> None:
+    rows = [{"text": f"mail {k}", "label": f"topic {'abcdefghijkl'[k % 12]}"} for k in range(60)]
+    file = tmp_path / "mails.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    looked = look_at(QuestionsGiven(file))
+    assert looked.kind == "choice"
+    assert len(looked.grading["choices"]) == 12
