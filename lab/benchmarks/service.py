@@ -279,7 +279,7 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """What one process is planned for (ttsgraph/api/commands.py) against what it
+    """What one process is planned for (ttsgraph/commands/results.py) against what it
     gives; `spent` is its core time so far.
     """
     through(TURN_S / 4)  # connections are made, and code is first run

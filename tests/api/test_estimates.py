@@ -65,7 +65,7 @@ def spent_and_expected(
         said("init", str(folder / "mine"), *given)
         patch.chdir(folder / "mine")
         before = stub.dollars
-        expected = json.loads(said("estimate"))["expected"]
+        expected = json.loads(said("estimate", "--json"))["expected"]
         said("run")
     return stub.dollars - before, expected
 

@@ -19,7 +19,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
-from ttsgraph.scaffold.question_file import look_at
+from ttsgraph.scaffold.questions import QuestionsGiven, look_at
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
@@ -184,7 +184,7 @@ def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
 ) -> None:
     file = tmp_path / ("q.jsonl" if CHOICES[form].startswith("{") else "q.csv")
     file.write_text(CHOICES[form])
-    looked = look_at(file)
+    looked = look_at(QuestionsGiven(file))
     assert (looked.kind, len(looked.rows)) == ("choice", len(ROWS))
     task = get_task("choice")
     for row, (text, choices, right) in zip(looked.rows, ROWS, strict=True):
@@ -221,7 +221,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_questions_in_every_file_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(TEXTS[name])
-    assert [dict(row) for row in look_at(tmp_path / name).rows] == PAIRS
+    assert [dict(row) for row in look_at(QuestionsGiven(tmp_path / name)).rows] == PAIRS
 
 
 def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) -> None:
@@ -234,19 +234,19 @@ def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) ->
         asked.append(words)
         return next(given)
 
-    looked = look_at(tmp_path / "q.csv", ask=ask)
-    assert looked.rows == look_at(tmp_path / "q.csv", named=("Said", "Code")).rows
+    looked = look_at(QuestionsGiven(tmp_path / "q.csv"), ask)
+    assert (
+        looked.rows
+        == look_at(QuestionsGiven(tmp_path / "q.csv", question="Said", answer="Code")).rows
+    )
     with pytest.raises(InputError, match=r"found columns .*, not 'Text'; .*--question-column"):
-        look_at(tmp_path / "q.csv", named=("Text", None))
+        look_at(QuestionsGiven(tmp_path / "q.csv", question="Text"))
     with serve(Quirky({}, known={})) as url:
         with pytest.raises(InputError, match="--model"):
             candidates([Provider(url)])
-        (one,) = candidates([Provider(url)], ask).values()
-    assert (one.served_as, one.listed, one.price) == (
-        "org/a",
-        False,
-        {"prompt": 1, "completion": 2},
-    )
+        (one,) = candidates([Provider(url)], ask)[0].values()
+    assert (one.entry["served_as"], one.entry["listed"]) == ("org/a", False)
+    assert one.price == {"prompt": 1, "completion": 2}
     assert len(asked) == 4
 
 
@@ -254,7 +254,7 @@ def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: 
     rows = [(f"Passage {k}.", q, "|".join(c), c[i], k) for k, (q, c, i) in enumerate(ROWS)]
     rows.append(("Passage.", "Which is it?", "Rome|Oslo", "Lima", 99))
     (tmp_path / "q.csv").write_text(as_table("context question options answer seen", rows))
-    looked = look_at(tmp_path / "q.csv")
+    looked = look_at(QuestionsGiven(tmp_path / "q.csv"))
     assert looked.rows[1]["question"] == f"Passage 1.\n\n{ROWS[1][0]}"
     assert len(looked.rows) == len(ROWS)
     assert "not used: 'seen'" in looked.lines[0]
@@ -273,7 +273,9 @@ def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
             done = init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
             assert done.exit_code == 0, done.output
             monkeypatch.chdir(tmp_path / name)
-            expected.append(json.loads(ttsgraph("estimate").output)["expected"]["dollars"])
+            expected.append(
+                json.loads(ttsgraph("estimate", "--json").output)["expected"]["dollars"]
+            )
     made = profile(tmp_path / "judged")["tasks"]["qa"]
     assert list(made["grading"]["models"]) == ["b"]
     assert expected[0] > 1.2 * expected[1]
@@ -311,7 +313,7 @@ def test_three_commands_lead_to_a_graph(
         before = stub.refused
         asked = stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
-        expected = json.loads(ttsgraph("estimate").output)["expected"]
+        expected = json.loads(ttsgraph("estimate", "--json").output)["expected"]
         done = ttsgraph("run")
         assert done.exit_code == 0, (done.output, done.exception)
         assert stub.refused - before <= 2

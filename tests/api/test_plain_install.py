@@ -119,7 +119,7 @@ def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
     (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
         done("", "init", "mine", "--url", url, "--budget", "$0.00002", *prices)
-        done("mine", "new-task", "support", "../support.jsonl", "--kind", "similarity")
+        done("mine", "add", "--questions", "../support.jsonl", "--kind", "similarity")
         shown = done("mine", "run", "--task", "support")
     assert "<- in use" in shown
     assert shown.startswith(("support: Use this", "support: Don't use"))

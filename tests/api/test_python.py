@@ -193,9 +193,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         pool_of(["a"], {})
     with pytest.raises(InputError, match="models: expected price of 'a'"):
         pool_of([{"name": "a", "base_url": "http://x/v1"}], {})
-    rows = [{"question": f"q{k}", "answer": f"text {k}"} for k in range(20)]
+    rows = [{"question": f"q{k}", "said": f"text {k}"} for k in range(20)]
     more = {"base_url": "http://x/v1", "price": 1, "budget": "$1", "progress": False}
-    with pytest.raises(InputError, match="can be graded in several ways; choose one with --kind"):
+    with pytest.raises(InputError, match="--answer-column"):
         ttsgraph.search(["a"], rows, state=tmp_path, **more)
 
 

@@ -199,9 +199,12 @@ def test_where_the_search_decides_against_the_test_the_reason_says_so():
     said = "with what the search saw"
     kept = put_up(48, 49, 60, Difference(0.1, 0.04))
     assert "80.0 % of 60 test questions right" in kept.reason
-    assert re.search(f"{said} one call is expected .* points behind", kept.reason)
+    assert re.search(f"{said}, one call is expected .* behind the found graph", kept.reason)
     left = put_up(49, 47, 60, Difference(0.0, 0.02))
-    assert f"{said} it is expected" in left.reason
+    assert re.search(f"{said}, one call is expected .* the found graph", left.reason)
+    # Only the graph that a reason begins with is "it".
+    assert len(re.findall(r"\bit\b", kept.reason)) == 1
+    assert not re.search(r"\bit\b", left.reason)
     assert said not in put_up(59, 40, 60, Difference(0.1, 0.04)).reason
     for nothing in (None, Difference(math.nan, math.nan)):
         reason = put_up(49, 47, 60, nothing).reason

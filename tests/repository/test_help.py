@@ -107,7 +107,6 @@ def project(tmp_path, monkeypatch):
         yield url
 
 
-SIZES = ["--total", "8e9", "--non-embedding", "7e9", "--layers", "32", "--hidden", "4096"]
 MISSING = {"doctor"}
 """Examples that may say that something is missing here, with exit code 2: the paper's profile needs
 GPUs.
@@ -117,7 +116,6 @@ GPUs.
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
 def test_examples_run(project, name):
     arguments = [project if part == "https://models.example/v1" else part for part in example(name)]
-    arguments += SIZES if name == "new-model" else []
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0 or (name in MISSING and done.exit_code == 2), (
         f"{arguments}: {done.output} {done.exception}"
@@ -165,7 +163,7 @@ def complete(line: str) -> list[str]:
 
 
 def test_a_shell_completes_commands_and_options():
-    assert complete("ttsgraph new-") == ["new-task", "new-model"]
+    assert complete("ttsgraph e") == ["estimate", "export", "explain"]
     assert set(complete("ttsgraph graph ")) == {"validate", "cost", "draw", "ask"}
     assert "--profile" in complete("ttsgraph estimate --pro")
 

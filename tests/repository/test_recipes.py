@@ -110,7 +110,7 @@ class TestTheRecipesWork:
         )
         run(served, apply("Add a task", served.folder))
         tasks = yaml.safe_load((served.folder / "profiles" / "mine.yaml").read_text())["tasks"]
-        assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("math", "label")
+        assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("number", "label")
         questions = pd.read_parquet(served.folder / "data" / "mine" / "moods" / "questions.parquet")
         assert len(questions) == 30
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.scaffold.test_scaffold import PROFILE, sums
+from tests.scaffold.test_add import PARAMS, PROFILE, sums
 from tests.support.docs_blocks import blocks_of
 from tests.support.own_servers import KEY, SERVERS, OwnServer
 from tests.support.project import ROOT
@@ -146,6 +146,7 @@ def test_a_wrong_address_is_told_from_a_wrong_model(name, server, tmp_path):
     assert "correct base_url; it mostly ends in /v1" in found.advice
 
 
+NOWHERE = "http://127.0.0.1:9/v1"
 PRICES = {
     "on-openrouter": {"prompt": 0.02, "completion": 0.03},
     "on-litellm": {"prompt": 0.25, "completion": 2.0},
@@ -153,28 +154,27 @@ PRICES = {
 
 
 @EVERY
-def test_new_model_finds_what_it_tells_and_asks_for_the_rest(name, server, tmp_path, monkeypatch):
+def test_add_finds_what_a_server_tells_and_asks_for_the_rest(name, server, tmp_path, monkeypatch):
     stub, address = server
-    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1")
+    text = PROFILE.replace("URL", NOWHERE)
     text = text.replace("max_retries: 0", "max_retries: 1")
     text = text.replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 1}")
-    for file, content in (("profiles/mine.yaml", text), ("inputs/sums.jsonl", sums(20))):
-        (tmp_path / file).parent.mkdir()
+    files = {"profiles/mine.yaml": text, "inputs/sums.jsonl": sums(20), "params.yaml": PARAMS}
+    for file, content in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(content)
     monkeypatch.chdir(tmp_path)
-    command = ["new-model", "new", address + stub.root, "--profile", "mine"]
+    command = ["add", "--url", address + stub.root, "--model", stub.model]
     if "api_key_env" in LINES[name]:
-        command += ["--api-key-env", LINES[name]["api_key_env"]]
+        command += ["--key-env", LINES[name]["api_key_env"]]
     if name == "on-azure":
-        command += ["--api-key-header", "api-key", "--query", "api-version=2024-10-21"]
-        command += ["--served-as", stub.model]
+        command += ["--set", "api_key_header=api-key", "--set", "query.api-version=2024-10-21"]
     done = CliRunner().invoke(app, command)
     if name not in PRICES:
-        assert "expected --price-prompt, --price-completion" in str(done.exception)
+        assert "--price" in str(done.exception)
         done = CliRunner().invoke(app, [*command, "--price-prompt", "1", "--price-completion", "2"])
     assert done.exit_code == 0, done.exception
-    assert "new answered 5 of 5 questions right" in done.output
-    made = load_profile("mine").pool["new"]
+    (made,) = (each for each in load_profile("mine").pool.values() if each.base_url != NOWHERE)
     assert made.served_as == stub.model
     assert made.price == PRICES.get(name, {"prompt": 1.0, "completion": 2.0})
     assert made.listed == (name != "on-azure")

@@ -99,7 +99,7 @@ def _member(name: str, profile: Profile, where: str) -> str:
     if len(called) != 1:
         raise SettingsError(
             f"{where}: expected a model of the profile's pool ({', '.join(members)}), found"
-            f" {name!r}; `ttsgraph new-model` adds one"
+            f" {name!r}; `ttsgraph add --url` adds one"
         )
     return called[0]
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.entries import kind_of, split_sizes, task_entry
+from ttsgraph.scaffold.add import budget_of, split_sizes, task_entry
+from ttsgraph.scaffold.questions import QuestionsGiven, look_at
 from ttsgraph.settings.profile import Profile
-from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Task, register_task
-from ttsgraph.tasks.sources import TABLES, JsonlSource, Source, load_questions, load_rows
+from ttsgraph.tasks.sources import TABLES, Source, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
@@ -27,9 +26,6 @@ TASK = "task"
 
 EXAMPLES = {"base_url": "'http://127.0.0.1:8000/v1'", "price": "{'prompt': 0.1, 'completion': 0.3}"}
 """What each model has to have, as an example."""
-
-_METRICS = {"$": "dollars", "s": "runtime"}
-_BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
 
 
 def profile_of(
@@ -40,16 +36,19 @@ def profile_of(
     grading: Mapping[str, Any] | None = None,
     shared: Mapping[str, Any] | None = None,
     sections: Mapping[str, Any] | None = None,
+    state: Path = STATE,
 ) -> Profile:
-    """A profile with one task; `shared` is of all models, `sections` replace. Raises InputError."""
+    """A profile with one task, whose questions are kept below `state`; `shared` is of all models,
+    `sections` replace. Raises InputError.
+    """
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
         grade = grade.name
-    kind, options = kind_of(questions, grade, grading)
-    source = JsonlSource(kind="jsonl", path=questions)
+    looked = look_at(QuestionsGiven(questions, grade, grading or {}))
     more = dict(sections or {})
-    sizes = split_sizes(len(load_questions(get_task(kind, options), source, 0)))
-    task = task_entry(kind, options, questions, sizes) | more.pop("task", {})
+    file = _kept(looked.text, state)
+    entry = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
+    task = entry | more.pop("task", {})
     data = {
         "engine": {"kind": "external"},
         "pool": pool_of(models, shared or {}),
@@ -83,31 +82,18 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
     return pool
 
 
-def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
-    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question, or a profile's own keys
-    as they are. Raises SettingsError.
-    """
-    if isinstance(budget, Mapping):
-        return dict(budget)
-    found = _BUDGET.fullmatch(str(budget))
-    if found is None or (found[1] and found[3]):
-        raise SettingsError(
-            f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
-        )
-    return {
-        "metric": _METRICS.get(found[1] or found[3], "flops"),
-        "limit": float(found[2].replace(",", "").replace("_", "")),
-    }
-
-
 def questions_file(questions: Any, state: Path = STATE) -> Path:
     """The questions as a JSONL file, below `state` unless they are one: of a path to a JSONL, CSV
     or parquet file, rows, a DataFrame, or a mapping like a profile's `source`. Raises InputError.
     """
     if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
         return Path(questions)
-    rows = _rows(questions)
-    text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in _rows(questions))
+    return _kept("".join(f"{line}\n" for line in lines), state)
+
+
+def _kept(text: str, state: Path) -> Path:
+    """The file below `state` with these lines."""
     path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     write_text(path, text)
     return path

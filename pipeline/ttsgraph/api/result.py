@@ -214,7 +214,7 @@ def search(
     given = {"base_url": base_url, "price": price, "api_key_env": api_key_env}
     shared = {key: value for key, value in given.items() if value is not None}
     file = questions_file(questions, place)
-    profile = profile_of(models, file, grade, budget, grading, shared, sections)
+    profile = profile_of(models, file, grade, budget, grading, shared, sections, place)
     splits = questions_by_split(profile, TASK, seed)
     case = None if team is None else preset_case(team, profile)
     say = print if progress else lambda line: None

@@ -10,6 +10,7 @@ _MODULES = {
     "bayesian": "bayes_opt",
     "compare": "scipy",
     "dask": "prefect_dask",
+    "excel": "openpyxl",
     "flows": "dvc dvc_studio_client mlflow prefect sqlalchemy",
     "graphs": "networkx",
     "kinds": "jsonschema math_verify regex simpleeval",

@@ -152,7 +152,7 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     p = paired(chosen.outcomes, found.outcomes).p_value()
     told = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
-    expected = _told(_lead(chosen, found), "it")
+    expected = _told(_lead(chosen, found), chosen.label, "the found graph")
     return Choice(
         place, verdict, f"{chosen.label} is {verdict}: {told} {price}{expected}; {warning}", p
     )
@@ -169,7 +169,7 @@ def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
     told = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
     told += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
     rival = arms[by_test]
-    return told + _told(_lead(rival, arms[0]), rival.label) if by_test else told
+    return told + _told(_lead(rival, arms[0]), rival.label, "the found graph") if by_test else told
 
 
 def _share(arm: Arm) -> float:
@@ -182,12 +182,12 @@ def _graded(arms: Mapping[int, Arm], questions: str) -> str:
     return f"{questions} {'right' if whole else 'of the score'}"
 
 
-def _told(lead: Difference | None, of: str) -> str:
-    """The lead of a graph in words; nothing where the search says nothing of it."""
+def _told(lead: Difference | None, of: str, over: str) -> str:
+    """The lead of a graph over another in words; nothing where the search says nothing of it."""
     if lead is None:
         return ""
-    where = f"{100 * abs(lead.mean):.1f} points {'ahead' if lead.mean > 0 else 'behind'}"
-    return f"; with what the search saw {of} is expected {where}"
+    where = f"{100 * abs(lead.mean):.1f} points {'ahead of' if lead.mean > 0 else 'behind'}"
+    return f"; with what the search saw, {of} is expected {where} {over}"
 
 
 def _cheapest(arms: Sequence[Arm], margin: float, confidence: float) -> int:

@@ -52,7 +52,8 @@ def missing_facts(model: str, missing: Sequence[str]) -> str:
     """The error for a model whose FLOPs can't be had."""
     return (
         f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's"
-        " pool, or take a budget in dollars (budget.metric: dollars)"
+        " pool (`ttsgraph add --set total=8e9`), or take a budget in dollars (budget.metric:"
+        " dollars)"
     )
 
 

@@ -261,7 +261,7 @@ class ModelPool(dict[str, ModelSpec]):
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
         if not specs:
             raise SettingsError(
-                "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
+                "expected a model in the profile's pool, found none; `ttsgraph add --url` adds one"
             )
         super().__init__({spec.name: spec for spec in specs})
 

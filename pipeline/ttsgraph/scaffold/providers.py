@@ -1,20 +1,22 @@
-"""`ttsgraph init --url`: what providers have, what each model costs, and how it wants to be asked:
-each is asked one question.
+"""Models of providers: which they list, what each costs, and how it wants to be asked, by one
+question to each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
 from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, plain, trouble, users
@@ -32,9 +34,10 @@ from ttsgraph.endpoints.transport import (
 )
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
+from ttsgraph.pool.settings import ModelSettings, price_of
 from ttsgraph.pool.spec import Price, variant_name
-from ttsgraph.scaffold.entries import has_key
-from ttsgraph.scaffold.question_file import Ask
+from ttsgraph.runtime.clients import endpoint_of
+from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
 """Names of an endpoint's list that are shown, and of a list that are taken without a choice."""
@@ -45,6 +48,7 @@ LEAST_ROOM = 512
 TRIES = Retries(8, 1.0, 300)
 """Patience with a server that loads a model first, or is busy."""
 
+DOLLARS = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
 EFFORT = "low"
 LESS = 0.7
 """Share of the tokens below which less effort is a member of its own: one that an endpoint ignores
@@ -73,13 +77,26 @@ _A_MILLION = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint as given: its key's variable, its models (or all), its price, prices by model."""
+    """An endpoint as given: its key's variable, its models (or all; names may have *), its price,
+    prices by model, and further settings of its models, as a profile's pool has them.
+    """
 
     url: str
     key_env: str | None = None
     models: tuple[str, ...] = ()
     price: Mapping[str, float] | None = None
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
+        """The entry of a model in a profile's pool, without its price."""
+        return {
+            **{key: value for key, value in self.settings.items() if key != "variants"},
+            "base_url": self.url,
+            "served_as": served_as,
+            **({"api_key_env": self.key_env} if self.key_env else {}),
+            **({} if listed else {"listed": False}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +115,12 @@ class AskedModel:
     @property
     def price(self) -> Price:
         """Dollars per million tokens."""
-        return Price(**self.entry["price"])
+        return price_of(self.entry["price"])
+
+    @property
+    def dollars(self) -> float:
+        """The cost of a call that a search would make."""
+        return self.price.of(self.completion)
 
     @property
     def speed(self) -> list[float]:
@@ -110,46 +132,58 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A provider's model, whether it is listed, its price if known, and where that is from."""
+    """A provider's model as an entry of a profile's pool, its price, and where that is from."""
 
     provider: Provider
-    served_as: str
-    listed: bool
+    entry: Mapping[str, Any]
     price: ListPrice | None
     priced: str = "as its endpoint lists it"
 
     @property
-    def short(self) -> str:
-        """What people call it."""
-        return self.served_as.rsplit("/", 1)[-1]
+    def served_as(self) -> str:
+        """Its name at its endpoint."""
+        return str(self.entry["served_as"])
 
     @property
-    def entry(self) -> dict[str, Any]:
-        """Its entry in a profile's pool."""
-        key_env = self.provider.key_env
-        return {
-            "base_url": self.provider.url,
-            "served_as": self.served_as,
-            **({"api_key_env": key_env} if key_env else {}),
-            **({} if self.listed else {"listed": False}),
-            "price": dict(self.price or {}),
-        }
+    def short(self) -> str:
+        """Its short name."""
+        return self.served_as.rsplit("/", 1)[-1]
 
 
-def candidates(providers: Sequence[Provider], ask: Ask | None = None) -> dict[str, Candidate]:
-    """By name in the pool, each chosen or listed model with its price; `ask` asks for what is not
-    told. Raises InputError: a key not set, a model not there, a price not known.
+def candidates(
+    providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
+) -> tuple[dict[str, Candidate], list[str]]:
+    """By name in the pool, each chosen or listed model with its price, and lines about those that
+    nobody asked for and whose price is not known; names that are `taken` are others'. `ask` asks
+    for what is missing. Raises InputError: a key not set, a model not there, no price known.
     """
     pool: dict[str, Candidate] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
         host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
-        pool[next(each for each in names if each not in pool)] = one
+        pool[next(each for each in names if each not in (*pool, *taken))] = one
     given = _given_prices(providers, pool)
-    return {
-        name: _priced(one, given.get(name, one.provider.price), ask) for name, one in pool.items()
-    }
+    priced = {name: _priced(one, given.get(name)) for name, one in pool.items()}
+    unknown = [name for name, one in priced.items() if one.price is None]
+    wanted = [name for name in unknown if pool[name].provider.models]
+    for name in wanted or (unknown if len(unknown) == len(pool) else ()):
+        one = pool[name]
+        if ask is None:
+            raise InputError(
+                f"{one.served_as}: expected its price, which {one.provider.url} does not list:"
+                f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
+                " --price-completion after its --url"
+            )
+        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
+        priced[name] = replace(one, price=read_price(one.short, told), priced="as given")
+    known = {name: one for name, one in priced.items() if one.price is not None}
+    lines = [
+        f"{one.served_as} is left out, as its price is not known: --price {one.short}=0.1,0.3"
+        for one in priced.values()
+        if one.price is None
+    ]
+    return known, lines
 
 
 def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
@@ -160,13 +194,14 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
             f"{plain(url)}: expected a URL without a password, as profiles are shared; put it into"
             " a variable that --key-env names"
         )
+    asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
             f" {provider.key_env}, which is not set; export it and start again"
         )
     try:
-        listed = models_at(Endpoint((url,), "", provider.key_env)) or None  # an empty list is none
+        listed = models_at(asked) or None  # an empty list is none
     except EndpointError as error:
         fault = error.__cause__
         if not provider.models or not isinstance(fault, Fault):
@@ -174,16 +209,16 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
         if users(fault) or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON):
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
-    names = provider.models or _chat_models(url, list(listed or ()), ask)
-    if listed is None:
-        return [Candidate(provider, name, False, None) for name in names]
-    for name in map(plain_name, names):
-        if name not in listed:
-            raise InputError(
-                f"{url}: expected model {name!r}, but the server has"
-                f" {', '.join(list(listed)[:SHOWN])}"
-            )
-    return [Candidate(provider, name, True, listed[plain_name(name)]) for name in names]
+    if listed is None and provider.models:
+        return [Candidate(provider, provider.entry(m, False), None) for m in provider.models]
+    names = _chat_models(provider, list(listed or ()), ask)
+    there = listed or {}
+    return [
+        Candidate(
+            provider, provider.entry(name, plain_name(name) in there), there.get(plain_name(name))
+        )
+        for name in names
+    ]
 
 
 def _given_prices(
@@ -192,7 +227,8 @@ def _given_prices(
     """By name in the pool, the price that was given for a model: behind its own URL, or behind
     another one that has no model of that name. Raises InputError for a price of none.
     """
-    given: dict[str, Mapping[str, float]] = {}
+    given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
+    others: dict[str, Mapping[str, float]] = {}
     for provider in providers:
         for what, price in provider.prices.items():
             named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
@@ -201,15 +237,32 @@ def _given_prices(
                     f"--price {what}: expected one of {', '.join(pool)}, found none of that name"
                 )
             here = [name for name in named if pool[name].provider is provider]
-            given |= {name: price for name in here or named if here or name not in given}
-    return given
+            others |= {name: price for name in here or named if here or name not in others}
+    return {**given, **others}
 
 
-def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
+def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
+    """The names at an endpoint that were chosen, or all for chats if they are few. Raises
+    InputError.
+    """
+    url = provider.url
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
+    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
+    if provider.models:
+        found: dict[str, None] = {}
+        for wanted in provider.models:
+            same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
+            short = (wanted, f"{wanted}:latest")
+            same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
+            if not same:
+                raise InputError(
+                    f"{url}: --model: expected model {wanted!r}, but the server has {shown}"
+                )
+            found |= dict.fromkeys(same)
+        return list(found)
     if ask is not None and not 1 <= len(chat) <= SHOWN:
-        listed_here = f"lists {len(chat)} models: {', '.join(chat[:SHOWN])} ..." if chat else ""
-        words = f"{url} {listed_here or 'lists no models'}; which of them, with commas between"
+        listed_here = f"lists {len(chat)} models: {shown}" if chat else "lists no models"
+        words = f"{url} {listed_here}; which of them, with commas between"
         return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
@@ -218,29 +271,25 @@ def _chat_models(url: str, listed: Sequence[str], ask: Ask | None) -> list[str]:
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model for each model to use, as the server has {len(chat)}:"
-            f" {', '.join(chat[:SHOWN])} ..."
+            f"{url}: expected --model, as the server has {len(chat)}: {shown}; such as --model"
+            f" '{','.join(chat[:2])}' or with * for any letters"
         )
     return chat
 
 
-def _priced(one: Candidate, given: Mapping[str, float] | None, ask: Ask | None) -> Candidate:
-    """A model with its price: given, listed, known, or asked for. Raises InputError."""
-    url = one.provider.url
+def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
+    """A model with its price: given, listed, or known; without one if it is not known."""
     if given is not None:
         return replace(one, price=given, priced="as given")
     if one.price is not None:
         return one
-    if (known := known_price(one.served_as, url)) is not None:
-        return replace(one, price=known, priced="as the package genai-prices knows it")
-    words = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
-    if ask is not None:
-        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({words})")
-        return replace(one, price=read_price(one.short, told), priced="as given")
-    raise InputError(
-        f"{one.served_as}: expected its price, which {url} does not list: --price"
-        f" {one.short}=0.1,0.3 ({words}), or --price-prompt and --price-completion after its --url"
-    )
+    known = known_price(one.served_as, one.provider.url)
+    return replace(one, price=known, priced="as the package genai-prices knows it")
+
+
+def has_key(variable: str | None) -> bool:
+    """Return whether an endpoint's key is there, if it wants one."""
+    return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
@@ -278,13 +327,13 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
     return None
 
 
-def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, ListPrice | None] | None:
-    """Each model that an endpoint lists, with its price if told; None without a list; `with_key`:
-    the key is sent. Raises EndpointError when no OpenAI-compatible server is there.
+def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
+    """Each model that an endpoint lists, with its price if listed; None without a list. Raises
+    EndpointError when no OpenAI-compatible server is there.
     """
     url = endpoint.base_urls[0]
-    to = endpoint.target(url, "/models", with_key)
-    info = endpoint.target(url, "/model/info", with_key)
+    to = endpoint.target(url, "/models")
+    info = endpoint.target(url, "/model/info")
 
     async def asked(http: Http) -> tuple[dict[str, Any], dict[str, ListPrice]]:
         entries = await listed_by(http, to)
@@ -344,35 +393,52 @@ async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
 
 
 async def ask_each(
-    pool: Mapping[str, Candidate], messages: tuple[Message, ...], temperature: float
+    pool: Mapping[str, Mapping[str, Any]],
+    messages: tuple[Message, ...],
+    temperature: float,
+    priced: Mapping[str, str] | None = None,
 ) -> tuple[list[AskedModel], list[str]]:
-    """Ask each model once: who answered, and lines about others. Raises EndpointError for none."""
+    """Ask each model of a pool's entries once: who answered, and lines about others; `priced` says
+    where prices are from. Raises EndpointError if none answered.
+    """
+    settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
-        name: Endpoint((one.provider.url,), one.served_as, one.provider.key_env, lists_models=False)
-        for name, one in pool.items()
+        name: replace(endpoint_of(name, model), lists_models=False)
+        for name, model in settings.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # each model's line says what it refuses
     try:
-        requests = (Request(name, "probe", messages, sampling) for name in pool)
-        told = await asyncio.gather(*map(partial(_described, client), pool.values(), requests))
+        told = await asyncio.gather(
+            *(
+                _described(
+                    client,
+                    entry,
+                    (priced or {}).get(name, "as the profile says"),
+                    Request(name, "probe", messages, sampling),
+                )
+                for name, entry in pool.items()
+            )
+        )
     finally:
         learning.log.disabled = False
         await client.aclose()
-    found = [each for each in told if isinstance(each, AskedModel)]
     lines = [each for each in told if isinstance(each, str)]
+    found = [each for each in told if isinstance(each, AskedModel)]
     if not found:
         others = f"; nor did {len(lines) - 1} others" if len(lines) > 1 else ""
         raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
     return found, lines
 
 
-async def _described(client: OpenAIClient, one: Candidate, request: Request) -> AskedModel | str:
-    """What its answers say of a model, or why it is left out."""
+async def _described(
+    client: OpenAIClient, given: Mapping[str, Any], priced: str, request: Request
+) -> AskedModel | str:
+    """Describe a model by its answers; or say why it is left out."""
     name = request.model
-    entry = one.entry
-    price = entry["price"]
+    entry = dict(given)
+    price = price_of(entry["price"])
     calls = []
     try:
         calls.append(await client.complete(request))
@@ -381,7 +447,7 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
             request = replace(request, sampling=roomy)
             calls.append(await client.complete(request))
         completion = calls[-1]
-        if not any(price.values()):  # its speed counts, which a cold start does not show
+        if not (price.prompt or price.completion):  # its speed counts, not that of a cold start
             calls.append(await client.complete(request))
     except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
         return f"{name} is left out, as it did not answer: {error}"
@@ -392,7 +458,7 @@ async def _described(client: OpenAIClient, one: Candidate, request: Request) -> 
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [f"${price['prompt']:g} and ${price['completion']:g} a million tokens ({one.priced})"]
+    parts = [f"${price.prompt:g} and ${price.completion:g} a million tokens ({priced})"]
     lengths = {name: _lengths(completion)}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
@@ -423,7 +489,7 @@ async def _with_less_effort(client: OpenAIClient, request: Request) -> Completio
 
 
 def _lengths(told: Completion) -> dict[str, float]:
-    """What a member reads and writes by its one call (`Lengths`), until more is measured."""
+    """The lengths of a member (`Lengths`) by its one call, until more is measured."""
     return {
         "prompt_tokens": float(told.prompt_tokens),
         "generated_tokens": float(max(1, told.completion_tokens)),
@@ -434,7 +500,7 @@ def _lengths(told: Completion) -> dict[str, float]:
 
 def room_for(found: Sequence[AskedModel]) -> int:
     """Tokens that answers get: more where models think before they answer, or talk much."""
-    longest = max(each.completion.completion_tokens for each in found)
+    longest = max((each.completion.completion_tokens for each in found), default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2

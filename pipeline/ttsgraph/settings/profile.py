@@ -366,7 +366,7 @@ class Profile(Closed):
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""
         if name not in self.tasks:
-            known = ", ".join(self.tasks) or "none yet, `ttsgraph new-task` adds one"
+            known = ", ".join(self.tasks) or "none yet, `ttsgraph add --questions` adds one"
             raise SettingsError(f"unknown task {name!r}; the profile has {known}")
         return self.tasks[name]
 

@@ -145,7 +145,7 @@ class TaskSettings(Closed):
     """
 
     kind: str
-    """how answers are read and graded; `ttsgraph new-task --help` lists the kinds"""
+    """how answers are read and graded; docs/own-task.md lists the kinds"""
     grading: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """settings of the kind (docs/own-task.md)"""
     source: Source

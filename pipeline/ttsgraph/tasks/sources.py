@@ -11,6 +11,7 @@ import io
 import json
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.extras import missing
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
-TABLES = (*TEXT_TABLES, ".parquet")
+TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
 
 
 class HubSource(Closed):
@@ -59,16 +61,16 @@ class HubSource(Closed):
 
 class JsonlSource(Closed):
     """A file with one JSON object a line, or the same with gzip (.gz), or a list of them (.json);
-    or a table of questions (.csv, .tsv, .parquet).
+    or a table of questions (.csv, .tsv, .parquet, .xlsx).
     """
 
     kind: Literal["jsonl"]
     path: Path
-    """the file: .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet"""
+    """the file: .jsonl, .jsonl.gz, .json, .csv, .tsv, .parquet or .xlsx"""
 
     def rows(self, seed: int) -> Rows:
         """Its lines."""
-        return _file_rows(self.path)
+        return file_rows(self.path)
 
 
 class PackageSource(Closed):
@@ -89,7 +91,7 @@ class PackageSource(Closed):
     def rows(self, seed: int) -> Rows:
         """Those of the file. The package is located, not imported, as that can take much more."""
         path = evaluations.package_folder(self.package) / self.file
-        rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else _file_rows(path)
+        rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
             return rows
 
@@ -220,24 +222,31 @@ def load_rows(source: Source, seed: int) -> Rows:
     return source.rows(seed)
 
 
-def _file_rows(path: Path) -> Rows:
-    """The rows of a file of questions, each with its line. Raises DataError for one that can't be
-    read, or has none.
+def file_rows(path: Path, header: bool = True) -> Rows:
+    """Return the rows of a file of questions, each with its line. The columns of a table without a
+    `header` are called by their numbers from 1. Raises DataError for a file that can't be read, or
+    has no rows.
     """
     suffix = path.suffix.lower()
-    expected = "a table of questions" if suffix in TABLES else "JSON lines"
     try:
         if suffix == ".parquet":
             rows = _parquet_rows(path)
+        elif suffix in TABLES:
+            lines = _sheet_lines(path) if suffix == ".xlsx" else _csv_lines(_text(path))
+            rows = _table_rows(path.name, lines, header)
         else:
-            rows = _csv_rows(path) if suffix in TEXT_TABLES else _jsonl_rows(path)
+            rows = _jsonl_rows(path)
     except FileNotFoundError:
         raise DataError(
             f"{path}: expected a question file, but there is none; put it there, or correct the"
             " path"
         ) from None
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: expected {expected}, but it can't be read: {error}") from None
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        expected = "a table of questions" if suffix in TABLES else "JSON lines"
+        hint = "" if "json" in path.name or suffix in TEXT_TABLES else "; save a table as .csv"
+        raise DataError(
+            f"{path}: expected {expected}, but it can't be read: {error}{hint}"
+        ) from None
     if not rows:
         raise DataError(f"{path}: expected at least one question, found an empty file")
     return rows
@@ -252,23 +261,52 @@ def _parquet_rows(path: Path) -> Rows:
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
-def _csv_rows(path: Path) -> Rows:
-    """The rows of a table as text, its columns parted by what parts the names of most."""
-    text = _text(path)
-    names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
+def _sheet_lines(path: Path) -> list[list[Any]]:
+    """The cells of a workbook's first sheet. Raises DataError without openpyxl."""
+    try:
+        from openpyxl import load_workbook
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path}: {missing(error)}; or save a table as .csv") from None
+    sheet = load_workbook(path, read_only=True, data_only=True).worksheets[0]
+    return [["" if cell is None else cell for cell in line] for line in sheet.values]
+
+
+def _csv_lines(text: str) -> list[list[Any]]:
+    """The cells of a table as text, by the separator that most lines agree on with the first."""
     csv.field_size_limit(sys.maxsize)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=names.count))
-    columns, *found = [line for line in lines if any(cell.strip() for cell in line)] or [[]]
+    separators = ",;\t|"
+    if named := re.match(r"sep=(.)\r?\n", text):
+        separators, text = named[1], text[named.end() :]
+    names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
+    tables = {
+        mark: list(csv.reader(io.StringIO(text, newline=""), delimiter=mark)) for mark in separators
+    }
+
+    def agree(mark: str) -> tuple[int, int]:
+        width = len(tables[mark][0]) if tables[mark] else 0
+        return sum(len(line) == width > 1 for line in tables[mark][1:]), names.count(mark)
+
+    return tables[max(separators, key=agree)]
+
+
+def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows:
+    """Cells as rows, without empty lines. Raises DataError for a line with more cells."""
+    filled = [line for line in lines if any(str(cell).strip() for cell in line)]
+    width = max(map(len, filled), default=0)
+    numbers = list(map(str, range(1, width + 1)))
+    first, *found = (filled if header else [numbers, *filled]) or [[]]
+    columns: list[str] = []
+    for column in map(str, first):  # a second one of a name gets its own
+        columns.append(f"{column} ({len(columns) + 1})" if column in columns else column)
     rows = []
     for number, line in enumerate(found, 1):
-        where = f"{path.name}:{number}"
-        if any(cell.strip() for cell in line[len(columns) :]):
+        if any(str(cell).strip() for cell in line[len(columns) :]):
             raise DataError(
-                f"{where}: expected {len(columns)} columns, found {len(line)}; put texts with a"
-                " separator in them into double quotes"
+                f"{name}:{number}: expected {len(columns)} columns, found {len(line)}; put texts"
+                " with a separator in them into double quotes"
             )
         cells = dict.fromkeys(columns, "") | dict(zip(columns, line, strict=False))
-        rows.append((where, cells))
+        rows.append((f"{name}:{number}", cells))
     return rows
 
 
@@ -296,6 +334,10 @@ def _jsonl_rows(path: Path) -> Rows:
     listed = None
     with suppress(ValueError):
         listed = _json(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
+    if isinstance(listed, dict) and all(isinstance(each, list) for each in listed.values()):
+        columns = [each for each in listed.values() if not any(isinstance(e, dict) for e in each)]
+        if len(columns) == len(listed) > 1 and len({len(each) for each in columns}) == 1:
+            listed = [dict(zip(listed, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(listed, dict):
         listed = next((each for each in listed.values() if isinstance(each, list)), [listed])
     # A string may hold other line separators than this.

@@ -1,0 +1,182 @@
+"""Commands about one graph: `ttsgraph graph`, `explain` and `export`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import write_text
+from ttsgraph.commands.common import (
+    ProfileName,
+    TaskName,
+    app,
+    deployed,
+    echo,
+    is_graph_file,
+    measured,
+    params,
+    print_json,
+)
+from ttsgraph.graphs.graph import CollaborationGraph
+
+if TYPE_CHECKING:
+    from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.settings.profile import Profile
+
+graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
+app.add_typer(graph_app, name="graph")
+
+GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
+VERSION = "a folder with results or a bundle.json, or a version such as math@champion"
+GraphName = Annotated[str, typer.Argument(help=GRAPH)]
+
+
+def _found(
+    name: str, profile: str | None, task: str | None = None
+) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
+    """A graph with its profile and task. A results folder and a version bring their own; of a file,
+    roles are known and models in the profile's pool.
+    """
+    from ttsgraph.graphs.roles import check_roles
+
+    if not is_graph_file(name):
+        found = deployed(name)
+        return found.graph, found.profile, found.task, found
+    loaded, chosen = measured(profile, task)
+    graph = CollaborationGraph.read(Path(name))
+    check_roles(graph)
+    for node in graph.nodes:
+        _ = loaded.model_pool()[node.model]
+    return graph, loaded, chosen, None
+
+
+@graph_app.command()
+def validate(graph: GraphName, profile: ProfileName = None) -> None:
+    """Check a graph: acyclic, one sink, known roles and models.
+
+    Example: ttsgraph graph validate graph.json --profile paper
+    """
+    found, *_ = _found(graph, profile)
+    size = {"n_nodes": len(found.nodes), "width": found.width, "depth": found.depth}
+    print_json({"valid": True, "hash": found.content_hash} | size)
+
+
+@graph_app.command()
+def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+    """What a graph costs per question: FLOPs, budget units, dollars.
+
+    Example: ttsgraph graph cost graph.json --profile paper --task math
+    """
+    found, loaded, chosen, _ = _found(graph, profile, task)
+    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
+    print_json(
+        {
+            "flops": None if flops is None else flops.graph_cost(found) * flops.unit,
+            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
+            "budget_metric": loaded.budget.metric,
+            "budget_limit": loaded.budget.limit,
+            "budget_of": loaded.budget.limits,
+            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
+            "width": found.width,
+            "depth": found.depth,
+            "n_nodes": len(found.nodes),
+        }
+    )
+
+
+@graph_app.command()
+def ask(
+    graph: GraphName,
+    question: Annotated[str, typer.Argument(help="the question, as text")],
+    profile: ProfileName = None,
+    task: TaskName = None,
+    trace: Annotated[bool, typer.Option(help="also print every node's answer")] = False,
+) -> None:
+    """Run a graph on one question; models are started or reached as the profile says.
+
+    Example: ttsgraph graph ask graph.json "12 + 7" --task math
+    """
+    from ttsgraph.deployment.bundle import read_shots
+    from ttsgraph.runtime.clients import ask_graph
+
+    found, loaded, chosen, version = _found(graph, profile, task)
+    shots = version.shots if version else read_shots(profile or params().profile, loaded, chosen)
+    answer = asyncio.run(
+        ask_graph(found, question, version.profile_with() if version else loaded, chosen, shots)
+    )
+    shown = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
+    print_json(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
+
+
+@graph_app.command()
+def draw(
+    graph: GraphName,
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
+        "graph.svg"
+    ),
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw graph.json --out graph.png
+    """
+    from ttsgraph.reporting import pictures
+
+    if out.suffix not in pictures.FORMATS:
+        forms = ", ".join(pictures.FORMATS)
+        raise InputError(f"expected a file ending in {forms}, found {out}")
+    if is_graph_file(graph):
+        found = CollaborationGraph.read(Path(graph))
+        pool = None
+    else:
+        version = deployed(graph)
+        found = version.graph
+        pool = version.profile.model_pool()
+    drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
+    pictures.write_picture(drawn, out)
+    typer.echo(out)
+
+
+@app.command()
+def export(
+    graph: Annotated[str, typer.Argument(help=VERSION)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+) -> None:
+    """Write a found graph as one readable Python file that needs only the openai package.
+
+    Example: ttsgraph export results/mine/sample/found --out answers.py
+    """
+    from ttsgraph.api.export import export as written
+
+    write_text(out, written(deployed(graph)))
+    typer.echo(f'{out} answers questions: python {out} "a question"')
+
+
+@app.command()
+def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+    """Say in words what a graph does, what a question costs, and what each node was worth on the
+    test questions, if the graph was found here.
+
+    A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
+    """
+    from ttsgraph.reporting.explain import explain as in_words
+    from ttsgraph.reporting.explain import worth_of
+
+    found, loaded, chosen, version = _found(graph, profile, task)
+    if version is not None and not Path(graph).is_dir():
+        from ttsgraph_flows.registry import origin
+
+        echo(origin(params().tracking_uri, version))
+    echo(*in_words(found, loaded, chosen))
+    path = Path(graph)
+    places = [path if path.is_dir() else path.parent]
+    if version is not None:
+        places += sorted(Path("results").glob(f"*/{chosen}/*"))
+    if folders := [place for place in places if (place / "nodes.parquet").exists()]:
+        from ttsgraph.stages.worth import kept_nodes  # with a library that reads such tables
+
+        nodes = kept_nodes(found, folders)
+        echo(*(worth_of(found, nodes) if nodes is not None else ()))

@@ -1,0 +1,492 @@
+"""Commands of a project: `ttsgraph init`, `add`, `run`, `compare`, and those about its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from typer.core import TyperCommand
+
+from ttsgraph.base.ending import stopped_by_signals
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.secrets import refuse_secrets
+from ttsgraph.commands.common import (
+    AsJson,
+    ProfileName,
+    TaskName,
+    app,
+    as_measured,
+    echo,
+    measured,
+    params,
+    print_json,
+    profile_named,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from ttsgraph.scaffold.add import Wanted
+    from ttsgraph.scaffold.providers import Provider
+
+ORDER = "options in order"
+PRICES = ("--price", "--price-prompt", "--price-completion")
+OF_A_URL = ("--key-env", "--api-key-env", "--model", "--set", *PRICES)
+NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
+
+EndpointUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--url",
+        help="an OpenAI-compatible endpoint, mostly ending in /v1; may be repeated: --key-env,"
+        " --model, --set and prices are then of the --url before them, or of all if they come"
+        " first",
+    ),
+]
+KeyEnvs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-env", "--api-key-env", help="the environment variable with an endpoint's key"
+    ),
+]
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model", help="models, with commas between; * is any letters (default: all listed)"
+    ),
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price", help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER of all: dollars per million tokens"
+    ),
+]
+PromptPrices = Annotated[
+    list[float] | None, typer.Option(help="dollars per million tokens of prompts, of all models")
+]
+AnswerPrices = Annotated[
+    list[float] | None, typer.Option(help="dollars per million tokens of answers, of all models")
+]
+MoreSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="KEY=VALUE: a setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
+        " api_key_header=api-key, query.api-version=2024-10-21",
+    ),
+]
+QuestionFile = Annotated[
+    Path | None,
+    typer.Option("--questions", help="questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        help="how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
+        " (default: found from the questions)"
+    ),
+]
+Grading = Annotated[
+    str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
+]
+QuestionColumn = Annotated[
+    str | None, typer.Option(help="the column with questions (default: found by its name)")
+]
+AnswerColumn = Annotated[
+    str | None, typer.Option(help="the column with answers (default: found by its name)")
+]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="the table's first line is a question; columns are 1, 2")
+]
+Name = Annotated[str | None, typer.Option(help="of the task (default: that of the file)")]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(help="what a question may cost: 0.002 (dollars) or '3 s' (default: a few calls)"),
+]
+
+
+class InOrder(TyperCommand):
+    """A command that keeps the order of its options, as an option may be about the one before."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Keep names and values as they were typed."""
+        pairs: list[tuple[str, str]] = []
+        for place, arg in enumerate(args):
+            name, equals, value = arg.partition("=")
+            if name.startswith("--"):
+                pairs.append((name, value if equals else "".join(args[place + 1 : place + 2])))
+        ctx.meta[ORDER] = pairs
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=InOrder)
+def init(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="the new folder")],
+    questions: QuestionFile = None,
+    url: EndpointUrls = None,
+    key_env: KeyEnvs = None,
+    model: ModelNames = None,
+    budget: BudgetText = None,
+    kind: Kind = None,
+    grading: Grading = "{}",
+    question_column: QuestionColumn = None,
+    answer_column: AnswerColumn = None,
+    no_header: NoHeader = False,
+    name: Name = None,
+    price: Prices = None,
+    price_prompt: PromptPrices = None,
+    price_completion: AnswerPrices = None,
+    settings: MoreSettings = None,
+) -> None:
+    """Write a project into a new folder, with models, each asked once, and questions (sums, to
+    try, if none are given).
+
+    Prints what was found, and asks at a terminal for what is missing. `ttsgraph add` adds more
+    later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+    """
+    from ttsgraph.scaffold import add
+
+    wanted = _wanted(ctx)
+    lines = add.init(folder, wanted, _terminal())
+    then = "ttsgraph run" if wanted.providers else "ttsgraph add --url ... --questions ..."
+    echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
+
+
+@app.command("add", cls=InOrder)
+def add_to(
+    ctx: typer.Context,
+    questions: QuestionFile = None,
+    url: EndpointUrls = None,
+    key_env: KeyEnvs = None,
+    model: ModelNames = None,
+    budget: BudgetText = None,
+    kind: Kind = None,
+    grading: Grading = "{}",
+    question_column: QuestionColumn = None,
+    answer_column: AnswerColumn = None,
+    no_header: NoHeader = False,
+    name: Name = None,
+    price: Prices = None,
+    price_prompt: PromptPrices = None,
+    price_completion: AnswerPrices = None,
+    settings: MoreSettings = None,
+    profile: ProfileName = None,
+) -> None:
+    """Add models, each asked once, and questions to the project in this folder; all else stays.
+
+    Example: ttsgraph add --questions inputs/invoices.jsonl --profile mine
+    """
+    from ttsgraph.scaffold import add
+
+    used = profile or params().profile
+    wanted = _wanted(ctx)
+    task = "" if wanted.questions is None else f" --task {add.task_name(wanted)}"
+    lines = add.add(used, wanted, _terminal())
+    echo(*lines, f"profiles/{used}.yaml has it; next: ttsgraph run{task}")
+
+
+def _terminal() -> Callable[[str], str] | None:
+    """A way to ask a person, if one is there."""
+    return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
+
+
+def _wanted(ctx: typer.Context) -> Wanted:
+    """Read what is to be added from the options of a command. Raises InputError."""
+    from ttsgraph.scaffold.add import Wanted
+    from ttsgraph.scaffold.questions import QuestionsGiven
+
+    given = ctx.params
+    try:
+        grading = json.loads(given["grading"])
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"--grading: expected a JSON object, but {error.msg} at column {error.colno}"
+        ) from None
+    if not isinstance(grading, dict):
+        raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
+    questions = given["questions"] and QuestionsGiven(
+        given["questions"],
+        given["kind"],
+        grading,
+        given["question_column"],
+        given["answer_column"],
+        not given["no_header"],
+    )
+    return Wanted(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
+
+
+def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
+    """The endpoints with what was typed after each; what came before the first is of all. Raises
+    InputError for an option that could be of several.
+    """
+    shared: dict[str, list[str]] = {}
+    each: dict[str, dict[str, list[str]]] = {}
+    current = shared
+    for name, value in pairs:
+        if name == "--url":
+            url = value.rstrip("/")
+            if url in each:
+                raise InputError(f"--url: expected each endpoint once, found {value} twice")
+            current = each[url] = {}
+        elif name in OF_A_URL:
+            name = "--key-env" if name == "--api-key-env" else name
+            current.setdefault(name, []).append(value)
+    for name in ("--key-env", *PRICES[1:]):
+        given = [own.get(name, []) for own in (shared, *each.values())]
+        if (most := max(map(len, given))) > 1:
+            raise InputError(f"{name}: expected it once behind its --url, found {most}")
+        if name != "--key-env" and sum(map(len, given)) == 1:  # one price is of all
+            shared[name] = next(values for values in given if values)
+    return [_provider(url, shared, own) for url, own in each.items()]
+
+
+def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
+    """One endpoint, of the options of all and its own. Raises InputError."""
+    from ttsgraph.scaffold.providers import Provider, read_price
+
+    told = {name: values[0] for name, values in (shared | own).items()}
+    price = None
+    parts = [told[name] for name in PRICES[1:] if name in told]
+    if parts:
+        if len(parts) == 1:
+            raise InputError(
+                "expected --price-prompt and --price-completion together: dollars per million"
+                " tokens (0 where nothing is paid)"
+            )
+        price = read_price("--price-prompt", ",".join(parts))
+    if key_env := told.get("--key-env"):
+        refuse_secrets({"api_key_env": key_env}, "--key-env")
+    prices = {}
+    for text in shared.get("--price", []) + own.get("--price", []):
+        name, _, values = text.rpartition("=")
+        if name:
+            prices[name] = read_price(f"--price {name}", values)
+        else:
+            price = read_price("--price", values)
+    named = own.get("--model", shared.get("--model", []))
+    models = tuple(name.strip() for each in named for name in each.split(",") if name.strip())
+    settings = _settings(shared.get("--set", []) + own.get("--set", []))
+    return Provider(url, key_env, models, price, prices, settings)
+
+
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings such as revision=5f0b or query.version=2 as data. Raises InputError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise InputError(f"--set: expected KEY=VALUE such as revision=5f0b, found {text!r}")
+        section, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(section, {})[name] = value
+        else:
+            found[key] = yaml.safe_load(value)
+    return found
+
+
+@app.command()
+def run(
+    task: Annotated[
+        str | None, typer.Option(help="a task of the profile (default: those of params.yaml)")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="a search method (default: the first of params.yaml)")
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            help="dollars that this project may spend in all, over all starts (default:"
+            " limits.dollars of the profile)"
+        ),
+    ] = None,
+) -> None:
+    """Search, test and save the graph to use with its page, without the stages: no Prefect, DVC or
+    MLflow, no registry, and with a contest no pilot.
+
+    Example: ttsgraph run --task sample
+    """
+    from ttsgraph.api import project
+    from ttsgraph.api.result import shown_progress
+
+    if limit is not None and limit <= 0:
+        raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
+    settings = params()
+    for name in settings.tasks if task is None else (task,):
+        with stopped_by_signals(), shown_progress(True) as publish:
+            result, folder = asyncio.run(project.run(settings, name, publish, echo, method, limit))
+        echo(
+            f"{name}: {result.sentence}",
+            "",
+            *(f"  {line}" for line in result.drawn()),
+            "",
+            str(result.compare()),
+            f"${result.spent.dollars:.4f} spent now; {folder} has the graph",
+            f"page: {page}" if (page := folder / "index.html").exists() else NO_PAGE,
+            f"next: ttsgraph serve {folder}",
+        )
+
+
+@app.command()
+def compare(
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="search methods with commas between; the others are compared with the first"
+        ),
+    ] = None,
+    preset: Annotated[
+        Path | None,
+        typer.Option(
+            help="a team of yours, proposers and an aggregator (YAML) or a graph (JSON): is it"
+            " worth what it costs?"
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="how many seeds, for --methods", min=2)] = 10,
+    task: TaskName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Compare methods over seeds, or a team of yours with what a search finds for the same cost.
+
+    The test questions stay, tests are paired. Example: ttsgraph compare --preset team.yaml
+    """
+    from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
+    from ttsgraph.api.result import result_of, shown_progress
+    from ttsgraph.api.whole import search_whole
+    from ttsgraph.base.files import json_text, write_text
+
+    if (methods is None) == (preset is None):
+        raise InputError("expected --methods a,b or --preset team.yaml, one of them")
+    settings = params()
+    loaded, name, chosen = settings_of(profile, task)
+    if preset is not None:
+        team = preset_case(preset, loaded)
+        label = preset.stem
+        splits = splits_of(loaded, chosen, settings.seed)
+        with shown_progress(True) as publish:
+            method = settings.methods[0]
+            work = search_whole(
+                loaded, chosen, splits, settings.seed, method, publish=publish, say=echo, team=team
+            )
+            table = result_of(asyncio.run(work)).compare()
+        told = {"team": label, "seed": settings.seed} | table.to_dict()
+        lines = [str(table)]
+    else:
+        named = [each.strip() for each in (methods or "").split(",") if each.strip()]
+        label = "-".join(named)
+        numbers = range(settings.seed, settings.seed + seeds)
+        told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+        lines = list(in_lines(told))
+    path = Path("results") / name / chosen / "compare" / f"{label}.json"
+    write_text(path, json_text(told))
+    echo(*lines, f"{path} has it, with seeds")
+
+
+@app.command()
+def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson = False) -> None:
+    """Say what `ttsgraph run` is expected to cost, before anything is spent; with --json also what
+    each stage takes.
+
+    Example: ttsgraph estimate --profile paper --task math
+    """
+    from ttsgraph.stages.estimate import estimate_run
+
+    loaded, chosen = measured(profile, task)
+    found = estimate_run(loaded, chosen)
+    if as_json:
+        print_json(found)
+    else:
+        echo(*_in_words(found))
+
+
+def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
+    """An estimate for people: what is expected, its range, and what of."""
+    expected = found["expected"]
+    low, high = (f"${value:.2g}" for value in expected["dollars_between"])
+    yield (
+        f"{found['task']}: ttsgraph run is expected to cost ${expected['dollars']:.2g} for"
+        f" {expected['calls']['total']:,} calls"
+    )
+    yield f"range: {low} to {high}"
+    stages = {stage: calls for stage, calls in found["calls"].items() if stage != "total" and calls}
+    told = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
+    agent = found["agent"]
+    more = f"; the agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
+    hours = "" if found["seconds"] is None else f"; about {found['seconds'] / 3600:.2g} h in all"
+    yield f"of: calls by stage: {told}{hours}{more}; {found['note']}"
+
+
+@app.command()
+def doctor(
+    profile: ProfileName = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a profile needs of this machine, what is missing and how to get it, and what a run of
+    each task takes.
+
+    Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
+    """
+    from ttsgraph.runtime.doctor import examine, in_lines
+    from ttsgraph.stages.estimate import estimate_all
+
+    loaded, name = profile_named(profile)
+    findings = examine(loaded)
+    tasks = {task: as_measured(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
+    estimates, unknown = estimate_all(tasks)
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
+    else:
+        echo(*in_lines(findings, estimates, unknown))
+    if not all(finding.ok for finding in findings):
+        sys.exit(2)
+
+
+@app.command()
+def prepare(profile: ProfileName = None) -> None:
+    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make
+    setup` does it.
+
+    Example: ttsgraph prepare --profile laptop
+    """
+    from ttsgraph.serving.running import prepare_weights
+
+    loaded, _ = profile_named(profile)
+    if not loaded.hosted:
+        raise InputError(
+            "expected a profile with models that are served here; this one's engine is"
+            f" {loaded.engine.kind}"
+        )
+    python = loaded.engine.python
+    print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
+
+
+@app.command()
+def schema(
+    markdown: Annotated[
+        Path | None, typer.Option(help="write the reference of all settings there instead")
+    ] = None,
+) -> None:
+    """Write the JSON schemas that editors complete params.yaml and profiles from, by the first line
+    of each.
+
+    Example: ttsgraph schema
+    """
+    from ttsgraph.base.files import write_text
+    from ttsgraph.base.state import STATE
+    from ttsgraph.scaffold.reference import page, write_schemas
+
+    if markdown is not None:
+        write_text(markdown, page())
+        echo(str(markdown))
+        return
+    params, profile = write_schemas(STATE / "schema")
+    echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
+    echo(
+        f"{profile}: profiles begin with `# yaml-language-server: $schema=../{profile.as_posix()}`"
+    )

@@ -1,0 +1,380 @@
+"""`ttsgraph init` and `add`: a project's folder, and models and questions in its profile. All is
+looked at, and each model asked once, before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
+from ttsgraph.base.files import locked, write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.base.secrets import refuse_secrets
+from ttsgraph.base.state import STATE
+from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.models.client import Message
+from ttsgraph.pool.spec import variant_name
+from ttsgraph.runtime.limits import PROJECT, Account, counted
+from ttsgraph.scaffold.providers import (
+    AskedModel,
+    Provider,
+    ask_each,
+    candidates,
+    has_key,
+    room_for,
+)
+from ttsgraph.scaffold.questions import Ask, Looked, QuestionsGiven, look_at
+from ttsgraph.scaffold.settings_text import SettingsText
+from ttsgraph.settings.plugins import PLUGINS
+from ttsgraph.settings.profile import Params, Profile, load_profile
+from ttsgraph.stages.project import questions_by_split
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import Prompt
+
+INPUTS = Path("inputs")
+PROFILE = "mine"
+TEMPLATES = Path(__file__).with_name("project")
+WRITTEN = {
+    "params.yaml": "params.yaml",
+    f"profiles/{PROFILE}.yaml": "profile.yaml",
+    "dvc.yaml": "dvc.yaml",
+    ".gitignore": "gitignore",
+    f"{PLUGINS}/README.md": "plugins.md",
+}
+"""Files of a project, and what they are made from."""
+
+SHARES = {"train": 0.4, "val": 0.2}
+"""Of the questions, up to the sizes below; the rest is for the test."""
+
+MOST = {"train": 750, "val": 150, "test": 200}
+LEAST = 10
+"""Questions: fewer can't be split into parts that say anything."""
+
+TEMPERATURE = 0.9
+SAMPLE = "sample"
+SAMPLES = 40
+"""Sums, to try a project on, where no questions are given."""
+
+CALLS = 4
+"""Calls of the most expensive model that a question may cost if no budget is given."""
+
+SECONDS = 10
+"""The least time that a question may take where nothing is paid."""
+
+RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
+
+_METRICS = {"$": "dollars", "s": "runtime"}
+_BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Models, questions with the name of their task, and a budget, to be added to a project."""
+
+    providers: Sequence[Provider] = ()
+    questions: QuestionsGiven | None = None
+    name: str | None = None
+    budget: str | None = None
+
+
+def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
+    """Write a project into a new folder, with models and questions of a file, or sums; returns
+    lines for people. Raises InputError, and writes nothing, for a folder with files in it, and as
+    `add`.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
+    files = {Path(path): (TEMPLATES / name).read_text() for path, name in WRITTEN.items()}
+    return _Project(folder, PROFILE, files).add(wanted, ask)
+
+
+def add(profile: str, wanted: Wanted, ask: Ask | None = None) -> list[str]:
+    """Add models and questions to a profile of the project in this folder; returns lines for
+    people. Raises InputError, and writes nothing, for an endpoint that can't be asked, and models,
+    questions and budget that don't go together.
+    """
+    loaded = load_profile(profile)
+    if loaded.engine.kind == "simulated":
+        raise SettingsError(
+            f"profile {profile!r}: simulated models answer made-up questions only; choose one with"
+            " language models"
+        )
+    if not wanted.providers and wanted.questions is None:
+        raise InputError("expected --url, --questions or both, to add models or questions")
+    with locked(STATE / "spending"):  # which a run holds
+        return _Project(Path(), profile, {}).add(wanted, ask)
+
+
+class _Project:
+    """The settings of a project with what is added to them; `files` are those to be written."""
+
+    def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
+        self.folder = folder
+        self.files = files
+        self.is_new = bool(files)
+        path = Path("profiles") / f"{profile}.yaml"
+        self.profile = SettingsText(path, files.get(path))
+        params = Path("params.yaml")
+        self.params = SettingsText(params, files.get(params))
+        self.is_default = self.params.data["profile"] == profile
+
+    def add(self, wanted: Wanted, ask: Ask | None) -> list[str]:
+        """Look at all, ask each model, and write. Raises InputError."""
+        lines: list[str] = []
+        looked = None
+        name = SAMPLE
+        if wanted.questions is not None:
+            looked = look_at(wanted.questions, ask)
+            name = task_name(wanted)
+        elif self.is_new:
+            looked = _sums()
+        sizes = None if looked is None else split_sizes(len(looked.rows))
+        if looked is not None and sizes is not None:
+            self.require_free(name)
+            lines += [*looked.lines, split_words(len(looked.rows), sizes)]
+        before = self.profile.plain["pool"]
+        pool, left_out = candidates(wanted.providers, ask, before) if wanted.providers else ({}, [])
+        new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
+        reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
+        found: list[AskedModel] = []
+        failed = list(left_out)
+        if new or reached:
+            messages = self.first_messages(looked)
+            priced = {n: one.priced for n, one in pool.items()}
+            found, others = asyncio.run(ask_each(reached | new, messages, TEMPERATURE, priced))
+            failed += others
+        added = [each for each in found if each.name in new]
+        if new and not added:
+            raise EndpointError(f"expected a model that answers, found none: {failed[-1]}")
+        words = self.set_budget(wanted.budget, found, bool(added) and not before)
+        timed = self.profile.data["budget"]["metric"] == "runtime"
+        for each in added:
+            speed = {"speed": each.speed} if timed else {}
+            self.profile.add("pool", each.name, {**each.entry, **speed})
+            self.measure(each)
+        if looked is not None and sizes is not None:
+            path = self.place_of(name, looked, wanted.questions)
+            self.add_task(name, looked, sizes, path, found)
+        for text, kind in ((self.profile, Profile), (self.params, Params)):
+            plain = text.plain
+            refuse_secrets(plain, str(text.path))
+            parse(kind, plain, str(text.path))
+        self.write(found)
+        return [*lines, *(each.line for each in added), *failed, *words]
+
+    def require_free(self, name: str) -> None:
+        """Raises InputError for a name that is taken, or can't name a folder."""
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
+            )
+        if name in self.profile.plain["tasks"]:
+            raise SettingsError(
+                f"{self.profile.path}: tasks has {name!r} already; choose another --name, or remove"
+                " that entry first"
+            )
+
+    def first_messages(self, looked: Looked | None) -> tuple[Message, ...]:
+        """The prompt to each model: the first question, to an assistant."""
+        if looked is None:
+            profile = parse(Profile, self.profile.plain, str(self.profile.path))
+            if task := next(iter(profile.tasks), None):
+                question = questions_by_split(profile, task, 0)["train"][0]
+                return _messages(profile.task(task).task, question)
+        looked = looked or _sums()
+        task_kind = get_task(looked.kind, looked.grading)
+        return _messages(task_kind, task_kind.parse(looked.rows[0], "question 1"))
+
+    def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
+        """Set what a question may cost, where it is said, or the first models are here; in words.
+        Raises InputError where no call fits.
+        """
+        if budget is None and not first:
+            return []
+        settings, words = budget_for(budget, found)
+        self.profile.data["budget"].update(settings)
+        return [words]
+
+    def measure(self, new: AskedModel) -> None:
+        """Note in all tasks whose lengths are measured what a new model reads and writes."""
+        for task in self.profile.data["tasks"].values():
+            if (measured := (task.get("lengths") or {}).get("measured")) is not None:
+                measured.update(self.profile.node(new.lengths))
+
+    def place_of(self, name: str, looked: Looked, given: QuestionsGiven | None) -> Path:
+        """Where questions are kept; a file of the person's own stays. Raises InputError."""
+        path = INPUTS / f"{name}.jsonl"
+        own = given is not None and (self.folder / path).resolve() == given.path.resolve()
+        if own and path.read_text() != looked.text:
+            path = INPUTS / f"{name}-read.jsonl"
+        held = self.folder / path
+        if held.exists() and held.read_text() != looked.text:
+            raise InputError(
+                f"{path}: expected no other file there; remove it, or choose another --name"
+            )
+        self.files[path] = looked.text
+        return path
+
+    def add_task(
+        self,
+        name: str,
+        looked: Looked,
+        sizes: Mapping[str, int],
+        path: Path,
+        found: Sequence[AskedModel],
+    ) -> None:
+        """Add questions as a task, with the lengths of the calls that were made."""
+        grading = dict(looked.grading)
+        room = room_for(found)
+        if looked.kind == "judge" and "models" not in grading and found:
+            judge = max(found, key=lambda model: model.dollars)
+            asked = {key: value for key, value in judge.entry.items() if key != "variants"}
+            grading = {
+                "rubric": RUBRIC,
+                "models": {judge.name: asked},
+                "max_tokens": room,
+                **grading,
+            }
+        entry = task_entry(looked, grading, path, sizes, room)
+        lengths: dict[str, Any] = {}
+        for each in found:
+            lengths |= each.lengths
+            for variant in each.entry.get("variants") or {}:
+                lengths.setdefault(variant_name(each.name, variant), each.lengths[each.name])
+        if lengths:
+            most = max(lengths.values(), key=lambda each: sum(each.values()))
+            members = parse(Profile, self.profile.plain, str(self.profile.path)).model_pool()
+            entry["lengths"] = {"measured": dict.fromkeys(members, most) | lengths}
+        self.profile.add("tasks", name, entry, lines=True)
+        if self.is_default:
+            tasks = [each for each in self.params.data["tasks"] if each not in (SAMPLE, name)]
+            self.params.data["tasks"].clear()
+            self.params.data["tasks"].extend([*tasks, name])
+
+    def write(self, found: Sequence[AskedModel]) -> None:
+        """Write all files, and count what was spent. Raises DataError."""
+        for text in (self.profile, self.params):
+            if not self.is_new:
+                text.require_unchanged()
+            if self.is_new or text.text != text.before:
+                self.files[text.path] = text.text
+        for path, content in self.files.items():
+            write_text(self.folder / path, content)
+        account = Account(self.folder / STATE / "spent.json", PROJECT)
+        calls = ((call, model.price) for model in found for call in model.calls)
+        spent = (counted(call, price.of(call)) for call, price in calls)
+        account.write(sum(spent, account.read()))
+
+
+def _is_reached(entry: Mapping[str, Any]) -> bool:
+    """Whether a model of the pool can be asked now."""
+    return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
+
+
+def task_name(wanted: Wanted) -> str:
+    """The name of the task of new questions: as given, else that of their file."""
+    file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
+    return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
+
+
+def _sums() -> Looked:
+    rows = [
+        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+        for k in range(SAMPLES)
+    ]
+    return Looked(tuple(rows), "number")
+
+
+def _messages(task: Task, question: Question) -> tuple[Message, ...]:
+    speak = get_role(ASSISTANT).speak
+    assert speak is not None
+    return speak(task, Prompt(task.instruction), question, [])
+
+
+def task_entry(
+    looked: Looked,
+    grading: Mapping[str, Any],
+    path: Path,
+    sizes: Mapping[str, int],
+    max_tokens: int = 512,
+) -> dict[str, Any]:
+    """A task as a profile has it."""
+    instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
+    return {
+        "kind": looked.kind,
+        **({"grading": dict(grading)} if grading else {}),
+        "source": {"kind": "jsonl", "path": path.as_posix()},
+        "splits": dict(sizes),
+        "prompt": {"style": "chat", **instruction},
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
+    }
+
+
+def split_sizes(count: int) -> dict[str, int]:
+    """How many questions go to each split. Raises DataError when there are too few."""
+    if count < LEAST:
+        raise DataError(f"expected at least {LEAST} different questions, found {count}; add some")
+    sizes = {split: min(MOST[split], int(share * count)) for split, share in SHARES.items()}
+    return {**sizes, "test": min(MOST["test"], count - sum(sizes.values()))}
+
+
+def split_words(count: int, sizes: Mapping[str, int]) -> str:
+    """The use of so many questions, in words."""
+    used = sum(sizes.values())
+    told = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
+    return (
+        f"{told}: {sizes['train']} to search with, {sizes['val']} to choose by, {sizes['test']} to"
+        " test with; `splits` in the profile changes it"
+    )
+
+
+def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
+    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question, or a profile's own keys
+    as they are. Raises SettingsError.
+    """
+    if isinstance(budget, Mapping):
+        return dict(budget)
+    found = _BUDGET.fullmatch(str(budget))
+    if found is None or (found[1] and found[3]):
+        raise SettingsError(
+            f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
+        )
+    return {
+        "metric": _METRICS.get(found[1] or found[3], "flops"),
+        "limit": float(found[2].replace(",", "").replace("_", "")),
+    }
+
+
+def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, Any], str]:
+    """The budget of a question, as settings and in words. Raises InputError if no call fits."""
+    if budget is not None and re.fullmatch(r"[0-9.]+(e-?\d+)?", budget):
+        budget = f"${budget}"
+    if not found:
+        return budget_of(str(budget)), f"a question may cost {budget}"
+    calls = {model.name: model.dollars for model in found}
+    cheapest = min(calls, key=lambda name: calls[name])
+    costliest = max(calls, key=lambda name: calls[name])
+    most = calls[costliest]
+    slowest_s = max(call.latency_s for model in found for call in model.calls[-1:])
+    usual = f"${CALLS * most:.2g}" if most else f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+    given = usual if budget is None else budget
+    settings = budget_of(given)
+    limit = float(settings["limit"])
+    if settings["metric"] != "dollars":
+        return settings, f"a question may take {given}"
+    if calls[cheapest] > limit:
+        raise InputError(
+            f"--budget: expected dollars for at least one call, found {given} where one of"
+            f" {cheapest} took ${calls[cheapest]:.2g}"
+        )
+    own = "" if budget is not None else f", {CALLS} calls of {costliest}; --budget changes it"
+    few = [name for name, dollars in calls.items() if dollars > limit]
+    out = f"; too expensive for it: {', '.join(few)}" if few else ""
+    return settings, f"a question may cost ${limit:g}{own}{out}"

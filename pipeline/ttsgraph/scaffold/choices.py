@@ -1,0 +1,118 @@
+"""The choices of a question in the forms that question files have them, and which is right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from finalanswer import LETTERS, normalised
+from ttsgraph.scaffold.conversations import CHOICES, plain_name
+from ttsgraph.tasks.choice import labelled
+
+_ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
+_WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?s?(?: ?\d)?")
+_LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
+_LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
+_PICKED = re.compile(
+    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
+)
+_SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
+
+
+def is_one_choice(name: str) -> bool:
+    """Whether a plain name is that of a column with one choice."""
+    return _ONE_CHOICE.fullmatch(name) is not None
+
+
+def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
+    """The one column of these that has all choices, or those that have one each; with the answer's
+    own where they have the wrong ones.
+    """
+    whole = [column for column in columns if plain_name(column) in CHOICES]
+    if whole:
+        return whole[:1]
+    single = [column for column in columns if is_one_choice(plain_name(column))]
+    wrong = [column for column in columns if _WRONG.fullmatch(plain_name(column))]
+    return single if len(single) >= 2 else [answer, *wrong] if wrong else []
+
+
+def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) -> dict[str, Any]:
+    """Choices and answer of a row, from one cell with all choices or from several; in an order that
+    tells nothing where the answer's own cell is among them.
+    """
+    if len(cells) == 1:
+        labels, choices = _parts(cells[0])
+    else:
+        parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
+        labels, choices = [], [text for part in parts if (text := _text(part))]
+    if with_answer:
+        choices.sort(key=lambda text: crc32(f"{question} {text}".encode()))
+    elif choices and isinstance(answer, str):
+        answer = LETTERS[labels.index(answer)] if answer in labels else _choice(answer, choices)
+    return {"answer": answer, "choices": choices}
+
+
+def _choice(answer: str, choices: Sequence[str]) -> str:
+    """An answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's text."""
+    same = [choice for choice in choices if normalised(choice) == normalised(answer)]
+    if same or (found := _PICKED.fullmatch(answer)) is None:
+        return answer
+    if (rest := found[2]) is None:
+        return found[1].upper()
+    return next((each for each in choices if normalised(each) == normalised(rest)), answer)
+
+
+def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
+    """Answers that number choices from 1 as letters, also in a file whose others are letters."""
+    pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
+    for answer, known in pairs:
+        lettered = len(answer) == 1 and answer.upper() in LETTERS[: len(known)]
+        numbered = answer.isdecimal() and 1 <= int(answer) <= len(known)
+        if answer in known or not (lettered or numbered):
+            return rows
+    if any(answer.isdecimal() for answer, _ in pairs):
+        lines.append("answers number the choices from 1")
+    letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
+    return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _parts(value: Any) -> tuple[list[str], list[str]]:
+    """Labels, if any, and choices of one cell: an object, a list, JSON or Python's, lettered, or
+    with separators between.
+    """
+    if isinstance(value, Mapping | list):
+        pairs = labelled(value)
+        texts = [text.strip() for _, text in pairs]
+        marks = [mark for text in texts if (mark := _LABEL.match(text))]
+        if len(marks) == len(texts) and (found := _labels(marks)):
+            return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
+        return [label for label, _ in pairs if label], texts
+    text = _text(value)
+    if text[:1] in "[{":
+        for written in (text, text.replace("'", '"')):
+            try:
+                return _parts(json.loads(written))
+            except ValueError:
+                continue
+        text = text.strip("[]")
+    marks = list(_LABEL.finditer(text))
+    if marks and not marks[0].start() and (found := _labels(marks)):
+        ends = [mark.start() for mark in marks[1:]] + [len(text)]
+        parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
+        return found, [part.strip(" ;,|/\n") for part in parts]
+    separator = next((each for each in _SEPARATORS if each in text), None)
+    return [], [part.strip(" '\"") for part in text.split(separator) if part.strip()]
+
+
+def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
+    """Labels such as A, B, C or 1, 2, 3; none where they are no series."""
+    labels = [mark[1] or mark[2] for mark in marks]
+    series = any(known.startswith("".join(labels)) for known in _LABELS)
+    return labels if len(labels) > 1 and series else []

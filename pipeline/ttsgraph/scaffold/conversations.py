@@ -1,0 +1,102 @@
+"""Rows of question files without nesting: conversations as texts, and columns by plain names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ttsgraph.base.errors import DataError
+
+CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
+"""Names of a column that has all choices of a question."""
+
+_PART = {"text", "value", "content", "stem"}
+_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
+
+
+def plain_name(name: str) -> str:
+    """A name in lower-case words: of one inside another the last, unless it tells nothing."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
+    parent, _, last = words.rpartition(".")
+    return parent.rpartition(".")[2] if parent and last in _PART else last
+
+
+def flat(
+    row: Mapping[str, Any], answer: str | None, talks: set[str], head: str = ""
+) -> dict[str, Any]:
+    """A row without nesting: fields inside others under names like `input.question`, conversations
+    as one text (their columns join `talks`) with what an assistant says last under `assistant`. The
+    column `answer` stays a value where it is an object of its own. Raises DataError for a
+    conversation with more than text.
+    """
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        key = f"{head}{name}"
+        if (turns := _turns(value)) is not None:
+            said = "assistant" if turns[-1][0] == "assistant" else ""
+            if said:
+                last = turns.pop()[1]
+                found[key if not turns else said] = last
+            if turns:
+                talks.add(key)
+                found[key] = _as_text(turns)
+        elif isinstance(value, Mapping) and plain_name(name) not in CHOICES:
+            if key == answer and not _is_wrapped(value):
+                found[key] = value
+            else:
+                found |= flat(value, answer, talks, f"{key}.")
+        else:
+            found[key] = value
+    return found
+
+
+def _is_wrapped(value: Mapping[str, Any]) -> bool:
+    """Whether an object is no more than a text under another name."""
+    return len(value) == 1 and plain_name(next(iter(value))) in {*_PART, "answer"}
+
+
+def _turns(value: Any) -> list[tuple[str, str]] | None:
+    """A conversation as (role, text) pairs; None for anything else. Raises DataError."""
+    if isinstance(value, str) and value.lstrip().startswith('[{"') and '"role"' in value:
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if not isinstance(value, list) or not value:
+        return None
+    pairs = []
+    for each in value:
+        if not isinstance(each, Mapping) or not {"role", "from"} & each.keys():
+            return None
+        role = str(each.get("role", each.get("from")))
+        pairs.append((_ROLES.get(role, role), _said(each.get("content", each.get("value")))))
+    return pairs
+
+
+def _said(content: Any) -> str:
+    """The text of a message. Raises DataError for an image or a sound."""
+    if not isinstance(content, list):
+        return str(content or "").strip()
+    parts = []
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise DataError(
+                f"expected messages of text, found one with {kind}; leave such questions out, or"
+                " name a column of texts with --question-column"
+            )
+        parts.append(part["text"].strip())
+    return "\n".join(parts)
+
+
+def _as_text(turns: Sequence[tuple[str, str]]) -> str:
+    """A conversation as one text: system messages, then turns, by speaker if several."""
+    systems = [text for role, text in turns if role == "system"]
+    others = [(role, text) for role, text in turns if role != "system"]
+    if len(others) > 1:
+        spoken = [f"{role.capitalize()}: {text}" for role, text in others]
+    else:
+        spoken = [text for _, text in others]
+    return "\n\n".join(filter(None, [*systems, *spoken]))

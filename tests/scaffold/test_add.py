@@ -1,0 +1,263 @@
+"""Models and questions that are added to a project: looked at first, and all else in it stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.cli import app
+from ttsgraph.scaffold.settings_text import SettingsText
+from ttsgraph.settings.profile import load_params, load_profile
+
+ROOT = Path(__file__).parents[2]
+FACTS = {"total": 8.03e9, "non_embedding": 6.98e9, "layers": 32, "hidden": 4096}
+SIZES = [part for key, value in FACTS.items() for part in ("--set", f"{key}={value:g}")]
+PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
+PROFILE = """\
+# A profile as people write them.
+engine: {kind: external, max_retries: 0}   # endpoints that run already
+
+pool:
+    # The one we have.
+    only:
+        {family: f, total: 1.0e+8, non_embedding: 1.0e+8, layers: 2, hidden: 8, price: 0.1,
+         base_url: "URL", served_as: org/stub}   # local
+
+    # nothing more yet
+tasks:
+  sums:
+    kind: math
+    source: {kind: jsonl, path: inputs/sums.jsonl}
+    splits: {train: 8, val: 4, test: 8}
+    prompt:
+      style: chat
+      instruction: |
+        Add them.
+    sampling: {temperature: 0.9, max_tokens: 8}
+    lengths:
+      measured:
+        only: {prompt_tokens: 20, generated_tokens: 3, read_tokens: 3, more_tokens: 0}
+    # the end of sums
+roles: [assistant, fuser]
+budget: {metric: flops, limit: 8}
+pilot: {questions: 4, widths: [1], depths: [1]}
+init: {questions: 4, candidates: 2, topologies: 1}
+search: {}
+agent: {}
+objective: {kind: accuracy}
+"""
+PARAMS = "# what is searched\nprofile: mine\ntasks: [sums]\nmethods: [random]\n"
+
+
+ROUND = st.floats(0, 1e6).map(lambda value: float(f"{value:.6g}"))
+
+
+def sums(count: int, name: str = "question") -> str:
+    rows = [{name: f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(count)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def stub() -> StubServer:
+    return StubServer(("org/stub", "org/other"), skill=1.0)
+
+
+@pytest.fixture
+def url(stub: StubServer) -> Iterator[str]:
+    with serve(stub) as base_url:
+        yield base_url
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / "sums.jsonl").write_text(sums(20))
+    (tmp_path / "bills.jsonl").write_text(sums(40))
+    (tmp_path / "profiles" / "mine.yaml").write_text(PROFILE.replace("URL", url))
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def done(*arguments: str) -> str:
+    ended = run(*arguments)
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    return ended.output
+
+
+def refused(project: Path, *arguments: str) -> str:
+    """The one line with which a command is refused, after which the project is as it was."""
+
+    def content() -> dict[Path, bytes]:
+        files = (path for path in project.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files if ".ttsgraph" not in path.parts}
+
+    before = content()
+    error = run(*arguments).exception
+    assert isinstance(error, InputError), error
+    assert before == content()
+    (line,) = str(error).splitlines()
+    return line
+
+
+def comments(text: str) -> list[str]:
+    return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
+
+
+def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: StubServer) -> None:
+    before = (project / "profiles" / "mine.yaml").read_text()
+    output = done("add", "--questions", "bills.jsonl", "--name", "invoices")
+    assert "40 questions: 16 to search with, 8 to choose by, 16 to test with" in output
+    assert "next: ttsgraph run --task invoices" in output
+    task = load_profile("mine").task("invoices")
+    assert (task.kind, task.source.path) == ("number", Path("inputs/invoices.jsonl"))
+    assert (task.splits.train, task.splits.val, task.splits.test) == (16, 8, 16)
+    assert len(stub.requests) == 1
+    assert task.lengths.measured["only"].generated_tokens == 2
+    assert load_params().tasks == ("sums", "invoices")
+    after = (project / "profiles" / "mine.yaml").read_text()
+    assert comments(after) == comments(before)
+    old, new = yaml.safe_load(before), yaml.safe_load(after)
+    del new["tasks"]["invoices"]
+    assert new == old
+    assert done("estimate", "--task", "invoices").count("\n") == 3
+
+
+def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
+    project: Path, stub: StubServer, url: str
+) -> None:
+    options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
+    output = done("add", "--url", url, *options, "--profile", "mine")
+    assert "other: $0.1 and $0.3 a million tokens (as given)" in output
+    assert [request["model"] for request in stub.requests] == ["org/other"]
+    model = load_profile("mine").pool["other"]
+    assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")
+    assert model.price == {"prompt": 0.1, "completion": 0.3}
+    assert (model.base_url, model.served_as) == (url, "org/other")
+    assert done("estimate").startswith("sums: ttsgraph run is expected to cost $")
+
+
+def test_a_folder_is_filled_in_any_order(
+    project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done("init", "new")
+    monkeypatch.chdir(project / "new")
+    assert "an endpoint" not in done("add", "--questions", "../bills.jsonl")
+    assert load_params().tasks == ("bills",)
+    assert "a question may cost $" in done("add", "--url", url, *PRICES)
+    assert set(load_profile("mine").pool) == {"stub", "other"}
+    assert load_profile("mine").budget.metric == "dollars"
+
+
+def test_what_is_asked_for_counts_as_spent(project: Path, url: str) -> None:
+    done("init", "new", "--url", url, *PRICES)
+    spent = json.loads(Path("new/.ttsgraph/spent.json").read_text())["dollars"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir("new")
+        done("add", "--questions", "../bills.jsonl")
+    assert json.loads(Path("new/.ttsgraph/spent.json").read_text())["dollars"] > spent > 0
+
+
+def test_settings_of_a_kind_are_given_as_json(project: Path) -> None:
+    more = ("--kind", "number", "--grading", '{"tolerance": 0.5}')
+    done("add", "--questions", "bills.jsonl", *more)
+    assert load_profile("mine").task("bills").grading == {"tolerance": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "expected"),
+    [
+        (sums(20), "--kind number --grading {", "--grading: expected a JSON object, but"),
+        (sums(20), "--kind chess", "--kind: expected one of"),
+        (sums(20), "--profile simulated", "simulated models answer made-up questions only"),
+        (sums(20, "said"), "", "--question-column"),
+        (sums(5), "", "expected at least 10 different questions, found 5; add some"),
+        (sums(20), "--name sums", "choose another --name"),
+        (sums(20), "--name ../sums", "--name: expected letters"),
+        (sums(20), "--url http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1/models: expected"),
+        (sums(20), "--url URL --model org/other", "--price other=0.1,0.3"),
+        (sums(20), "--url URL --model huge", "the server has org/stub, org/other"),
+        (sums(20), "--url URL --set total", "--set: expected KEY=VALUE"),
+        (sums(20), "--url URL --price-prompt 1 --price-completion 1", "total"),
+        (sums(20), "--url URL --key-env NOT_SET_KEY", "NOT_SET_KEY, which is not set; export it"),
+        (sums(20), "--url URL --key-env sk-0123456789abcdefghij", "an environment variable"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    project: Path, url: str, content: str, arguments: str, expected: str
+) -> None:
+    shutil.copy(ROOT / "profiles" / "simulated.yaml", project / "profiles")
+    (project / "new.jsonl").write_text(content)
+    given = arguments.replace("URL", url).split()
+    assert expected in refused(project, "add", "--questions", "new.jsonl", *given)
+
+
+def test_nothing_to_add_is_said(project: Path) -> None:
+    assert "--url, --questions or both" in refused(project, "add")
+
+
+def test_a_model_that_fails_is_not_added(project: Path, stub: StubServer, url: str) -> None:
+    stub.misbehave = lambda count, body: (400, {}, "no") if "other" in body["model"] else None
+    options = ("--model", "org/other", *SIZES, *PRICES)
+    assert "found none: other is left out" in refused(project, "add", "--url", url, *options)
+
+
+class TestSettingsText:
+    def text(self, folder: Path, content: str) -> SettingsText:
+        (folder / "p.yaml").write_bytes(content.encode())
+        return SettingsText(folder / "p.yaml")
+
+    def test_windows_line_ends_stay(self, tmp_path: Path) -> None:
+        text = self.text(tmp_path, PROFILE.replace("\n", "\r\n"))
+        text.add("pool", "b", {"price": 1})
+        assert "\n" not in text.text.replace("\r\n", "")
+
+    def test_a_file_that_changed_meanwhile_is_left_alone(self, tmp_path: Path) -> None:
+        text = self.text(tmp_path, PROFILE)
+        text.require_unchanged()
+        (tmp_path / "p.yaml").write_text("other")
+        with pytest.raises(DataError, match="nothing was written"):
+            text.require_unchanged()
+
+    @settings(deadline=None, max_examples=50)
+    @given(
+        st.dictionaries(
+            st.text("abc_", min_size=1, max_size=20),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | ROUND | st.text(),
+                lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+            ),
+            min_size=1,
+        ),
+        st.booleans(),
+    )
+    def test_what_is_added_is_what_is_read(self, entry: dict[str, object], lines: bool) -> None:
+        text = SettingsText(Path("none.yaml"), "a: {}  # of a\n# of b\nb: 1\n")
+        text.add("a", "name", entry, lines)
+        assert text.plain == {"a": {"name": entry}, "b": 1}
+        assert comments(text.text)[-2:] == [" of a", " of b"] or "#" in str(entry)
+
+    @pytest.mark.parametrize("name", ["laptop", "paper", "simulated", "coder"])
+    def test_the_profiles_that_ship_keep_settings_and_comments(self, name: str) -> None:
+        text = SettingsText(ROOT / "profiles" / f"{name}.yaml")
+        before = text.plain
+        for section in ("pool", "tasks"):
+            text.add(section, "another", next(iter(before[section].values())))
+            before[section]["another"] = next(iter(before[section].values()))
+        assert text.plain == before
+        assert set(comments(text.before)) <= set(comments(text.text))
