@@ -34,11 +34,6 @@ FEW = 3
 MANY = 7
 """Reviewers of a panel."""
 
-RELIED_ON = 0.05
-"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
-accuracy, beyond chance.
-"""
-
 HOPE = 0.5
 PRICE = 0.002
 """Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per

@@ -8,8 +8,7 @@ every node.
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls
    they take are run on the next questions, in the first round the best of each form. Each call
-   teaches the model something about all graphs with such nodes, so a vote is run with few of the
-   answers that it hears alike (thinning.py), for as long as predictions hold.
+   teaches the model something about all graphs with such nodes.
    From the second round on, a route over the best of them is among them: which question goes to
    which graph, learnt from all that is known by then (routes.py).
 4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
@@ -43,7 +42,6 @@ from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import (
     HOPE,
     PRICE,
-    RELIED_ON,
     Contender,
     Contenders,
     Learnt,
@@ -58,7 +56,6 @@ from ttsgraph.searching.contest.routes import (
     of_single_calls,
     over_graphs,
 )
-from ttsgraph.searching.contest.thinning import thinned
 from ttsgraph.searching.response.calibration import Forecast, latency_along, misfit, valued
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
@@ -299,7 +296,7 @@ class Contest:
         left = settings.search_share * settings.calls - self.calls
         hopes = {}
         for known in self.standings:
-            price = self.evidence.new_calls(self._tried(known.graph), places) / len(places)
+            price = self.evidence.new_calls(known.graph, places) / len(places)
             hopes[known.graph] = known.value + HOPE * known.spread - PRICE * price
         promising = sorted(hopes, key=lambda g: -hopes[g])
         graphs = promising
@@ -331,27 +328,17 @@ class Contest:
         jobs: list[tuple[CollaborationGraph, IntArray]] = []
         spent = 0
         picked = 0
-        for whole in promising:
-            if picked >= most or hopes[whole] < hopes[promising[0]] - reach:
+        for graph in promising:
+            if picked >= most or hopes[graph] < hopes[promising[0]] - reach:
                 break
-            graph = self._tried(whole)
             price = self.evidence.new_calls(graph, places, planned)
-            if spent + price > allowed or any(graph == known for known, _ in jobs):
+            if spent + price > allowed:
                 continue
             self.evidence.plan(graph, places, planned)
             jobs.append((graph, places))
             spent += price
             picked += price > 0
         return jobs
-
-    def _tried(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """What is run to learn about a graph: it thinned, or itself where predictions don't hold
-        or nothing is predicted.
-        """
-        relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
-        thin = thinned(graph) if relied_on else graph
-        # One that no longer stops may cost more than the whole does on average.
-        return thin if self.brief.budget.admits(thin) else graph
 
     async def _finals(self) -> None:
         validation_first = np.roll(self._order, len(self.val))

@@ -7,8 +7,7 @@ leaders rank, and models are learnt with edges and roles. Each iteration
 1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
    that a language model proposes;
 2. screens them all for nothing, by the response model and by which of their calls are cached;
-3. runs the few that are promising for the new calls they take on training questions, votes thinned
-   as in the contest;
+3. runs the few that are promising for the new calls they take on training questions;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
    if the agent is one, move probabilities by the textual feedback.
 
@@ -34,9 +33,8 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.contenders import HOPE, PRICE, RELIED_ON, Contender, Learnt, form_of
+from ttsgraph.searching.contest.contenders import HOPE, PRICE, Contender, Learnt, form_of
 from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.contest.thinning import thinned
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import latency_along, valued
@@ -228,15 +226,11 @@ class JointReinforce(AgentReinforce):
         batch = self.batch
         left = FOR_TRIALS * self.problem.calls - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
-        relied = self.learnt.misfit < RELIED_ON
         tried: dict[CollaborationGraph, tuple[float, int]] = {}
         for graph in sorted(hopes, key=lambda g: -hopes[g])[:WATCHED]:
-            run = thinned(graph) if relied else graph
-            price = self.evidence.new_calls(run, batch)
-            worth = hopes[graph] - PRICE * price / len(batch)
-            fresh = run.content_hash not in self._ran and brief.budget.admits(run)
-            if fresh and worth > tried.get(run, (-1.0, 0))[0]:
-                tried[run] = worth, price
+            price = self.evidence.new_calls(graph, batch)
+            if graph.content_hash not in self._ran and brief.budget.admits(graph):
+                tried[graph] = hopes[graph] - PRICE * price / len(batch), price
         picked = list(self.updates.proposals)
         cost = sum(self.evidence.new_calls(graph, batch) for graph in picked)
         for graph in sorted(tried, key=lambda g: -tried[g][0]):
