@@ -51,7 +51,7 @@ from ttsgraph.searching.contest.routes import (
     of_single_calls,
     over_graphs,
 )
-from ttsgraph.searching.response.calibration import Forecast
+from ttsgraph.searching.response.calibration import MISFIT
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.settings.stages import ContestSettings
@@ -134,7 +134,6 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
 def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -> None:
     contest, _ = held(THIRDS, 3.0, routes=False)
     data = start_data(contest, 3)
-    assert data["calibration"]["graphs"] == len(contest.forecasts) > 0
     read = [(each.graph, each.label, each.value) for each in Started(**data).standing()]
     assert read == [(each.graph, each.label, each.value) for each in contest.standings[:3]]
     assert Started(counts={}).standing() == ()
@@ -302,23 +301,6 @@ def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
     assert begun.calls == 35
     assert [r.question_id for r in begun.feedbacks[single].results] == [f"q{k}" for k in range(15)]
     assert begun.feedbacks[single].usage.calls == 15
-    assert begun.forecasts == []  # nothing was predicted
-
-    begun._predictor = FIXED
-    chain = topologies.chain("ab")
-    asyncio.run(begun._evaluate([(chain, EVERY[:6]), (single, EVERY[15:18])]))
-    asyncio.run(begun._evaluate([(chain, EVERY[6:9])]))
-    assert begun.forecasts == [
-        Forecast(
-            pytest.approx(0.4),
-            pytest.approx(0.05),
-            4 / 6,
-            6,
-            pytest.approx(0.028, abs=0.005),
-            pytest.approx(0.24),
-        )
-    ]
-    assert begun.predicted(chain).own > 0.04
 
 
 def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: Contest) -> None:
@@ -337,9 +319,9 @@ def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: C
     joint = Objective(kind="joint", weight=0.25, half_s=8.0)
     begun.brief = replace(begun.brief, objective=joint)
     begun.labels = {topologies.chain("ab"): "chain"}
-    standing = begun._standing(topologies.chain("ab"), FIXED, 0.0)
+    standing = begun._standing(topologies.chain("ab"), FIXED)
     assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
-    assert standing.spread == pytest.approx(0.75 * 0.05)
+    assert standing.spread == pytest.approx(0.75 * math.hypot(0.05, MISFIT))
     assert (standing.units, standing.n_scored, standing.label) == (2.0, 0, "chain")
     assert begun._rank_of(standing) == -standing.value
     begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, of="mean"))

@@ -26,7 +26,7 @@ from ttsgraph.searching.response.evidence import (
     passing_grade,
     revisions,
 )
-from ttsgraph.searching.response.model import SPREAD, ConstantModel, Prediction, ResponseModel
+from ttsgraph.searching.response.model import SPREAD, ConstantModel, ResponseModel
 from ttsgraph.tasks.base import Question
 
 RIGHT = "7"
@@ -196,13 +196,10 @@ def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None
         found = model.predict(graph)
         assert found.shares == pytest.approx(known.astype(float))
         assert found.accuracy == pytest.approx(np.mean(known * weights))
-        assert (found.spread, found.own, found.varied(np.arange(12))) == (pytest.approx(0), 0, 0)
+        assert (found.spread, found.own) == (pytest.approx(0), 0)
         by = model.difference(graph, topologies.single("a"))
         more = found.accuracy - model.predict(topologies.single("a")).accuracy
         assert (by.mean, by.spread) == pytest.approx((more, 0))
-    assert Prediction(0, 0, np.array([0.5, 0.2, 1.0])).varied(np.array([0, 1])) == pytest.approx(
-        0.205
-    )
 
 
 def test_samples_differ_by_what_is_not_known_of_a_call_that_reads(greedy) -> None:

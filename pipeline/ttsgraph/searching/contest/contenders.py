@@ -55,14 +55,12 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What a contest leaves to the loop after it: all that nodes answered, by how much predictions
-    of graphs are off beyond chance, the contenders but for routes, the best first, how many of the
-    evidence's questions are for training, how many calls it took, and what a call of each model
-    alone takes in seconds.
+    """What a contest leaves to the loop after it: all that nodes answered, the contenders but for
+    routes, the best first, how many of the evidence's questions are for training, how many calls it
+    took, and what a call of each model alone takes in seconds.
     """
 
     evidence: Evidence
-    misfit: float
     leaders: tuple[Contender, ...]
     train: int
     calls: int = 0

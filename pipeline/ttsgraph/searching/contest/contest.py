@@ -17,10 +17,8 @@ every node.
    out before, the best that was run is found.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
-by the more, the more questions those were and the further predictions have been off in this contest
-beyond what chance explains. What chance explains is in the model already, which was fitted to the
-same answers. So where the model's form is wrong, running graphs corrects it: of most graphs a
-little, of the rare one that is nothing like predicted almost wholly.
+by the more, the more questions those were. So where the model's form is wrong, running graphs
+corrects it: of most graphs a little, of the rare one that is nothing like predicted almost wholly.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ from ttsgraph.searching.contest.routes import (
     of_single_calls,
     over_graphs,
 )
-from ttsgraph.searching.response.calibration import Forecast, latency_along, misfit, valued
+from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
@@ -120,7 +118,6 @@ class Contest:
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Standing] = field(init=False, default_factory=list)
-    forecasts: list[Forecast] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
     """The router of single calls, where one is shown to gain."""
     _order: IntArray = field(init=False)
@@ -166,12 +163,10 @@ class Contest:
         return tuple(self.standings[:count])
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
-        """What is predicted of a graph by all that was learnt, once the contest has begun; `own`
-        holds what forecasts were off by.
-        """
+        """What is predicted of a graph by all that was learnt, once the contest has begun."""
         assert self._predictor is not None, "expected a contest that has begun"
         prediction = self._predictor.predict(graph)
-        return replace(prediction, own=math.hypot(prediction.own, misfit(self.forecasts)))
+        return replace(prediction, own=math.hypot(prediction.own, MISFIT))
 
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
@@ -368,7 +363,6 @@ class Contest:
         for (graph, _), feedback in zip(asked, feedbacks, strict=True):
             if lost(self._environment, feedback):
                 raise stopped(self.labels.get(graph, "a model alone"), feedback)
-            self._forecast(graph, feedback)
             self.evidence.add(graph, feedback)
             if not feedback.n_scored:  # all refused: there is nothing to compare it by
                 if graph not in self.evidence.graphs:
@@ -382,22 +376,6 @@ class Contest:
                 )
             self.feedbacks[graph] = feedback
 
-    def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Note what was predicted of a graph that was never run before, and what it had."""
-        places = self.evidence.scored(feedback)
-        if self._predictor is not None and graph not in self.evidence.graphs and len(places):
-            predicted = self._predictor.predict(graph)
-            self.forecasts.append(
-                Forecast(
-                    float(predicted.shares[places].mean()),
-                    math.hypot(predicted.spread, predicted.own),
-                    feedback.accuracy,
-                    len(places),
-                    misfit(self.forecasts),
-                    predicted.varied(places),
-                )
-            )
-
     def _rank(self, samples: int | None = None) -> None:
         """Predict all contenders that are watched and value them; `samples` instead of those of the
         settings.
@@ -407,8 +385,7 @@ class Contest:
             self._price(model)
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
-        off = misfit(self.forecasts)
-        ranked = sorted((self._standing(g, model, off) for g in self.labels), key=self._rank_of)
+        ranked = sorted((self._standing(g, model) for g in self.labels), key=self._rank_of)
         kept = [s for k, s in enumerate(ranked) if k < WATCHED or s.graph == self.router]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
@@ -435,8 +412,8 @@ class Contest:
         known = model if isinstance(model, ResponseModel) else self._response()
         self.brief = on_average(self.brief, known.classes, known.total, known.passing)
 
-    def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
-        known = valued(graph, model, self.evidence, off)
+    def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
+        known = valued(graph, model, self.evidence)
         value = known.accuracy
         spread = known.spread
         if self.brief.joint:
@@ -474,12 +451,9 @@ class Contest:
         }
 
     def learnt(self) -> Learnt:
-        """What the loop after it starts from: all evidence, how far predictions are off, and the
-        standings.
-        """
+        """What the loop after it starts from: all evidence, and the standings."""
         return Learnt(
             self.evidence,
-            misfit(self.forecasts),
             tuple(standing for standing in self.standings if standing.graph.route is None),
             len(self.train),
             self.calls,

@@ -209,7 +209,7 @@ class JointReinforce(AgentReinforce):
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
         """A graph's value under the objective, and its standard deviation."""
-        known = valued(graph, model, self.evidence, self.learnt.misfit)
+        known = valued(graph, model, self.evidence)
         objective = self.problem.brief.objective
         if not objective.joint:
             return known.accuracy, known.spread

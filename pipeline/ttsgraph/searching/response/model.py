@@ -54,10 +54,6 @@ class Prediction:
     shares: FloatArray
     own: float = 0.0
 
-    def varied(self, places: IntArray) -> float:
-        """The variance of outcomes around these questions' own probabilities."""
-        return float((self.shares[places] * (1 - self.shares[places])).mean())
-
 
 class ResponseModel:
     """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
