@@ -101,15 +101,6 @@ def test_what_samples_agree_on_comes_first_and_then_each_model_as_often() -> Non
     assert {tuple("abcaba"), tuple("abca"), tuple("ab")} <= {*found}
 
 
-def test_a_question_that_counts_for_nothing_is_not_voted_for() -> None:
-    said = {"a": np.array([[0, 1] * 40]), "b": np.array([[1, 0] * 40])}
-    weights = np.array([0.0, 2.0] * 20)  # of 40 questions, in two samples
-    ballots = Ballots(said, dict.fromkeys("ab", 1.0), frozenset("ab"), weights)
-    assert ballots.found(1.0, 9, np.random.default_rng(0)) == []
-    heavy = Ballots(said, dict.fromkeys("ab", 1.0), frozenset(), weights)
-    assert heavy.found(3.0, 9, np.random.default_rng(0))[0] != ("a", "b", "a")
-
-
 class TestMixed:
     """Three models, each wrong on another third, and a fourth that is always wrong."""
 

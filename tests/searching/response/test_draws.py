@@ -15,15 +15,12 @@ from ttsgraph.searching.response.draws import (
     AKIN,
     ALIKE,
     BLANK_PRIOR,
-    DIFFER,
     PASSING_PRIOR,
-    PRIOR_MODELS,
     PRIOR_PAIRS,
     SAME_ERROR,
     SHARES,
     Draws,
     fit_draws,
-    question_weights,
     sample_draws,
     sample_passing,
     wrong_form,
@@ -150,33 +147,6 @@ def test_a_model_that_was_not_asked_is_expected_as_others_and_a_sure_one_not_to_
     assert alike.others[0] == pytest.approx(0.5)
     mixed = fit_draws(evidence_of({"a": [[0, 1] * 150, [1, 0] * 150]}), ("a",))
     assert mixed.novelty[0] == pytest.approx(0.97 / 0.03)
-
-
-def test_models_are_shrunk_to_their_mean_by_the_luck_of_few_questions(seen) -> None:
-    """Empirical Bayes by the questions that all were asked, and the least weights that show it."""
-    rng = np.random.default_rng(5)
-    skills = zip(MODELS, (0.75, 0.5, 0.35), strict=True)
-    said = {m: np.tile(rng.random(200) > skill, (2, 1)).astype(int) for m, skill in skills}
-    said["b"][0, 20:60] = BLANK
-    said["c"][:, :10] = UNKNOWN
-    draws = fit_draws(evidence_of(said), MODELS)
-    right = np.array([(said[m][:, 10:] == 0).mean(axis=0) for m in MODELS])
-    found = right.mean(axis=1)
-    error = (right - right.mean(axis=0)).var(axis=1) / 190
-    prior = PRIOR_MODELS * DIFFER**2
-    between = (2 * (found.var(ddof=1) - error.mean()) + prior) / (2 + PRIOR_MODELS)
-    lucky = (found.mean() - found) * error / (error + between)
-    known = draws.expected * (1 - draws.blank)
-    off = known - known.mean(axis=1, keepdims=True)
-    expected = np.linalg.pinv(off / 200) @ lucky
-    expected += 1 - expected.mean()
-    weights = question_weights(draws)
-    assert weights.mean() == pytest.approx(1.0)
-    assert weights == pytest.approx(expected, abs=0.1 * np.abs(expected - 1).max())
-    for few in (fit_draws(evidence_of(seen), ("a",)), fit_draws(evidence_of({"a": [[0]]}), MODELS)):
-        assert (question_weights(few) == 1).all()
-    two = fit_draws(evidence_of({"a": [[0, 0, 1]], "b": [[1, 0, 1]]}), ("a", "b"))
-    assert (question_weights(two) != 1).any()
 
 
 COLUMNS = 40_000

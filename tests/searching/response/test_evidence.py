@@ -14,7 +14,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import Gate, Stop
-from ttsgraph.searching.response.draws import fit_draws, question_weights
+from ttsgraph.searching.response.draws import fit_draws
 from ttsgraph.searching.response.evidence import (
     BLANK,
     FORMS,
@@ -184,7 +184,6 @@ def greedy() -> tuple[Evidence, np.ndarray]:
 def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None:
     evidence, right = greedy
     model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=3)
-    weights = question_weights(fit_draws(evidence, "abc"))
     vote = topologies.parallel(list("abc"), "a", "voter")
     route = topologies.routed(LAW, [topologies.single("a"), topologies.single("c")])
     law = np.arange(12) % 2 == 1
@@ -195,7 +194,7 @@ def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None
     ):
         found = model.predict(graph)
         assert found.shares == pytest.approx(known.astype(float))
-        assert found.accuracy == pytest.approx(np.mean(known * weights))
+        assert found.accuracy == pytest.approx(np.mean(known))
         assert (found.spread, found.own) == (pytest.approx(0), 0)
         by = model.difference(graph, topologies.single("a"))
         more = found.accuracy - model.predict(topologies.single("a")).accuracy
@@ -207,7 +206,7 @@ def test_samples_differ_by_what_is_not_known_of_a_call_that_reads(greedy) -> Non
     model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=40)
     fused = topologies.parallel(list("abc"), "a")
     found = model.predict(fused)
-    by_sample = (model.classes(fused)[3].reshape(40, 12) == 0) @ model.weights / 12
+    by_sample = (model.classes(fused)[3].reshape(40, 12) == 0).mean(axis=1)
     assert found.spread == pytest.approx(np.std(by_sample, ddof=1))
     assert found.spread > 0.03
     by = model.difference(fused, topologies.single("a"))

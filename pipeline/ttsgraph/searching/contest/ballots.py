@@ -60,14 +60,12 @@ Voices = tuple[str, ...]
 @dataclass(frozen=True)
 class Ballots:
     """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
-    unreadable; what a call costs; which models say the same each time; and how much each question
-    counts, questions running fastest in the columns.
+    unreadable; what a call costs; and which models say the same each time.
     """
 
     draws: Mapping[str, IntArray]
     prices: Mapping[str, float]
     greedy: frozenset[str] = frozenset()
-    weights: FloatArray | None = None
 
     def found(self, limit: float, most: int, rng: np.random.Generator) -> list[Voices]:
         """Different multisets of at most `most` voices for the whole limit and for parts of it, in
@@ -79,11 +77,8 @@ class Ballots:
         """
         columns = next(iter(self.draws.values())).shape[1]
         samples = []
-        shares = None
-        if self.weights is not None:
-            shares = np.resize(self.weights, columns) / columns
         for _ in range(BAGS):
-            taken = rng.choice(columns, min(columns, BAGGED), p=shares)
+            taken = rng.choice(columns, min(columns, BAGGED))
             draws = {model: known[:, taken] for model, known in self.draws.items()}
             samples.append(Ballots(draws, self.prices, self.greedy))
         found = dict[Voices, None]()
@@ -232,10 +227,9 @@ def mixed(
     brief: Brief,
     drawn: Callable[[str], IntArray],
     rng: np.random.Generator,
-    weights: FloatArray | None = None,
 ) -> dict[CollaborationGraph, str]:
     """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
-    to questions alone; `weights` (Q,) say how much a question counts.
+    to questions alone.
     """
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
@@ -248,7 +242,7 @@ def mixed(
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
-    ballots = Ballots(draws, prices, brief.greedy, weights)
+    ballots = Ballots(draws, prices, brief.greedy)
     found: dict[CollaborationGraph, str] = {}
 
     def add(graph: CollaborationGraph, label: str) -> None:

@@ -35,15 +35,6 @@ PASSING_PRIOR = 0.2
 SAME_ERROR = 0.5
 """How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
 
-DIFFER = 0.05
-PRIOR_MODELS = 2.0
-"""By how much models' accuracies differ, as a standard deviation, taken for granted as if seen on
-so many models.
-"""
-
-WEIGHTS = 0.2, 3.0
-"""No question counts for less or more than this."""
-
 SHARES = 0.01, 0.99
 """No probability is taken to be nearer to 0 or 1."""
 
@@ -104,32 +95,6 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     table = _wrong_forms(seen)
     repeats = _repeats(seen, table)
     return Draws(models, means, expected, others, _blanks(seen), novelty, repeats, seen, table)
-
-
-def question_weights(draws: Draws) -> FloatArray:
-    """(Q,) how much each question counts, 1 on average. Part of what models seem to differ by is
-    the luck of few questions: accuracies are shrunk to their mean by as much (empirical Bayes), and
-    questions are weighted so that models have what is left (calibration weighting, Deville and
-    Sarndal 1992). So a graph gains nothing by its models' luck.
-    """
-    asked = np.array([(known != UNKNOWN).sum(axis=0) for known in draws.seen])
-    every = (asked > 0).all(axis=0)
-    models = len(asked)
-    count = int(every.sum())
-    if models < 2 or count < 2:
-        return np.ones(asked.shape[1])
-    right = np.array([(known[:, every] == 0).sum(axis=0) for known in draws.seen])
-    right = right / asked[:, every]
-    found = right.mean(axis=1)
-    error = (right - right.mean(axis=0)).var(axis=1) / count
-    between = max(0.0, float(found.var(ddof=1) - error.mean())) * (models - 1)
-    between = (between + PRIOR_MODELS * DIFFER**2) / (models - 1 + PRIOR_MODELS)
-    moved = (found.mean() - found) * error / (error + between)
-    known = draws.expected * (1 - draws.blank)
-    off = known - known.mean(axis=1, keepdims=True)
-    spread = off @ off.T / off.shape[1] + 1e-3 * np.eye(models)
-    weights = np.clip(1 + np.linalg.solve(spread, moved) @ off, *WEIGHTS)
-    return np.asarray(weights / weights.mean())
 
 
 def _blanks(seen: Sequence[IntArray]) -> FloatArray:
