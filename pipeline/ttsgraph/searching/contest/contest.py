@@ -195,7 +195,7 @@ class Contest:
         """
         before = len(self.labels)
         if self.settings.mixes:
-            for graph, label in mixed(self.brief, learnt.drawn, self.rng).items():
+            for graph, label in mixed(self.brief, learnt.drawn).items():
                 self.labels.setdefault(graph, label)
         return len(self.labels) > before
 
