@@ -156,33 +156,6 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
     assert few.calls <= 30
 
 
-def test_a_router_is_learnt_again_once_more_is_known_than_of_training_questions() -> None:
-    contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 1.0), calls=100)
-    world: Any = Table(HALVES | {"c": HALVES["a"]}, contest.brief.cost)
-    contest._environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
-    first = [(topologies.single(model), EVERY[:TRAIN]) for model in "ab"]
-    asyncio.run(contest._evaluate([*first, (topologies.single("c"), EVERY[:10])]))
-    contest._route_again()
-    assert contest.router is None
-    # A third of the calls at most: it holds the validation questions of one, the better one.
-    contest.calls = 0
-    asyncio.run(contest._ask_for_routes())
-    assert contest.calls == VAL
-    contest._route_again()
-    assert contest.router is None  # the other was asked about three quarters as many
-    contest.settings = contest.settings.model_copy(update={"calls": 70 + VAL})
-    asyncio.run(contest._ask_for_routes())
-    assert contest.calls == 2 * VAL
-    contest._route_again()
-    assert contest.router is not None
-    assert {g.nodes[0].model for g in contest.router.branches} == {"a", "b"}
-    assert contest.standings[0].graph == contest.router
-    begun, environment = held(HALVES, 1.0)
-    again = contest_of(begun.brief)
-    asyncio.run(again.begin(environment))
-    assert again.router is not None
-
-
 def test_without_mixes_or_a_response_model_contenders_are_of_one_model_or_one_calls_worth() -> None:
     alone, _ = held(THIRDS, 3.0, mixes=False, routes=False)
     assert all(len(s.graph.model_counts()) == 1 for s in alone.standings)

@@ -2,15 +2,12 @@
 every node.
 
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-   From these a router of single calls is learnt, which stands in every search; where they don't
-   show one to gain, again after each round from all that was asked by then.
+   From these a router of single calls is learnt, which stands in every search (routes.py).
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls
    they take are run on the next questions, in the first round the best of each form. Each call
    teaches the model something about all graphs with such nodes.
-   From the second round on, a route over the best of them is among them: which question goes to
-   which graph, learnt from all that is known by then (routes.py).
 4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
    time, for as long as it leads. So what is found is seldom a graph that was never run, which is
    where predictions fail, and has been lucky on as many questions as there are. Where calls ran
@@ -46,16 +43,9 @@ from ttsgraph.searching.contest.contenders import (
     form_of,
     probes,
 )
-from ttsgraph.searching.contest.routes import (
-    FORMS,
-    HOPEFUL,
-    asked_alone,
-    by_promise,
-    of_single_calls,
-    over_graphs,
-)
+from ttsgraph.searching.contest.routes import HOPEFUL, of_single_calls
 from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
-from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned
+from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -68,9 +58,6 @@ PROBE_SHARE = 0.3
 
 ROUTE_SHARE = 0.3
 """The most of all calls that the router of single calls may take to be learnt on more questions."""
-
-ASKED = 0.9
-"""Of as many questions as any model was asked, those that one has to be for a later router."""
 
 THRIFT = 0.01
 """Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the
@@ -139,14 +126,10 @@ class Contest:
         for number in range(self.settings.rounds):
             if number:
                 self._rank()
-                self._route_again()
-                self._route()
                 if isinstance(self._predictor, ResponseModel) and self._mix(self._predictor):
                     self._rank()
             await self._round(number)
         await self._finals()
-        await self._ask_for_routes()
-        self._route_again()
         first = next((k for k, known in enumerate(self.standings) if self._was_run(known.graph)), 0)
         self.standings.insert(0, self.standings.pop(first))
         return self.standings
@@ -212,58 +195,10 @@ class Contest:
         price = sum(self.evidence.new_calls(graph, places) for graph, places in jobs)
         if price <= ROUTE_SHARE * self.settings.calls:
             await self._evaluate(jobs)
-        self._learn_router(models)
-
-    def _learn_router(self, models: Sequence[str]) -> None:
         found = of_single_calls(self.evidence, self.brief, models)
         if found is not None:
             self.router = found.graph
             self.labels = {found.graph: found.label} | self.labels
-
-    async def _ask_for_routes(self) -> None:
-        """With calls that are left, ask models alone what was asked of no graph with them, the best
-        first, so that a route is learnt from as many questions as there are.
-        """
-        if self.router is not None or not self.settings.routes:
-            return
-        left = min(self.settings.calls - self.calls, int(ROUTE_SHARE * self.settings.calls))
-        jobs = []
-        for model in by_promise(self.evidence, self.brief):
-            graph = topologies.single(model)
-            price = self.evidence.new_calls(graph, self._order)
-            if price <= left:
-                jobs.append((graph, self._order))
-                left -= price
-        await self._evaluate(jobs)
-
-    def _route_again(self) -> None:
-        """Where no router of single calls was found: learn it from all that is known by now, of the
-        models that were asked about as many questions as any.
-        """
-        if self.router is not None or not self.settings.routes:
-            return
-        known = {
-            model: int((asked_alone(self.evidence, model) != UNKNOWN).sum())
-            for model in self.brief.cost.pool
-        }
-        asked = [model for model, count in known.items() if count >= ASKED * max(known.values())]
-        if len(asked) > 1 and max(known.values()) > len(self.train):
-            self._learn_router(asked)
-            if self.router is not None:
-                self._rank()
-
-    def _route(self) -> None:
-        """Add a route over the best standings, if one is shown to gain."""
-        if not (self.settings.routes and self.settings.response_model) or self._predictor is None:
-            return
-        plain = [s for s in self.standings if s.graph.route is None]
-        best = [s for s in plain if len(s.graph.nodes) > 1][:FORMS]
-        singles = [s for s in plain if len(s.graph.nodes) == 1]
-        graphs = [(s.graph, s.label, self._predictor.predict(s.graph)) for s in (*best, *singles)]
-        found = over_graphs(self.evidence, self.brief, graphs) if len(graphs) > 1 else None
-        if found is not None and found.graph not in self.labels:
-            self.labels[found.graph] = found.label
-            self._rank()
 
     async def _probe(self, contenders: Contenders) -> None:
         places = self._order[: self.settings.block]
