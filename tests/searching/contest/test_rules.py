@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import (
@@ -28,18 +30,18 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import leading
+from ttsgraph.graphs.settle import answered, leading, needs
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate
 from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import (
-    OVER,
     STOPS,
     adaptive_contenders,
     fused_where_contested,
     gated,
     on_average,
+    unless_sure,
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
@@ -307,18 +309,21 @@ def passing(models: str) -> CollaborationGraph:
     return until_passed(list(models), "verifier")
 
 
-def test_graphs_that_stop_early_are_these_of_two_models_within_six_calls() -> None:
+def test_graphs_that_stop_early_are_among_them_these_of_two_models_within_six_calls() -> None:
     brief = brief_of(PAIR, 6.0, (*ROLES, "verifier"), of="mean")
     votes = [in_waves(list("aaa"), stop) for stop in STOPS]
     votes += [in_waves(["b"] * size, stop) for size in (3, 5, 6) for stop in STOPS]
-    contested = [(2, 0.0), *((count, over) for count in (3, 4) for over in OVER)]
-    cascades = [fused_where_contested("b", count, over, "a") for count, over in contested]
+    # One answer of b, where it can be read; two to four, of which so many have to agree.
+    contested = [(1, 0.0), (2, 0.0), (2, 0.5), *((3, over) for over in (0.0, 0.34, 0.67))]
+    contested += [(4, over) for over in (0.0, 0.34, 0.5, 0.8)]
+    cascades = [fused_where_contested("b", count, 0.0, "a") for count in (2, 3, 4)]
     gates = [gated(["b"] * count, over, ["a"]) for count, over in contested]
     checks = ["bbbb", "bbbbbb", "ba", "baa", "bba", "bbaa", "bbbba", "abb", "abbbb", "aab", "aabb"]
     first = [passing(models) for models in ("abb", "abbbb", "aab", "aabb", "aa", "aaa")]
     expected = {*hashes([*votes, *cascades, *gates, *map(passing, checks), *first])}
     found = adaptive_contenders(Contenders(brief))
-    assert {*hashes(found)} == expected
+    assert expected <= {*hashes(found)}
+    assert all(brief.budget.admits(graph) for graph in found)
     plain = adaptive_contenders(Contenders(replace(brief, roles=ROLES[:2])))
     assert plain == {}
     # A greedy model is not asked again: not in a vote, and once behind a gate.
@@ -341,7 +346,7 @@ def test_waves_begin_with_a_majority_or_where_one_can_be_sure_and_gates_watch_th
     sink = passing("ab").nodes[-1]
     assert (sink.waves, sink.stop, sink.model) == ((1,), PASSED, "b")
     few = brief_of({"a": 1.0}, 9.0, most=4, of="mean")
-    assert {len(graph.nodes) for graph in adaptive_contenders(Contenders(few))} == {4}
+    assert max(len(graph.nodes) for graph in adaptive_contenders(Contenders(few))) == 4
 
 
 def test_a_vote_in_waves_costs_on_average_what_its_waves_take() -> None:
@@ -415,3 +420,19 @@ def test_a_route_over_graphs_goes_by_what_is_predicted_and_by_what_was_seen() ->
     none = replace(brief, budget=replace(brief.budget, max_nodes=3))
     evidence.graphs.clear()
     assert over_graphs(evidence, none, given) is None
+
+
+@given(st.lists(st.integers(-1, 3), min_size=5, max_size=5), st.integers(0, 3))
+def test_a_dear_model_is_asked_where_neither_two_agree_at_once_nor_four_of_five(
+    said: list[int], dear: int
+) -> None:
+    graph = unless_sure(["a"] * 5, "b")
+    classes = {k: np.array([form]) for k, form in enumerate([*said, dear])}
+    for node in graph.order[6:]:
+        classes[node] = answered(graph, node, classes, lambda: np.array([-1]))
+    wanted = needs(graph, classes)
+    agree = said[0] == said[1] >= 0
+    most = max((said.count(form) for form in said if form >= 0), default=0)
+    assert wanted.count().item() == (2 if agree else 5 if most >= 4 else 6)
+    if not agree and most < 4:
+        assert classes[graph.sink].item() == dear

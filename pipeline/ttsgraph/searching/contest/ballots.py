@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, vote, words
+from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, gates, vote, words
 from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
 
 STARTS = 2
@@ -212,7 +212,8 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
             for over in OVER if mean and end not in voices else ():
                 for kept in _fitting(partial(_gated, end, over), voices, brief):
                     where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
-                    add(_gated(end, over, kept), f"{end} {where}")
+                    if over in gates(len(kept)):
+                        add(_gated(end, over, kept), f"{end} {where}")
     return found
 
 
