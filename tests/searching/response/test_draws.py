@@ -14,7 +14,7 @@ import pytest
 from ttsgraph.searching.response.draws import (
     AKIN,
     ALIKE,
-    BLANK_PRIOR,
+    BESIDE,
     PASSING_PRIOR,
     PRIOR_PAIRS,
     SAME_ERROR,
@@ -87,8 +87,15 @@ def test_expectations_are_the_best_linear_ones_by_own_and_by_others_draws(seen) 
     assert draws.means == pytest.approx(means)
     noise = means * (1 - means) - np.diag(together)
     assert min(noise) > 0.02
+    # A blank counts as what readable draws beside one are.
+    beside = []
+    for m, mean in zip(MODELS, means, strict=True):
+        both = [c for c in seen[m].T if (c == BLANK).any() and (c >= 0).any()]
+        right = [(c[c >= 0] == 0).mean() for c in both]
+        beside.append((sum(right) + PRIOR_PAIRS * BESIDE * mean) / (len(both) + PRIOR_PAIRS))
     for place in range(24):
-        known = [seen[m][:, place][seen[m][:, place] >= 0] == 0 for m in MODELS]
+        asked_here = [seen[m][:, place][seen[m][:, place] != UNKNOWN] for m in MODELS]
+        known = [np.where(said == BLANK, beside[k], said == 0) for k, said in enumerate(asked_here)]
         for k in range(3):
             for expected, those in ((draws.expected, [0, 1, 2]), (draws.others, [0, 1, 2])):
                 asked = [
@@ -113,8 +120,8 @@ def test_blanks_lean_on_the_models_share_and_wrong_forms_on_those_seen(seen) -> 
     draws = fit_draws(evidence_of(seen), MODELS)
     for k, model in enumerate(MODELS):
         asked, blank = seen[model] != UNKNOWN, seen[model] == BLANK
-        usual = blank.sum() / asked.sum()
-        expected = (blank.sum(axis=0) + BLANK_PRIOR * usual) / (asked.sum(axis=0) + BLANK_PRIOR)
+        usual, prior = blank.sum() / asked.sum(), draws.steady[k]
+        expected = (blank.sum(axis=0) + prior * usual) / (asked.sum(axis=0) + prior)
         assert draws.blank[k] == pytest.approx(expected)
     every = np.concatenate([seen[model] for model in MODELS])
     shares = np.zeros((24, FORMS))
@@ -161,8 +168,8 @@ def urn(seen: Sequence[int], most: int, greedy: bool = False, **changes: object)
     """
     one = np.ones(1)
     given = Draws(
-        "m", 0.2 * one, one[None], 0.2 * one[None], 0 * one[None], one, one,
-        [np.array(seen, dtype=int)[:, None]], SURE,
+        "m", 0.2 * one, 0.2 * one[None], 0.2 * one[None], 0 * one[None], one, one,
+        [np.array(seen, dtype=int)[:, None]], SURE, 1e6 * one,
     )  # fmt: skip
     rng = np.random.default_rng(0)
     return sample_draws(replace(given, **changes), 0, EVERY, most, greedy, rng)
@@ -175,7 +182,7 @@ def test_further_draws_follow_the_urn() -> None:
     assert second[first].mean() == pytest.approx(3 / 4 + 0.2 / 4, abs=0.01)
     assert second[~first].mean() == pytest.approx(2 / 4 + 0.2 / 4, abs=0.02)
     assert (urn([], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
-    assert (urn([BLANK, UNKNOWN], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
+    assert (urn([UNKNOWN], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
     assert (urn([0, 1], 1, novelty=np.zeros(1)) == 0).mean() == pytest.approx(0.5, abs=0.01)
 
 
@@ -227,3 +234,18 @@ def test_answers_pass_as_those_alike_did_and_unchecked_ones_as_others_do() -> No
     )
     assert chance[3, 2] == pytest.approx(PASSING_PRIOR * wrong / (2 + PASSING_PRIOR), abs=0.03)
     assert chance[4:] == pytest.approx(wrong, abs=0.03)
+
+
+@pytest.mark.parametrize(("steady", "again"), [(True, 0.8), (False, 0.4)])
+def test_a_question_that_was_left_blank_is_left_blank_again_as_far_as_pairs_say(
+    steady: bool, again: float
+) -> None:
+    rng = np.random.default_rng(7)
+    blank = np.tile(rng.random(200) < 0.3, (3, 1)) if steady else rng.random((3, 200)) < 0.3
+    said = np.where(blank, BLANK, rng.random((3, 200)) > 0.8)
+    said[1:, 60:] = UNKNOWN
+    draws = fit_draws(evidence_of({"m": said}), ("m",))
+    first = np.flatnonzero((said[0] == BLANK) & (said[1] == UNKNOWN))
+    more = sample_draws(draws, 0, np.repeat(first, 50), 4, False, rng)
+    share = (more == BLANK).mean()
+    assert share > again if steady else share < again

@@ -244,7 +244,7 @@ def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank() -> No
             topologies.parallel(["m"] * 3, "m"),
         )
     )
-    assert alone == pytest.approx(0.45, abs=0.05)
+    assert alone == pytest.approx(0.41, abs=0.03)  # as often as it answers right here
     assert voted > 0.85
     assert 0.2 < fused < 1
     drawn = model.drawn("m")

@@ -64,6 +64,9 @@ THRIFT = 0.01
 cheaper one leads.
 """
 
+LEAST_QUESTIONS = 16
+"""Questions of its own that a graph leads on."""
+
 FINAL_SAMPLES = 16
 """Samples of the predictions in the finals, which decide."""
 
@@ -135,11 +138,14 @@ class Contest:
         return self.standings
 
     def _was_run(self, graph: CollaborationGraph) -> bool:
-        """Whether it was, or all of its calls were made. What was only predicted doesn't lead in
-        the end, where calls ran out before its finals: that is where predictions fail, and it may
-        lead for what they get wrong.
+        """Whether it was, on a few questions at least, or all of its calls were made. What was
+        only predicted doesn't lead in the end, where calls ran out before its finals: that is where
+        predictions fail, and it may lead for what they get wrong.
         """
-        return graph in self.evidence.graphs or not self.evidence.new_calls(graph, self._order)
+        seen = self.evidence.graphs.get(graph)
+        enough = min(LEAST_QUESTIONS, len(self._order))
+        own = seen is not None and len(seen.questions) >= enough
+        return own or not self.evidence.new_calls(graph, self._order)
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
         """The best graphs so far, which stand in every search after it."""
