@@ -7,7 +7,8 @@ leaders rank, and models are learnt with edges and roles. Each iteration
 1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
    that a language model proposes;
 2. screens them all for nothing, by the response model and by which of their calls are cached;
-3. runs the few that are promising for the new calls they take on training questions;
+3. runs the few that are promising for the new calls they take on training questions, in the first
+   five iterations one at least;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
    if the agent is one, move probabilities by the textual feedback.
 
@@ -39,6 +40,7 @@ from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
 EDITS = 48
@@ -62,13 +64,14 @@ NEAR = 0.02
 
 LEAST = 5
 CHALLENGE_EVERY = 4
-FOR_TRIALS = 0.5
 LEAD = 0.004
-"""Iterations that the calls are shared over, after how many the best may challenge, the share of
-the calls that candidates may take, and the value by which a challenger has to be expected to lead.
+"""Iterations that run a candidate each, after how many the best may challenge, and the value by
+which a challenger has to be expected to lead.
 """
 
 WATCHED = 40
+NEXT = 8
+"""Of so many that are worth most the cheapest is run where none is within an iteration's share."""
 
 
 def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
@@ -224,20 +227,25 @@ class JointReinforce(AgentReinforce):
         screened = self._screen(self._refit())
         hopes = {graph: value + HOPE * spread for graph, (value, spread) in screened.items()}
         batch = self.batch
-        left = FOR_TRIALS * self.problem.calls - self.spent
+        left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
         tried: dict[CollaborationGraph, tuple[float, int]] = {}
         for graph in sorted(hopes, key=lambda g: -hopes[g])[:WATCHED]:
-            price = self.evidence.new_calls(graph, batch)
             if graph.content_hash not in self._ran and brief.budget.admits(graph):
+                price = self.evidence.new_calls(graph, batch)
                 tried[graph] = hopes[graph] - PRICE * price / len(batch), price
         picked = list(self.updates.proposals)
         cost = sum(self.evidence.new_calls(graph, batch) for graph in picked)
-        for graph in sorted(tried, key=lambda g: -tried[g][0]):
+        ranked = sorted(tried, key=lambda g: -tried[g][0])
+        for graph in ranked:
             price = tried[graph][1]
             if len(picked) < count and cost + price <= allowed and graph not in picked:
                 picked.append(graph)
                 cost += price
+        if not cost and self.updates.iteration < LEAST:  # these iterations run a candidate each
+            fresh = [graph for graph in ranked if tried[graph][1]][:NEXT]
+            picked = sorted(fresh, key=lambda g: tried[g][1])[:1] + picked
+            cost = tried[picked[0]][1] if picked else 0
         self._out = not picked
         if not picked:  # an iteration runs something: what is asked already, at least
             tried[topologies.single(min(affordable(brief), key=brief.cost.single))] = 0.0, 0
