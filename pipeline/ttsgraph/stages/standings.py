@@ -11,7 +11,8 @@ import pandas as pd
 from ttsgraph.base.files import finite
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching.agent.base import Preference
-from ttsgraph.searching.contest.contest import Contest, Standing
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.contest.state import Standing
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20

@@ -45,7 +45,8 @@ from ttsgraph.searching.contest.adaptive import (
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import THRIFT, Contest, Standing
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.contest.forms import round_jobs
 from ttsgraph.searching.contest.routes import (
     SINGLE_CALLS,
     asked_alone,
@@ -53,6 +54,7 @@ from ttsgraph.searching.contest.routes import (
     of_single_calls,
     over_graphs,
 )
+from ttsgraph.searching.contest.state import THRIFT, Standing, shortlist
 from ttsgraph.searching.response.calibration import MISFIT
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
@@ -210,9 +212,7 @@ def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Cont
     places = np.arange(10)
 
     def chosen(most: int, reach: float, allowed: float) -> list[str]:
-        jobs = begun._chosen(graphs, hopes, places, most, reach, allowed)
-        assert all(where is places for _, where in jobs)
-        return hashes(graph for graph, _ in jobs)
+        return hashes(shortlist(hopes, begun.evidence, places, most, allowed, reach))
 
     every = hashes(graphs)
     assert chosen(9, 1.0, 1e9) == every
@@ -224,21 +224,16 @@ def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Cont
     assert chosen(9, 1.0, 29) == every[2:3]
 
 
-class Noted(Contest):
-    """Notes what it would run."""
-
-    jobs: Any = ()
-
-    async def _evaluate(self, jobs: Any) -> None:
-        Noted.jobs = [(graph.content_hash, places.tolist()) for graph, places in jobs]
-
-
 def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_questions() -> None:
     settings = ContestSettings(calls=10_000, block=20, picks=3)
     rng = np.random.default_rng(0)
     brief = brief_of(dict.fromkeys("abc", 1.0), 9.0)
-    contest = Noted(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
-    order = contest._order.tolist()
+    contest = Contest(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
+    order = contest.order.tolist()
+
+    def jobs(number: int) -> list[tuple[str, list[int]]]:
+        return [(g.content_hash, places.tolist()) for g, places in round_jobs(contest, number)]
+
     assert sorted(order[:TRAIN]) == list(range(TRAIN))
     assert order[TRAIN:] == list(range(TRAIN, TRAIN + VAL))
     single, chain, short = topologies.single("a"), topologies.chain("ab"), topologies.chain("bc")
@@ -254,25 +249,21 @@ def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_q
         for graph, value, spread in known
     ]
     # By value, half of the spread, and 0.002 for each new call.
-    asyncio.run(contest._round(0))
-    assert Noted.jobs == [(g.content_hash, order[20:40]) for g in (vote("ab"), chain, single)]
-    asyncio.run(contest._round(1))
-    assert Noted.jobs == [(g.content_hash, order[40:60]) for g in (vote("ab"), chain, vote("abc"))]
-    asyncio.run(contest._round(3))
-    assert Noted.jobs[0][1] == order[:20]
+    assert jobs(0) == [(g.content_hash, order[20:40]) for g in (vote("ab"), chain, single)]
+    assert jobs(1) == [(g.content_hash, order[40:60]) for g in (vote("ab"), chain, vote("abc"))]
+    assert jobs(3)[0][1] == order[:20]
     contest.calls = 10_000 * 3 // 4 - 39  # for what is left it has to be shared out
-    asyncio.run(contest._round(2))
-    assert Noted.jobs == []
+    assert jobs(2) == []
 
 
 def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
     world: Any = Table(THIRDS, begun.brief.cost)
     world.greedy = frozenset()
-    begun._environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
     single, both = topologies.single("a"), fan("aa", "b")
-    asyncio.run(begun._evaluate([(single, EVERY[:10]), (both, EVERY[:10])]))
+    asyncio.run(begun.run_jobs([(single, EVERY[:10]), (both, EVERY[:10])], environment))
     assert begun.calls == 30
-    asyncio.run(begun._evaluate([(single, EVERY[5:15]), (single, EVERY[:5])]))
+    asyncio.run(begun.run_jobs([(single, EVERY[5:15]), (single, EVERY[:5])], environment))
     assert begun.calls == 35
     assert [r.question_id for r in begun.feedbacks[single].results] == [f"q{k}" for k in range(15)]
     assert begun.feedbacks[single].usage.calls == 15
@@ -287,22 +278,22 @@ def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: C
     took("b", 6.0)
     contest, _ = held(HALVES, 1.0)
     assert contest.router is not None
-    assert begun._latency(topologies.single("a")) == 2.0
-    assert begun._latency(topologies.chain("ab")) == 8.0
-    assert begun._latency(contest.router) == pytest.approx(4.0)
+    assert begun.latency(topologies.single("a")) == 2.0
+    assert begun.latency(topologies.chain("ab")) == 8.0
+    assert begun.latency(contest.router) == pytest.approx(4.0)
     assert begun.learnt().latencies == {"a": 2.0, "b": 6.0}
     joint = Objective(kind="joint", weight=0.25, half_s=8.0)
     begun.brief = replace(begun.brief, objective=joint)
     begun.labels = {topologies.chain("ab"): "chain"}
-    standing = begun._standing(topologies.chain("ab"), FIXED)
+    standing = begun.standing(topologies.chain("ab"), FIXED)
     assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
     assert standing.spread == pytest.approx(0.75 * math.hypot(0.05, MISFIT))
     assert (standing.units, standing.n_scored, standing.label) == (2.0, 0, "chain")
-    assert begun._rank_of(standing) == -standing.value
+    assert begun.rank_of(standing) == -standing.value
     begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, of="mean"))
-    assert begun._rank_of(standing) == pytest.approx(THRIFT * 2 / 9 - standing.value)
+    assert begun.rank_of(standing) == pytest.approx(THRIFT * 2 / 9 - standing.value)
     begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, limit=math.inf))
-    assert begun._rank_of(standing) == -standing.value
+    assert begun.rank_of(standing) == -standing.value
 
 
 def passing(models: str) -> CollaborationGraph:

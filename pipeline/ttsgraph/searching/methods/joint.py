@@ -34,8 +34,9 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.contenders import HOPE, PRICE, Contender, Learnt, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Contender, Learnt, form_of
 from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.contest.state import hopes_of, shortlist
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import latency_along, valued
@@ -225,31 +226,29 @@ class JointReinforce(AgentReinforce):
         """
         brief = self.problem.brief
         screened = self._screen(self._refit())
-        hopes = {graph: value + HOPE * spread for graph, (value, spread) in screened.items()}
-        batch = self.batch
+        best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
+        new = {
+            graph: screened[graph]
+            for graph in best
+            if graph.content_hash not in self._ran and brief.budget.admits(graph)
+        }
+        hopes = hopes_of(new, self.evidence, self.batch)
+        prices = {graph: self.evidence.new_calls(graph, self.batch) for graph in hopes}
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
-        tried: dict[CollaborationGraph, tuple[float, int]] = {}
-        for graph in sorted(hopes, key=lambda g: -hopes[g])[:WATCHED]:
-            if graph.content_hash not in self._ran and brief.budget.admits(graph):
-                price = self.evidence.new_calls(graph, batch)
-                tried[graph] = hopes[graph] - PRICE * price / len(batch), price
         picked = list(self.updates.proposals)
-        cost = sum(self.evidence.new_calls(graph, batch) for graph in picked)
-        ranked = sorted(tried, key=lambda g: -tried[g][0])
-        for graph in ranked:
-            price = tried[graph][1]
-            if len(picked) < count and cost + price <= allowed and graph not in picked:
-                picked.append(graph)
-                cost += price
+        cost = sum(self.evidence.new_calls(graph, self.batch) for graph in picked)
+        more = shortlist(hopes, self.evidence, self.batch, count - len(picked), allowed - cost)
+        picked += [graph for graph in more if graph not in picked]
+        cost += sum(prices[graph] for graph in more)
         if not cost and self.updates.iteration < LEAST:  # these iterations run a candidate each
-            fresh = [graph for graph in ranked if tried[graph][1]][:NEXT]
-            picked = sorted(fresh, key=lambda g: tried[g][1])[:1] + picked
-            cost = tried[picked[0]][1] if picked else 0
+            fresh = [graph for graph in hopes if prices[graph]][:NEXT]
+            picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
+            cost = prices[picked[0]] if fresh else 0
         self._out = not picked
         if not picked:  # an iteration runs something: what is asked already, at least
-            tried[topologies.single(min(affordable(brief), key=brief.cost.single))] = 0.0, 0
-            picked = [min(tried, key=lambda g: tried[g][1])]
+            asked = topologies.single(min(affordable(brief), key=brief.cost.single))
+            picked = [min([*hopes, asked], key=lambda g: prices.get(g, 0))]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
