@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.searching.contest.test_contenders import brief_of, fan, hashes, vote
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated
+from ttsgraph.searching.contest.adaptive import STOPS, gated
+from ttsgraph.searching.contest.adaptive import gates as gates_of
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots, mixed
 
@@ -115,7 +116,7 @@ class TestMixed:
         brief = brief_of(dict.fromkeys("dabc", 1.0), 4.0, greedy="abcd", of="mean")
         found = self.made(brief)
         stops = [in_waves(list("abc"), stop, then=1) for stop in STOPS[:2]]
-        gates = [gated(list("abc"), over, ["d"]) for over in OVER]
+        gates = [gated(list("abc"), over, ["d"]) for over in gates_of(3)]
         assert {*hashes([*stops, *gates, fan("abc", "d")])} <= found
         assert not {*hashes([vote("abc"), gated(list("abc"), 0.0, ["a"])])} & found
         joint = replace(brief, objective=Objective(kind="joint"))

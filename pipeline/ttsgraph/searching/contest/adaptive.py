@@ -172,10 +172,14 @@ def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]
 def _gated(
     contenders: Contenders, voters: Sequence[str], dear: str
 ) -> Iterator[tuple[CollaborationGraph, str]]:
+    brief = contenders.brief
+    least = sum(brief.cost.single(model) for model in voters)
+    if brief.cost.metric != "runtime" and least > brief.budget.limit * (1 + 1e-9):
+        return
     first = in_words(Counter(voters))
     for over in gates(len(voters)):
         where = f"where {first} disagree by more than {over:g}"
-        for more in LATER if dear not in contenders.brief.greedy else LATER[:1]:
+        for more in LATER if dear not in brief.greedy else LATER[:1]:
             label = f"majority of up to {more} x {dear} {where}" if more > 1 else f"{dear} {where}"
             yield gated(voters, over, [dear] * more), label
     if len(voters) == FIRST + THEN and len(set(voters)) == 1:

@@ -39,7 +39,8 @@ ROUTE_SHARE = 0.3
 """The most of all calls that the router of single calls may take to be learnt on more questions."""
 
 FINAL_SAMPLES = 16
-"""Samples of the predictions in the finals, which decide."""
+FINALISTS = 40
+"""Samples of the predictions in the finals, which decide, and the graphs that are in them."""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
@@ -172,7 +173,7 @@ def _final_jobs(state: State) -> list[Job]:
     """The leader on the next few questions that it was not run on; none where there are none, or no
     calls.
     """
-    state.rank(FINAL_SAMPLES)
+    state.rank(FINAL_SAMPLES, FINALISTS)
     leader = state.standings[0].graph
     validation_first = np.roll(state.order, len(state.val))
     places = state.evidence.missing(leader, validation_first)[: state.settings.final_block]

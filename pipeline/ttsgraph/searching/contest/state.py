@@ -177,17 +177,19 @@ class State:
         prediction = self.predictor.predict(graph)
         return replace(prediction, own=math.hypot(prediction.own, MISFIT))
 
-    def rank(self, samples: int | None = None) -> None:
-        """Predict all contenders that are watched and value them; `samples` instead of those of the
-        settings.
+    def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
+        """Predict the `watched` best of the list so far and value them; `samples` instead of those
+        of the settings.
         """
+        left = {known.graph for known in self.standings[watched:]} - {self.router}
+        self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
         model = self.predictor = self._model(samples)
         if self.brief.budget.of == "mean":
             self.price(model)
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
         ranked = sorted((self.standing(g, model) for g in self.labels), key=self.rank_of)
-        kept = [s for k, s in enumerate(ranked) if k < WATCHED or s.graph == self.router]
+        kept = [s for k, s in enumerate(ranked) if k < watched or s.graph == self.router]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
