@@ -238,8 +238,10 @@ class JointReinforce(AgentReinforce):
         allowed = left / max(1, LEAST - self.updates.iteration)
         picked = list(self.updates.proposals)
         cost = sum(self.evidence.new_calls(graph, self.batch) for graph in picked)
-        more = shortlist(hopes, self.evidence, self.batch, count - len(picked), allowed - cost)
-        picked += [graph for graph in more if graph not in picked]
+        room = count - len(picked)
+        more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
+        more = [graph for graph in more if graph not in picked][:room]
+        picked += more
         cost += sum(prices[graph] for graph in more)
         if not cost and self.updates.iteration < LEAST:  # these iterations run a candidate each
             fresh = [graph for graph in hopes if prices[graph]][:NEXT]
