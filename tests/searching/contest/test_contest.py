@@ -179,7 +179,9 @@ class TestContest:
         contest = short(profile, "mean", seed)
         first = contest.standings[0].graph
         every = np.arange(len(contest.evidence.questions))
-        assert first in contest.evidence.graphs or not contest.evidence.new_calls(first, every)
+        seen = contest.evidence.graphs.get(first)
+        asked = 0 if seen is None else len(seen.questions)
+        assert asked >= 16 or not contest.evidence.new_calls(first, every)
 
     def test_infrastructure_that_fails_stops_it(self, profile: Profile) -> None:
         lost = QuestionResult("q0", None, error="no route to host")
