@@ -173,7 +173,6 @@ class Draw:
             "patience": rng.randint(1, 3),
             "candidates": rng.randint(1, 3),
             "batch": rng.choice((1, 3, 6)),
-            "loop_share": rng.choice((0, 0.15, 0.5, 0.9)),
             "edge_threshold": rng.choice((0.0, 0.5, 1.0)),
         }
         way = rng.choice(("contest", "contest", "paper", "trials"))

@@ -106,7 +106,7 @@ class Laboratory:
         """
         contest = self.settings.contest
         if cell.loop:
-            contest = contest_share(contest, self.settings.search.loop_share)
+            contest = contest_share(contest)
         if cell.without in CONTEST_ABLATIONS:
             contest = contest.model_copy(update={cell.without: False})
         chosen = contest.model_dump() if cell.way == "contest" else [agent.insight_1]
@@ -246,7 +246,7 @@ def _calls_left(settings: StudySettings, cell: Cell, start: Start) -> int:
     """The calls that the loop has after the contest, if it is to go on."""
     if not cell.loop or start.learnt is None:
         return 0
-    return loop_calls(settings.contest, settings.search.loop_share, start.learnt.calls)
+    return loop_calls(settings.contest, start.learnt.calls)
 
 
 def _profile_of(profile: Profile, cell: Cell) -> Profile:

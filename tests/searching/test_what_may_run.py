@@ -110,7 +110,7 @@ def of_contest(brief: Brief) -> Iterator[CollaborationGraph]:
     yield from adaptive_contenders(contenders)
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 3, (40, len(QUESTIONS)))
-    yield from mixed(brief, lambda model: draws, rng)
+    yield from mixed(brief, lambda model: draws)
     for graph in list(contenders.graphs)[:20]:
         if (made := changed(graph, brief, rng)) is not None:
             yield made

@@ -116,7 +116,7 @@ def test_leads_over_other_graphs_are_expected_from_what_the_search_saw(profile, 
     best = [standing.graph for standing in contest.standings[:4]]
     graphs = [*best, single(SMALL), single(MIDDLE), single(LARGE), parallel([LARGE] * 3, LARGE)]
     pool = tuple(contest.brief.cost.pool)
-    leads = expected_leads(graphs, pool, again, 0.02, np.random.default_rng(3))
+    leads = expected_leads(graphs, pool, again, np.random.default_rng(3))
     assert leads[0].mean == 0
     assert all(lead.spread >= 0.02 for lead in leads)
     true = [truth.accuracy(graphs[0]) - truth.accuracy(graph) for graph in graphs]
@@ -124,7 +124,7 @@ def test_leads_over_other_graphs_are_expected_from_what_the_search_saw(profile, 
     assert np.mean(errors) < 0.03
     assert max(true) > 0.1
     nothing = Evidence(QUESTIONS)
-    assert expected_leads(graphs, pool, nothing, 0.02, np.random.default_rng(3)) == []
+    assert expected_leads(graphs, pool, nothing, np.random.default_rng(3)) == []
 
 
 def asked(profile, graph):

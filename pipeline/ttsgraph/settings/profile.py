@@ -58,30 +58,34 @@ class SearchSettings(Closed):
     """probability from which an edge is in the graph that is read off the distribution"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """how strongly nodes that read many answers lean to fusing them (1: not at all)"""
-    loop_share: Annotated[float, Field(ge=0, lt=1)] = 0.15
-    """of the calls of init.contest, what is kept for the loop after it, which also has what the
-    contest leaves; 0: no loop where there is a contest"""
 
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Without a key that bundles of earlier versions hold, where it was off as by default."""
-        racing = given.get("racing") if isinstance(given, dict) else None
+        """Without keys that bundles of earlier versions hold: one where it was off as by default,
+        and one that is read no longer.
+        """
+        if not isinstance(given, dict):
+            return given
+        left = {key: value for key, value in given.items() if key != "loop_share"}
+        racing = left.get("racing")
         if isinstance(racing, dict) and racing.get("enabled") is False:
-            return {key: value for key, value in given.items() if key != "racing"}
-        return given
+            del left["racing"]
+        return left
 
 
-def contest_share(contest: stages.ContestSettings, loop_share: float) -> stages.ContestSettings:
+LOOP_SHARE = 0.05
+"""Of the calls of init.contest, what is kept for the candidates of the loop after it."""
+
+
+def contest_share(contest: stages.ContestSettings) -> stages.ContestSettings:
     """A contest's settings without the calls that are kept for the loop."""
-    return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - loop_share)))})
+    return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - LOOP_SHARE)))})
 
 
-def loop_calls(contest: stages.ContestSettings, loop_share: float, spent: int) -> int:
-    """The calls that the loop has: what the contest left of those that they share; none where none
-    are kept for it.
-    """
-    return max(0, contest.calls - spent) if loop_share else 0
+def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
+    """The calls that the loop has: what the contest left of those that they share."""
+    return max(0, contest.calls - spent)
 
 
 class AgentSettings(Closed):
@@ -319,7 +323,7 @@ class Profile(Closed):
     @property
     def contest(self) -> stages.ContestSettings:
         """The contest's settings, with the calls that are not kept for the loop."""
-        return contest_share(self.init.contest, self.search.loop_share)
+        return contest_share(self.init.contest)
 
     def agent_price(self) -> Price:
         """What the agent's model costs: its own price, or that of the pool's model."""

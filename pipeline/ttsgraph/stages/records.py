@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
@@ -32,7 +32,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Contender
 from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
-from ttsgraph.searching.response.calibration import PRESUMED
 from ttsgraph.stages.project import Folder
 
 
@@ -87,6 +86,9 @@ class Stood(Closed):
         return Contender(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
+_READ_NO_LONGER = ("misfit", "calibration")
+
+
 class Started(Closed):
     """start.json: the models that a search starts from, the contenders that stand in it, the best
     first, and the router of single calls, where one was learnt.
@@ -97,12 +99,18 @@ class Started(Closed):
     best: str | None = None
     contest_calls: int | None = None
     contest_graphs: int | None = None
-    misfit: float = PRESUMED
-    calibration: dict[str, float] | None = None
     router: Stood | None = None
     contenders: tuple[Stood, ...] = ()
     standings: tuple[Stood, ...] = ()
     exchanges: tuple[Exchanged, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_records(cls, given: Any) -> Any:
+        """Without keys that are read no longer."""
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if key not in _READ_NO_LONGER}
 
     @property
     def routed(self) -> CollaborationGraph | None:

@@ -4,7 +4,6 @@ back.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -12,8 +11,8 @@ import pandas as pd
 from ttsgraph.base.files import finite
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching.agent.base import Preference
-from ttsgraph.searching.contest.contest import Contest, Standing
-from ttsgraph.searching.response.calibration import calibration, misfit
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.contest.state import Standing
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20
@@ -75,7 +74,6 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
     every search, the router of single calls, and the standings.
     """
     best = contest.standings[0]
-    calibrated = calibration(contest.forecasts)
     router = next((s for s in contest.standings if s.graph == contest.router), None)
     return {
         "counts": best.graph.main_branch.model_counts(),
@@ -83,8 +81,6 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "best": best.label,
         "contest_calls": contest.calls,
         "contest_graphs": len(contest.feedbacks),
-        "misfit": misfit(contest.forecasts),
-        "calibration": asdict(calibrated) if calibrated else None,
         "router": None if router is None else standing_data(router),
         "contenders": [*map(standing_data, contest.standings[:kept])],
         "standings": [*map(standing_data, contest.standings[kept : kept + SHOWN])],

@@ -79,7 +79,6 @@ def problem_in(project: Project, start: Started) -> Problem:
         alone = project.profile_table()
         learnt = Learnt(
             evidence_in(project.folder, project.questions, brief.greedy),
-            start.misfit,
             start.leaders(),
             len(project.questions["train"]),
             start.contest_calls or 0,
@@ -241,8 +240,7 @@ class FinalTest:
         folder.write("nodes", with_worth(nodes, graph, feedbacks[0], losses))
         answers = answers_table(cases, feedbacks, project.settings.task.extract)
         folder.write("answers", answers)
-        misfit = start_of(project).misfit
         rng = np.random.default_rng([project.seed, 3])
         graphs = [case.graph for case in cases]
-        leads = expected_leads(graphs, tuple(brief.cost.pool), known, misfit, rng)
+        leads = expected_leads(graphs, tuple(brief.cost.pool), known, rng)
         return replace(found, leads=leads)

@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-from tests.graphs.test_stopping import with_sink
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, BudgetOf, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
-from ttsgraph.graphs.stopping import Stop
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
-from ttsgraph.searching.contest.thinning import DRAFTS, thinned
-from ttsgraph.searching.response.evidence import call_signatures
 
 ROLES = ("assistant", "fuser", "voter")
 
@@ -73,10 +69,6 @@ TWO = [
     fan("aa", "a"), fan("aa", "b"), *(fan(drafts, "b") for drafts in ("bbb", "bbbbb")),
     *(fan(drafts, "a") for drafts in ("bb", "bbb", "bbbb")),
     *(fan(draft, end) for draft in "ab" for end in "ab"),
-    # Chains of two side by side; one that another refines; drafts with reviewers that read them.
-    chains("bb", 2, "b", "voter"), chains("bb", 3, "b", "voter"), chains("bb", 2, "b", "fuser"),
-    chains("ab", 2, "b", "voter"), chains("ba", 2, "a", "voter"),
-    *(read_too(*each.split()) for each in ("a bb", "a bbbb", "aa bb", "b aa", "bb aa")),
     # Mixes: half and three quarters of the budget for a, the rest for b; and one or two of each.
     *map(vote, ["abbbb", "aabb", "aab"]),
     fan("abb", "a"), fan("ab", "a"), fan("abbb", "b"), fan("aab", "b"), fan("ab", "b"),
@@ -89,12 +81,8 @@ def test_of_two_models_within_six_calls_these_are_all() -> None:
     assert sorted(hashes(found.graphs)) == sorted(set(hashes(TWO)))
     assert len({*found.graphs.values()}) == len(found.graphs)
     plain = [graph for graph in TWO if len(graph.model_counts()) == 1]
-    # Without mixes one model reads its own drafts, so that more of them fit.
-    own = [read_too(*each) for each in (("b", "bb"), ("b", "bbbb"), ("bb", "bb"), ("bb", "bbbb"))]
-    own += [read_too("a", "aa"), panel("bb", "bbb", "fuser")]
-    own += [panel(drafts, "bbb", "voter") for drafts in ("bb", "bbb")]
     mine = Contenders(brief_of(PAIR, 6.0), mixes=False).graphs
-    assert sorted(hashes(mine)) == sorted({*hashes(plain), *hashes(own)})
+    assert sorted(hashes(mine)) == sorted({*hashes(plain)})
 
 
 def test_probes_of_two_models_begin_with_the_best() -> None:
@@ -115,7 +103,7 @@ def test_probes_of_two_models_begin_with_the_best() -> None:
 
 def test_without_a_limit_sizes_end_where_prompts_would_grow_too_long() -> None:
     brief = brief_of({"a": 1.0}, 45.0)
-    mixed, own = ({*hashes(Contenders(brief, mixes).graphs)} for mixes in (True, False))
+    mixed = {*hashes(Contenders(brief).graphs)}
 
     def sizes(make: Callable[[int], CollaborationGraph], among: set[str] = mixed) -> list[int]:
         return [size for size in range(1, 45) if make(size).content_hash in among]
@@ -123,22 +111,13 @@ def test_without_a_limit_sizes_end_where_prompts_would_grow_too_long() -> None:
     assert sizes(lambda n: vote("a" * n)) == [3, 5, 20, 40]
     assert sizes(lambda n: fan("a" * n, "a")) == [1, 3, 5, 6, 12]
     assert sizes(lambda n: topologies.chain("a" * n)) == [1, 2, 3, 4, 6]
-    for role in ("voter", "fuser"):
-        assert sizes(lambda n, role=role: chains("aa", n, "a", role)) == [3, 5, 6, 12]
-        assert sizes(lambda n, role=role: panel("a" * n, "aaa", role), own) == [6, 12]
-    assert sizes(lambda n: panel("a" * n, "a" * 7, "voter"), own) == [6, 12]
-    assert sizes(lambda n: panel("a" * n, "a" * 7, "fuser"), own) == []
     few = {*hashes(Contenders(brief_of({"a": 1.0}, 45.0, most=4)).graphs)}
     assert sizes(lambda n: vote("a" * n), few) == [2, 3]
 
 
-def test_of_three_models_two_refine_the_third_and_all_are_mixed() -> None:
+def test_of_three_models_all_are_mixed() -> None:
     brief = brief_of({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 40.0)
     found = {*hashes(Contenders(brief).graphs)}
-    for with_it in (False, True):
-        for model, first, second in ("abc", "bac", "cab"):
-            refined = topologies.panel([model], [first, second], first, "voter", with_it)
-            assert refined.content_hash in found
     for three in ("abc", "abd", "acd", "bcd"):
         for times in (1, 2):
             assert fan(three * times, "a", "voter").content_hash in found
@@ -175,56 +154,3 @@ def test_forms_tell_revisions_the_sinks_role_and_readers_of_several() -> None:
     assert form_of(fan("aab", "b")) == (1, "fuser", False)
     assert form_of(panel("aa", "bb", "voter")) == (1, "voter", True)
     assert form_of(panel("a", "bb", "voter")) == (1, "voter", False)
-
-
-@pytest.mark.parametrize(
-    ("graph", "left"),
-    [
-        (
-            topologies.parallel(["a"] * 9, "a", "voter"),
-            topologies.parallel(["a"] * 3, "a", "voter"),
-        ),
-        (
-            topologies.panel(["a"] * 5, ["b"] * 7, "b", "voter"),
-            topologies.panel(["a"] * 5, ["b"], "b", "voter"),
-        ),
-        (
-            topologies.branches([["a", "b"]] * 6, "b", "voter"),
-            topologies.branches([["a", "b"]], "b", "voter"),
-        ),
-    ],
-    ids=["draws", "reviewers", "chains"],
-)
-def test_of_answers_that_are_heard_alike_few_are_run(
-    graph: CollaborationGraph, left: CollaborationGraph
-) -> None:
-    small = thinned(graph)
-    assert small.content_hash == left.content_hash
-    # Calls of the whole graph: it finds them in the cache when it is run later.
-    made = {i: s for i, s in call_signatures(small).items() if i != small.sink}
-    assert set(made.values()) <= set(call_signatures(graph).values())
-
-
-def test_each_kind_of_answer_is_still_heard() -> None:
-    graph = topologies.parallel(["a"] * 6 + ["b"] * 2, "sink", "voter")
-    assert thinned(graph).model_counts() == {"a": DRAFTS, "b": 2, "sink": 1}
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        topologies.single("a"),
-        topologies.chain(["a"] * 4),
-        topologies.parallel(["a"] * 9, "a"),
-        topologies.panel(["a"] * 3, ["b"] * 3, "b", "fuser"),
-    ],
-)
-def test_what_a_call_reads_is_never_thinned(graph: CollaborationGraph) -> None:
-    assert thinned(graph) is graph
-
-
-def test_a_vote_in_waves_is_thinned_where_it_loses_nothing_by_stopping() -> None:
-    graph = topologies.parallel(["a"] * 9, "a", "voter")
-    assert thinned(with_sink(graph, waves=(5, 1))) == thinned(graph)
-    waves = with_sink(graph, waves=(5, 1), stop=Stop("beta", 0.8))
-    assert thinned(waves) is waves

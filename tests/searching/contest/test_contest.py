@@ -5,7 +5,6 @@ be found.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -165,22 +164,13 @@ class TestContest:
         found = contest_of(profile, large, calls=2000).standings[0]
         assert len(found.graph.nodes) < size
 
-    @pytest.mark.parametrize(
-        ("of", "known"), [("worst", "d74b45300aad0436"), ("mean", "4050dcea405d5643")]
-    )
-    def test_the_same_seeds_find_the_graphs_they_did(
-        self, profile: Profile, of: str, known: str
-    ) -> None:
-        found = [
-            (
-                s.graph.content_hash,
-                s.label,
-                s.n_scored,
-                f"{s.value:.4f} {s.spread:.4f} {s.units:.4f}",
-            )
-            for s in short(profile, of, seed=0).standings
-        ]
-        assert hashlib.sha256(repr(found).encode()).hexdigest()[:16] == known
+    @pytest.mark.parametrize("of", ["worst", "mean"])
+    def test_the_same_seed_finds_the_same_graphs_again(self, profile: Profile, of: str) -> None:
+        first, again = (
+            [(s.graph.content_hash, s.label, s.n_scored, s.value) for s in contest.standings]
+            for contest in (short(profile, of, seed=0) for _ in range(2))
+        )
+        assert first == again
 
     @pytest.mark.parametrize("seed", range(3))
     def test_where_calls_run_out_before_its_finals_what_it_finds_was_run(
@@ -189,7 +179,9 @@ class TestContest:
         contest = short(profile, "mean", seed)
         first = contest.standings[0].graph
         every = np.arange(len(contest.evidence.questions))
-        assert first in contest.evidence.graphs or not contest.evidence.new_calls(first, every)
+        seen = contest.evidence.graphs.get(first)
+        asked = 0 if seen is None else len(seen.questions)
+        assert asked >= 16 or not contest.evidence.new_calls(first, every)
 
     def test_infrastructure_that_fails_stops_it(self, profile: Profile) -> None:
         lost = QuestionResult("q0", None, error="no route to host")

@@ -123,7 +123,7 @@ def cost_errors(profile, brief, task, traits):
     rng = np.random.default_rng(1)
     contest = Contest(mine, questions[:256], questions[256:], ContestSettings(calls=900), rng)
     asyncio.run(contest.begin(environment))
-    model = contest._response()
+    model = contest.response()
     priced = on_average(mine, model.classes, model.total)
     wide = replace(priced, budget=replace(priced.budget, limit=60.0))
     truth = ArrayWorld(traits, pool, 3000, seed=9)

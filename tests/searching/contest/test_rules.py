@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import (
@@ -28,22 +30,23 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import leading
+from ttsgraph.graphs.settle import answered, leading, needs
 from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate
 from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import (
-    OVER,
     STOPS,
     adaptive_contenders,
     fused_where_contested,
     gated,
     on_average,
+    unless_sure,
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import THRIFT, Contest, Standing
+from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.contest.forms import round_jobs
 from ttsgraph.searching.contest.routes import (
     SINGLE_CALLS,
     asked_alone,
@@ -51,7 +54,8 @@ from ttsgraph.searching.contest.routes import (
     of_single_calls,
     over_graphs,
 )
-from ttsgraph.searching.response.calibration import Forecast
+from ttsgraph.searching.contest.state import THRIFT, Standing, shortlist
+from ttsgraph.searching.response.calibration import MISFIT
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.settings.stages import ContestSettings
@@ -134,7 +138,6 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
 def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -> None:
     contest, _ = held(THIRDS, 3.0, routes=False)
     data = start_data(contest, 3)
-    assert data["calibration"]["graphs"] == len(contest.forecasts) > 0
     read = [(each.graph, each.label, each.value) for each in Started(**data).standing()]
     assert read == [(each.graph, each.label, each.value) for each in contest.standings[:3]]
     assert Started(counts={}).standing() == ()
@@ -155,33 +158,6 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
     assert {len(s.graph.nodes) for s in without.standings} == {1}
     few, _ = held(HALVES, 1.0, calls=30)  # too few to learn it on validation questions too
     assert few.calls <= 30
-
-
-def test_a_router_is_learnt_again_once_more_is_known_than_of_training_questions() -> None:
-    contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 1.0), calls=100)
-    world: Any = Table(HALVES | {"c": HALVES["a"]}, contest.brief.cost)
-    contest._environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
-    first = [(topologies.single(model), EVERY[:TRAIN]) for model in "ab"]
-    asyncio.run(contest._evaluate([*first, (topologies.single("c"), EVERY[:10])]))
-    contest._route_again()
-    assert contest.router is None
-    # A third of the calls at most: it holds the validation questions of one, the better one.
-    contest.calls = 0
-    asyncio.run(contest._ask_for_routes())
-    assert contest.calls == VAL
-    contest._route_again()
-    assert contest.router is None  # the other was asked about three quarters as many
-    contest.settings = contest.settings.model_copy(update={"calls": 70 + VAL})
-    asyncio.run(contest._ask_for_routes())
-    assert contest.calls == 2 * VAL
-    contest._route_again()
-    assert contest.router is not None
-    assert {g.nodes[0].model for g in contest.router.branches} == {"a", "b"}
-    assert contest.standings[0].graph == contest.router
-    begun, environment = held(HALVES, 1.0)
-    again = contest_of(begun.brief)
-    asyncio.run(again.begin(environment))
-    assert again.router is not None
 
 
 def test_without_mixes_or_a_response_model_contenders_are_of_one_model_or_one_calls_worth() -> None:
@@ -236,39 +212,28 @@ def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Cont
     places = np.arange(10)
 
     def chosen(most: int, reach: float, allowed: float) -> list[str]:
-        jobs = begun._chosen(graphs, hopes, places, most, reach, allowed)
-        assert all(where is places for _, where in jobs)
-        return hashes(graph for graph, _ in jobs)
+        return hashes(shortlist(hopes, begun.evidence, places, most, allowed, reach))
 
-    thin = hashes([fan("aa", "a"), vote("aaa"), topologies.chain("ab"), vote("bbb"), fan("c", "c")])
-    assert chosen(9, 1.0, 1e9) == thin
-    assert chosen(2, 1.0, 1e9) == thin[:2]
-    assert chosen(9, 0.06, 1e9) == thin[:4]
-    # Two drafts of a are shared, of which a vote needs one more; the chain's first call is there.
-    assert chosen(9, 1.0, 30 + 10 + 10) == thin[:3]
-    assert chosen(9, 1.0, 30 + 9) == thin[:1]
-    assert chosen(9, 1.0, 29) == thin[2:3]
-    begun.forecasts = [Forecast(0.9, 0.01, 0.1, 1000)] * 8  # predictions don't hold
-    assert chosen(9, 1.0, 1e9) == hashes(graphs)
-    nothing = contest_of(begun.brief, response_model=False)
-    assert nothing._tried(graphs[1]) == graphs[1]
-
-
-class Noted(Contest):
-    """Notes what it would run."""
-
-    jobs: Any = ()
-
-    async def _evaluate(self, jobs: Any) -> None:
-        Noted.jobs = [(graph.content_hash, places.tolist()) for graph, places in jobs]
+    every = hashes(graphs)
+    assert chosen(9, 1.0, 1e9) == every
+    assert chosen(2, 1.0, 1e9) == every[:2]
+    assert chosen(9, 0.06, 1e9) == every[:4]
+    # Two drafts of a are shared, of which a vote needs three more; the chain's first call is there.
+    assert chosen(9, 1.0, 30 + 30 + 10) == every[:3]
+    assert chosen(9, 1.0, 30 + 9) == every[:1]
+    assert chosen(9, 1.0, 29) == every[2:3]
 
 
 def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_questions() -> None:
     settings = ContestSettings(calls=10_000, block=20, picks=3)
     rng = np.random.default_rng(0)
     brief = brief_of(dict.fromkeys("abc", 1.0), 9.0)
-    contest = Noted(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
-    order = contest._order.tolist()
+    contest = Contest(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
+    order = contest.order.tolist()
+
+    def jobs(number: int) -> list[tuple[str, list[int]]]:
+        return [(g.content_hash, places.tolist()) for g, places in round_jobs(contest, number)]
+
     assert sorted(order[:TRAIN]) == list(range(TRAIN))
     assert order[TRAIN:] == list(range(TRAIN, TRAIN + VAL))
     single, chain, short = topologies.single("a"), topologies.chain("ab"), topologies.chain("bc")
@@ -284,45 +249,24 @@ def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_q
         for graph, value, spread in known
     ]
     # By value, half of the spread, and 0.002 for each new call.
-    asyncio.run(contest._round(0))
-    assert Noted.jobs == [(g.content_hash, order[20:40]) for g in (vote("ab"), chain, single)]
-    asyncio.run(contest._round(1))
-    assert Noted.jobs == [(g.content_hash, order[40:60]) for g in (vote("ab"), chain, vote("abc"))]
-    asyncio.run(contest._round(3))
-    assert Noted.jobs[0][1] == order[:20]
+    assert jobs(0) == [(g.content_hash, order[20:40]) for g in (vote("ab"), chain, single)]
+    assert jobs(1) == [(g.content_hash, order[40:60]) for g in (vote("ab"), chain, vote("abc"))]
+    assert jobs(3)[0][1] == order[:20]
     contest.calls = 10_000 * 3 // 4 - 39  # for what is left it has to be shared out
-    asyncio.run(contest._round(2))
-    assert Noted.jobs == []
+    assert jobs(2) == []
 
 
 def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
     world: Any = Table(THIRDS, begun.brief.cost)
     world.greedy = frozenset()
-    begun._environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
     single, both = topologies.single("a"), fan("aa", "b")
-    asyncio.run(begun._evaluate([(single, EVERY[:10]), (both, EVERY[:10])]))
+    asyncio.run(begun.run_jobs([(single, EVERY[:10]), (both, EVERY[:10])], environment))
     assert begun.calls == 30
-    asyncio.run(begun._evaluate([(single, EVERY[5:15]), (single, EVERY[:5])]))
+    asyncio.run(begun.run_jobs([(single, EVERY[5:15]), (single, EVERY[:5])], environment))
     assert begun.calls == 35
     assert [r.question_id for r in begun.feedbacks[single].results] == [f"q{k}" for k in range(15)]
     assert begun.feedbacks[single].usage.calls == 15
-    assert begun.forecasts == []  # nothing was predicted
-
-    begun._predictor = FIXED
-    chain = topologies.chain("ab")
-    asyncio.run(begun._evaluate([(chain, EVERY[:6]), (single, EVERY[15:18])]))
-    asyncio.run(begun._evaluate([(chain, EVERY[6:9])]))
-    assert begun.forecasts == [
-        Forecast(
-            pytest.approx(0.4),
-            pytest.approx(0.05),
-            4 / 6,
-            6,
-            pytest.approx(0.028, abs=0.005),
-            pytest.approx(0.24),
-        )
-    ]
-    assert begun.predicted(chain).own > 0.04
 
 
 def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: Contest) -> None:
@@ -334,40 +278,43 @@ def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: C
     took("b", 6.0)
     contest, _ = held(HALVES, 1.0)
     assert contest.router is not None
-    assert begun._latency(topologies.single("a")) == 2.0
-    assert begun._latency(topologies.chain("ab")) == 8.0
-    assert begun._latency(contest.router) == pytest.approx(4.0)
+    assert begun.latency(topologies.single("a")) == 2.0
+    assert begun.latency(topologies.chain("ab")) == 8.0
+    assert begun.latency(contest.router) == pytest.approx(4.0)
     assert begun.learnt().latencies == {"a": 2.0, "b": 6.0}
     joint = Objective(kind="joint", weight=0.25, half_s=8.0)
     begun.brief = replace(begun.brief, objective=joint)
     begun.labels = {topologies.chain("ab"): "chain"}
-    standing = begun._standing(topologies.chain("ab"), FIXED, 0.0)
+    standing = begun.standing(topologies.chain("ab"), FIXED)
     assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
-    assert standing.spread == pytest.approx(0.75 * 0.05)
+    assert standing.spread == pytest.approx(0.75 * math.hypot(0.05, MISFIT))
     assert (standing.units, standing.n_scored, standing.label) == (2.0, 0, "chain")
-    assert begun._rank_of(standing) == -standing.value
+    assert begun.rank_of(standing) == -standing.value
     begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, of="mean"))
-    assert begun._rank_of(standing) == pytest.approx(THRIFT * 2 / 9 - standing.value)
+    assert begun.rank_of(standing) == pytest.approx(THRIFT * 2 / 9 - standing.value)
     begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, limit=math.inf))
-    assert begun._rank_of(standing) == -standing.value
+    assert begun.rank_of(standing) == -standing.value
 
 
 def passing(models: str) -> CollaborationGraph:
     return until_passed(list(models), "verifier")
 
 
-def test_graphs_that_stop_early_are_these_of_two_models_within_six_calls() -> None:
+def test_graphs_that_stop_early_are_among_them_these_of_two_models_within_six_calls() -> None:
     brief = brief_of(PAIR, 6.0, (*ROLES, "verifier"), of="mean")
     votes = [in_waves(list("aaa"), stop) for stop in STOPS]
     votes += [in_waves(["b"] * size, stop) for size in (3, 5, 6) for stop in STOPS]
-    contested = [(2, 0.0), *((count, over) for count in (3, 4) for over in OVER)]
-    cascades = [fused_where_contested("b", count, over, "a") for count, over in contested]
+    # One answer of b, where it can be read; two to four, of which so many have to agree.
+    contested = [(1, 0.0), (2, 0.0), (2, 0.5), *((3, over) for over in (0.0, 0.34, 0.67))]
+    contested += [(4, over) for over in (0.0, 0.34, 0.5, 0.8)]
+    cascades = [fused_where_contested("b", count, 0.0, "a") for count in (2, 3, 4)]
     gates = [gated(["b"] * count, over, ["a"]) for count, over in contested]
     checks = ["bbbb", "bbbbbb", "ba", "baa", "bba", "bbaa", "bbbba", "abb", "abbbb", "aab", "aabb"]
     first = [passing(models) for models in ("abb", "abbbb", "aab", "aabb", "aa", "aaa")]
     expected = {*hashes([*votes, *cascades, *gates, *map(passing, checks), *first])}
     found = adaptive_contenders(Contenders(brief))
-    assert {*hashes(found)} == expected
+    assert expected <= {*hashes(found)}
+    assert all(brief.budget.admits(graph) for graph in found)
     plain = adaptive_contenders(Contenders(replace(brief, roles=ROLES[:2])))
     assert plain == {}
     # A greedy model is not asked again: not in a vote, and once behind a gate.
@@ -390,7 +337,7 @@ def test_waves_begin_with_a_majority_or_where_one_can_be_sure_and_gates_watch_th
     sink = passing("ab").nodes[-1]
     assert (sink.waves, sink.stop, sink.model) == ((1,), PASSED, "b")
     few = brief_of({"a": 1.0}, 9.0, most=4, of="mean")
-    assert {len(graph.nodes) for graph in adaptive_contenders(Contenders(few))} == {4}
+    assert max(len(graph.nodes) for graph in adaptive_contenders(Contenders(few))) == 4
 
 
 def test_a_vote_in_waves_costs_on_average_what_its_waves_take() -> None:
@@ -464,3 +411,19 @@ def test_a_route_over_graphs_goes_by_what_is_predicted_and_by_what_was_seen() ->
     none = replace(brief, budget=replace(brief.budget, max_nodes=3))
     evidence.graphs.clear()
     assert over_graphs(evidence, none, given) is None
+
+
+@given(st.lists(st.integers(-1, 3), min_size=5, max_size=5), st.integers(0, 3))
+def test_a_dear_model_is_asked_where_neither_two_agree_at_once_nor_four_of_five(
+    said: list[int], dear: int
+) -> None:
+    graph = unless_sure(["a"] * 5, "b")
+    classes = {k: np.array([form]) for k, form in enumerate([*said, dear])}
+    for node in graph.order[6:]:
+        classes[node] = answered(graph, node, classes, lambda: np.array([-1]))
+    wanted = needs(graph, classes)
+    agree = said[0] == said[1] >= 0
+    most = max((said.count(form) for form in said if form >= 0), default=0)
+    assert wanted.count().item() == (2 if agree else 5 if most >= 4 else 6)
+    if not agree and most < 4:
+        assert classes[graph.sink].item() == dear

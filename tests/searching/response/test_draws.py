@@ -14,16 +14,13 @@ import pytest
 from ttsgraph.searching.response.draws import (
     AKIN,
     ALIKE,
-    BLANK_PRIOR,
-    DIFFER,
+    BESIDE,
     PASSING_PRIOR,
-    PRIOR_MODELS,
     PRIOR_PAIRS,
     SAME_ERROR,
     SHARES,
     Draws,
     fit_draws,
-    question_weights,
     sample_draws,
     sample_passing,
     wrong_form,
@@ -90,8 +87,15 @@ def test_expectations_are_the_best_linear_ones_by_own_and_by_others_draws(seen) 
     assert draws.means == pytest.approx(means)
     noise = means * (1 - means) - np.diag(together)
     assert min(noise) > 0.02
+    # A blank counts as what readable draws beside one are.
+    beside = []
+    for m, mean in zip(MODELS, means, strict=True):
+        both = [c for c in seen[m].T if (c == BLANK).any() and (c >= 0).any()]
+        right = [(c[c >= 0] == 0).mean() for c in both]
+        beside.append((sum(right) + PRIOR_PAIRS * BESIDE * mean) / (len(both) + PRIOR_PAIRS))
     for place in range(24):
-        known = [seen[m][:, place][seen[m][:, place] >= 0] == 0 for m in MODELS]
+        asked_here = [seen[m][:, place][seen[m][:, place] != UNKNOWN] for m in MODELS]
+        known = [np.where(said == BLANK, beside[k], said == 0) for k, said in enumerate(asked_here)]
         for k in range(3):
             for expected, those in ((draws.expected, [0, 1, 2]), (draws.others, [0, 1, 2])):
                 asked = [
@@ -116,8 +120,8 @@ def test_blanks_lean_on_the_models_share_and_wrong_forms_on_those_seen(seen) -> 
     draws = fit_draws(evidence_of(seen), MODELS)
     for k, model in enumerate(MODELS):
         asked, blank = seen[model] != UNKNOWN, seen[model] == BLANK
-        usual = blank.sum() / asked.sum()
-        expected = (blank.sum(axis=0) + BLANK_PRIOR * usual) / (asked.sum(axis=0) + BLANK_PRIOR)
+        usual, prior = blank.sum() / asked.sum(), draws.steady[k]
+        expected = (blank.sum(axis=0) + prior * usual) / (asked.sum(axis=0) + prior)
         assert draws.blank[k] == pytest.approx(expected)
     every = np.concatenate([seen[model] for model in MODELS])
     shares = np.zeros((24, FORMS))
@@ -152,33 +156,6 @@ def test_a_model_that_was_not_asked_is_expected_as_others_and_a_sure_one_not_to_
     assert mixed.novelty[0] == pytest.approx(0.97 / 0.03)
 
 
-def test_models_are_shrunk_to_their_mean_by_the_luck_of_few_questions(seen) -> None:
-    """Empirical Bayes by the questions that all were asked, and the least weights that show it."""
-    rng = np.random.default_rng(5)
-    skills = zip(MODELS, (0.75, 0.5, 0.35), strict=True)
-    said = {m: np.tile(rng.random(200) > skill, (2, 1)).astype(int) for m, skill in skills}
-    said["b"][0, 20:60] = BLANK
-    said["c"][:, :10] = UNKNOWN
-    draws = fit_draws(evidence_of(said), MODELS)
-    right = np.array([(said[m][:, 10:] == 0).mean(axis=0) for m in MODELS])
-    found = right.mean(axis=1)
-    error = (right - right.mean(axis=0)).var(axis=1) / 190
-    prior = PRIOR_MODELS * DIFFER**2
-    between = (2 * (found.var(ddof=1) - error.mean()) + prior) / (2 + PRIOR_MODELS)
-    lucky = (found.mean() - found) * error / (error + between)
-    known = draws.expected * (1 - draws.blank)
-    off = known - known.mean(axis=1, keepdims=True)
-    expected = np.linalg.pinv(off / 200) @ lucky
-    expected += 1 - expected.mean()
-    weights = question_weights(draws)
-    assert weights.mean() == pytest.approx(1.0)
-    assert weights == pytest.approx(expected, abs=0.1 * np.abs(expected - 1).max())
-    for few in (fit_draws(evidence_of(seen), ("a",)), fit_draws(evidence_of({"a": [[0]]}), MODELS)):
-        assert (question_weights(few) == 1).all()
-    two = fit_draws(evidence_of({"a": [[0, 0, 1]], "b": [[1, 0, 1]]}), ("a", "b"))
-    assert (question_weights(two) != 1).any()
-
-
 COLUMNS = 40_000
 EVERY = np.zeros(COLUMNS, dtype=int)
 SURE = np.concatenate([[0.0], np.full(FORMS - 1, 1.0)])[None]
@@ -191,8 +168,8 @@ def urn(seen: Sequence[int], most: int, greedy: bool = False, **changes: object)
     """
     one = np.ones(1)
     given = Draws(
-        "m", 0.2 * one, one[None], 0.2 * one[None], 0 * one[None], one, one,
-        [np.array(seen, dtype=int)[:, None]], SURE,
+        "m", 0.2 * one, 0.2 * one[None], 0.2 * one[None], 0 * one[None], one, one,
+        [np.array(seen, dtype=int)[:, None]], SURE, 1e6 * one,
     )  # fmt: skip
     rng = np.random.default_rng(0)
     return sample_draws(replace(given, **changes), 0, EVERY, most, greedy, rng)
@@ -205,7 +182,7 @@ def test_further_draws_follow_the_urn() -> None:
     assert second[first].mean() == pytest.approx(3 / 4 + 0.2 / 4, abs=0.01)
     assert second[~first].mean() == pytest.approx(2 / 4 + 0.2 / 4, abs=0.02)
     assert (urn([], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
-    assert (urn([BLANK, UNKNOWN], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
+    assert (urn([UNKNOWN], 1) == 0).mean() == pytest.approx(0.2, abs=0.01)
     assert (urn([0, 1], 1, novelty=np.zeros(1)) == 0).mean() == pytest.approx(0.5, abs=0.01)
 
 
@@ -257,3 +234,18 @@ def test_answers_pass_as_those_alike_did_and_unchecked_ones_as_others_do() -> No
     )
     assert chance[3, 2] == pytest.approx(PASSING_PRIOR * wrong / (2 + PASSING_PRIOR), abs=0.03)
     assert chance[4:] == pytest.approx(wrong, abs=0.03)
+
+
+@pytest.mark.parametrize(("steady", "again"), [(True, 0.8), (False, 0.4)])
+def test_a_question_that_was_left_blank_is_left_blank_again_as_far_as_pairs_say(
+    steady: bool, again: float
+) -> None:
+    rng = np.random.default_rng(7)
+    blank = np.tile(rng.random(200) < 0.3, (3, 1)) if steady else rng.random((3, 200)) < 0.3
+    said = np.where(blank, BLANK, rng.random((3, 200)) > 0.8)
+    said[1:, 60:] = UNKNOWN
+    draws = fit_draws(evidence_of({"m": said}), ("m",))
+    first = np.flatnonzero((said[0] == BLANK) & (said[1] == UNKNOWN))
+    more = sample_draws(draws, 0, np.repeat(first, 50), 4, False, rng)
+    share = (more == BLANK).mean()
+    assert share > again if steady else share < again

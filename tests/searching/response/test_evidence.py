@@ -14,7 +14,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import Gate, Stop
-from ttsgraph.searching.response.draws import fit_draws, question_weights
+from ttsgraph.searching.response.draws import fit_draws
 from ttsgraph.searching.response.evidence import (
     BLANK,
     FORMS,
@@ -26,7 +26,7 @@ from ttsgraph.searching.response.evidence import (
     passing_grade,
     revisions,
 )
-from ttsgraph.searching.response.model import SPREAD, ConstantModel, Prediction, ResponseModel
+from ttsgraph.searching.response.model import SPREAD, ConstantModel, ResponseModel
 from ttsgraph.tasks.base import Question
 
 RIGHT = "7"
@@ -184,7 +184,6 @@ def greedy() -> tuple[Evidence, np.ndarray]:
 def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None:
     evidence, right = greedy
     model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=3)
-    weights = question_weights(fit_draws(evidence, "abc"))
     vote = topologies.parallel(list("abc"), "a", "voter")
     route = topologies.routed(LAW, [topologies.single("a"), topologies.single("c")])
     law = np.arange(12) % 2 == 1
@@ -195,14 +194,11 @@ def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None
     ):
         found = model.predict(graph)
         assert found.shares == pytest.approx(known.astype(float))
-        assert found.accuracy == pytest.approx(np.mean(known * weights))
-        assert (found.spread, found.own, found.varied(np.arange(12))) == (pytest.approx(0), 0, 0)
+        assert found.accuracy == pytest.approx(np.mean(known))
+        assert (found.spread, found.own) == (pytest.approx(0), 0)
         by = model.difference(graph, topologies.single("a"))
         more = found.accuracy - model.predict(topologies.single("a")).accuracy
         assert (by.mean, by.spread) == pytest.approx((more, 0))
-    assert Prediction(0, 0, np.array([0.5, 0.2, 1.0])).varied(np.array([0, 1])) == pytest.approx(
-        0.205
-    )
 
 
 def test_samples_differ_by_what_is_not_known_of_a_call_that_reads(greedy) -> None:
@@ -210,7 +206,7 @@ def test_samples_differ_by_what_is_not_known_of_a_call_that_reads(greedy) -> Non
     model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=40)
     fused = topologies.parallel(list("abc"), "a")
     found = model.predict(fused)
-    by_sample = (model.classes(fused)[3].reshape(40, 12) == 0) @ model.weights / 12
+    by_sample = (model.classes(fused)[3].reshape(40, 12) == 0).mean(axis=1)
     assert found.spread == pytest.approx(np.std(by_sample, ddof=1))
     assert found.spread > 0.03
     by = model.difference(fused, topologies.single("a"))
@@ -248,7 +244,7 @@ def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank() -> No
             topologies.parallel(["m"] * 3, "m"),
         )
     )
-    assert alone == pytest.approx(0.45, abs=0.05)
+    assert alone == pytest.approx(0.41, abs=0.03)  # as often as it answers right here
     assert voted > 0.85
     assert 0.2 < fused < 1
     drawn = model.drawn("m")

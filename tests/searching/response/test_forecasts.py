@@ -1,44 +1,26 @@
-"""Calibration: what is said of predictions that were made before a graph's first run."""
+"""The value of a graph: a prediction, corrected by what the graph did."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from ttsgraph.graphs import topologies
 from ttsgraph.searching.response.calibration import (
     LEAST_VARIANCE,
-    MISFITS,
+    MISFIT,
     TAILS,
-    USUAL,
-    Calibration,
-    Forecast,
-    calibration,
     latency_along,
-    misfit,
     own_shift,
     valued,
 )
 from ttsgraph.searching.response.evidence import Evidence, Seen
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.tasks.base import Question
-
-
-def test_a_calibration_of_two_forecasts_by_hand() -> None:
-    # Off by 0.1 and -0.3; each is allowed 0.13, of which 0.05 is chance: 100 questions, p = 1/2.
-    one = Forecast(0.5, 0.12, 0.4, 100)
-    other = Forecast(0.5, 0.0, 0.8, 100, 0.12, varied=0.25)
-    assert one.noise == other.noise == pytest.approx(0.05)
-    assert replace(other, predicted=1.0, varied=None).noise == pytest.approx(0.01)
-    found = calibration([one, other])
-    expected = 0.13 * math.sqrt(2 / math.pi)
-    assert found == Calibration(2, *map(pytest.approx, (-0.1, 0.2, expected, 0.5)))
 
 
 def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
@@ -50,20 +32,6 @@ def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
         assert own_shift(residual, error, scale) == pytest.approx((mean, spread), abs=1e-3)
 
 
-def test_misfit_is_the_mean_square_under_an_exponential_prior() -> None:
-    for shown in ([], [(0.1, 0.02)], [(0.1, 0.02), (-0.06, 0.01), (0.02, 0.0)]):
-        known = [Forecast(0.5, spread, 0.5 - off, 1000) for off, spread in shown]
-
-        def weight(size: float, known: list[Forecast] = known) -> float:
-            wide = [math.hypot(size, f.spread, f.noise) for f in known]
-            fit = [norm.pdf(f.observed, f.predicted, w) for f, w in zip(known, wide, strict=True)]
-            return math.exp(-size / USUAL) * math.prod(fit)
-
-        total = quad(weight, 0, MISFITS[-1], epsabs=0)[0]
-        square = quad(lambda size: size**2 * weight(size), 0, MISFITS[-1], epsabs=0)[0]
-        assert misfit(known) == pytest.approx(math.sqrt(square / total), rel=0.15)
-
-
 def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
     questions = [Question(f"q{k}", str(k), "") for k in range(8)]
     shares = np.array([0.9, 0.1] * 4)
@@ -73,30 +41,27 @@ def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
         predict = staticmethod(lambda graph: Prediction(0.5, 0.03, shares, 0.04))
 
     graph = topologies.single("m")
-    off = 0.03
-    apart = valued(graph, Known(), evidence, off)
+    own_before = math.hypot(0.04, MISFIT)
+    apart = valued(graph, Known(), evidence)
     assert (apart.accuracy, apart.predicted, apart.n_scored) == (0.5, 0.5, 0)
-    assert apart.spread == pytest.approx(math.hypot(0.03, 0.05))
+    assert apart.spread == pytest.approx(math.hypot(0.03, own_before))
     assert math.isnan(apart.observed)
     evidence.graphs[graph] = Seen(np.array([0, 1, 2, 5]), np.array([1.0, 1.0, 0.0, 1.0]))
     residual = np.array([0.1, 0.9, -0.9, 0.9])
-    shift, own = own_shift(residual.mean(), math.sqrt(residual.var() / 4), 0.05)
-    run = valued(graph, Known(), evidence, off)
+    shift, own = own_shift(residual.mean(), math.sqrt(residual.var() / 4), own_before)
+    run = valued(graph, Known(), evidence)
     assert (run.accuracy, run.spread) == pytest.approx((0.5 + shift, math.hypot(0.03, own)))
     assert (run.predicted, run.observed, run.n_scored) == (0.5, 0.75, 4)
     # As it was predicted to the last question, chance may still move it.
     evidence.graphs[graph] = Seen(np.array([0, 1]), np.array([0.9, 0.1]))
-    assert valued(graph, Known(), evidence, off).spread == pytest.approx(
-        math.hypot(0.03, own_shift(0.0, math.sqrt(LEAST_VARIANCE / 2), 0.05)[1])
+    assert valued(graph, Known(), evidence).spread == pytest.approx(
+        math.hypot(0.03, own_shift(0.0, math.sqrt(LEAST_VARIANCE / 2), own_before)[1])
     )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("off", [0.0, 0.02, 0.2])
-def test_an_expected_accuracy_is_a_share_however_far_off_predictions_are(
-    share: float, right: float, off: float
-) -> None:
+def test_an_expected_accuracy_is_a_share_whatever_was_seen(share: float, right: float) -> None:
     evidence = Evidence([Question("q", "q", "")])
     graph = topologies.single("m")
     evidence.graphs[graph] = Seen(np.array([0]), np.array([right]))
@@ -104,7 +69,7 @@ def test_an_expected_accuracy_is_a_share_however_far_off_predictions_are(
     class Known:
         predict = staticmethod(lambda graph: Prediction(share, 0.0, np.array([share])))
 
-    known = valued(graph, Known(), evidence, off)
+    known = valued(graph, Known(), evidence)
     assert 0 <= known.accuracy <= 1
     assert 0 <= known.spread < 1
 

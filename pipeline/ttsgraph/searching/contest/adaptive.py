@@ -2,25 +2,27 @@
 a question costs on average.
 
 votes     in waves, lossless or by a confidence rule; as many as the mean budget holds
-cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
+cascades  answers of one model or of several first, and a vote of a dearer one where they disagree
 fusions   a dearer model fuses cheap answers only where they disagree
 checks    one answer after another until one passes the check, of a model or of two in turn
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain, combinations, product
 
 from ttsgraph.base.arrays import BoolArray
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.mean_cost import Classes, MeanCost
-from ttsgraph.graphs.roles import FUSER, VOTER, get_role
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
-from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.agent.base import Brief, in_words
 from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders
 
 BEFORE = (1, 2, 4)
@@ -36,15 +38,18 @@ THEN = 2
 more answer at once.
 """
 
-CHEAP_VOTES = (2, 3, 4, 5)
-OVER = (0.0, 0.34)
-"""Gates that open unless all agree, or unless about two thirds do."""
+OWN_VOTES = (1, 2, 3, 4, 5)
+"""Answers of one model that stand before a gate: of a single one whether it can be read."""
+
+OVER = (0.0, 0.34, 0.5, 0.67, 0.8)
+"""Gates that open unless all agree, two thirds, a half, a third, or any two of five."""
 
 LATER = (1, 3, 7)
 """Votes of the dearer model that a cascade ends in."""
 
 LEADING = 4
-"""Models that score best alone, which cascades end in."""
+TIERS = 6
+"""Models that score best alone, which votes and checks are of, and those of cascades."""
 
 
 def on_average(
@@ -90,6 +95,19 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
     return topologies.with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
 
 
+def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
+    """A dearer model's answer where a vote isn't sure: neither do its first two agree, nor all but
+    one once the others are asked too.
+    """
+    count = len(voters)
+    nodes = [Node(k, ASSISTANT, model) for k, model in enumerate((*voters, dear))]
+    votes = tuple(range(count))
+    later = Node(count + 1, VOTER, dear, gate=Gate(1.5 / count, votes))
+    sink = Node(count + 2, VOTER, dear, gate=Gate(0.0, votes[:2]))
+    edges = [(k, later.id) for k in (*votes, count)] + [(k, sink.id) for k in (0, 1, later.id)]
+    return CollaborationGraph((*nodes, later, sink), tuple(edges))
+
+
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
     """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
     return topologies.with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
@@ -112,33 +130,68 @@ def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
     return vote([model] * size, stop)
 
 
+def gates(voters: int) -> list[float]:
+    """Those of `OVER` that differ in how many of the voters have to agree, the strictest first."""
+    needed = {math.ceil(voters * (1 - over) - 1e-9): over for over in reversed(OVER)}
+    return sorted(needed.values())
+
+
+def tiers(brief: Brief) -> list[str]:
+    """The models that cascades are made of, from cheap to dear: those that nothing cheaper equals,
+    then the best of the others. Behind a gate even a model may fit whose call costs more than a
+    question may on average.
+    """
+    scores = brief.single_scores
+    price = brief.cost.single
+    cheap_first = sorted(brief.cost.pool, key=lambda name: (price(name), -scores.get(name, 0.0)))
+    front = set[str]()
+    best = -1.0
+    for name in cheap_first:
+        if scores.get(name, 0.0) > best:
+            front.add(name)
+            best = scores.get(name, 0.0)
+    ranked = sorted(cheap_first, key=lambda name: (name not in front, -scores.get(name, 0.0)))
+    return [name for name in cheap_first if name in ranked[:TIERS]]
+
+
 def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
     brief = contenders.brief
-    leading = contenders.ranked[:LEADING]
-    scores = brief.single_scores
-    # Behind a gate even a model may fit whose call costs more than a question may on average.
-    for dear in sorted(brief.cost.pool, key=lambda model: -scores.get(model, 0.0))[:LEADING]:
-        for cheap in dict.fromkeys([contenders.cheapest, *leading]):
-            if cheap in brief.greedy or brief.cost.single(cheap) >= brief.cost.single(dear):
-                continue
-            for count in CHEAP_VOTES:
-                for over in OVER if count > 2 else OVER[:1]:
-                    yield from _gated(contenders, cheap, count, over, dear)
+    asked = tiers(brief)
+    for k, dear in enumerate(asked):
+        for cheap in asked[: k + 1] if contenders.mixes else [dear]:
+            for count in OWN_VOTES if cheap not in brief.greedy else OWN_VOTES[:1]:
+                if cheap != dear:
+                    yield from _gated(contenders, [cheap] * count, dear)
+            if FUSER in contenders.sinks and cheap not in brief.greedy:
+                yield from _fused(contenders, cheap, dear)
+        for several in (2, 3) if contenders.mixes else ():
+            for voters in combinations([each for each in asked[: k + 1] if each != dear], several):
+                yield from _gated(contenders, voters, dear)
 
 
 def _gated(
-    contenders: Contenders, cheap: str, count: int, over: float, dear: str
+    contenders: Contenders, voters: Sequence[str], dear: str
 ) -> Iterator[tuple[CollaborationGraph, str]]:
-    voters = [cheap] * count
-    where = f"where {count} x {cheap} disagree by more than {over:g}"
-    if FUSER in contenders.sinks and cheap != dear:
-        yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
-    if dear in contenders.brief.greedy:
-        yield gated(voters, over, [dear]), f"{dear} {where}"
+    brief = contenders.brief
+    least = sum(brief.cost.single(model) for model in voters)
+    if brief.cost.metric != "runtime" and least > brief.budget.limit * (1 + 1e-9):
         return
-    for more in LATER:
-        label = f"majority of up to {more} x {dear} {where}"
-        yield gated(voters, over, [dear] * more), label
+    first = in_words(Counter(voters))
+    for over in gates(len(voters)):
+        where = f"where {first} disagree by more than {over:g}"
+        for more in LATER if dear not in brief.greedy else LATER[:1]:
+            label = f"majority of up to {more} x {dear} {where}" if more > 1 else f"{dear} {where}"
+            yield gated(voters, over, [dear] * more), label
+    if len(voters) == FIRST + THEN and len(set(voters)) == 1:
+        yield unless_sure(voters, dear), f"{dear} where {first} are not sure"
+
+
+def _fused(
+    contenders: Contenders, cheap: str, dear: str
+) -> Iterator[tuple[CollaborationGraph, str]]:
+    for count in OWN_VOTES[1:]:
+        where = f"where {count} x {cheap} disagree"
+        yield fused_where_contested(cheap, count, 0.0, dear), f"fused by {dear} {where}"
 
 
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:

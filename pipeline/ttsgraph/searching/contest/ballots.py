@@ -3,8 +3,8 @@ and the same voices fused, or in front of a dearer model that is asked where the
 
 Which models vote, and how often each, is worked out on answers to questions, seen or simulated, so
 that it counts how errors overlap. From each of several first voices a multiset grows by the voice,
-or the pair of voices, that gains most for its price; then voices are exchanged for as long as that
-gains anything. All of it is arithmetic on tallies: no call is made.
+or the pair of voices, that gains most for its price. All of it is arithmetic on tallies: no call
+is made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, vote, words
+from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, gates, vote, words
 from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
 
 STARTS = 2
@@ -35,10 +35,6 @@ PAIRED = 6
 
 LEAST_GAIN = 1e-4
 """In accuracy; less is not worth a voice."""
-
-BAGS = 7
-BAGGED = 250
-"""Resamples of the questions that multisets are grown on, and how large each is at most."""
 
 SIZES = (1.0, 0.5, 0.25)
 """Shares of the budget that multisets are made for."""
@@ -60,52 +56,25 @@ Voices = tuple[str, ...]
 @dataclass(frozen=True)
 class Ballots:
     """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
-    unreadable; what a call costs; which models say the same each time; and how much each question
-    counts, questions running fastest in the columns.
+    unreadable; what a call costs; and which models say the same each time.
     """
 
     draws: Mapping[str, IntArray]
     prices: Mapping[str, float]
     greedy: frozenset[str] = frozenset()
-    weights: FloatArray | None = None
 
-    def found(self, limit: float, most: int, rng: np.random.Generator) -> list[Voices]:
+    def found(self, limit: float, most: int) -> list[Voices]:
         """Different multisets of at most `most` voices for the whole limit and for parts of it, in
-        the order in which voices matter: of one that is too dear the first ones are as good.
-
-        What is grown on few questions fits these too well. So each multiset has the voices that it
-        gets most often on resampled questions (bagged ensemble selection, Caruana et al. 2004), and
-        one each of the best models, which nothing is fitted for, stand beside them.
+        the order in which voices matter: of one that is too dear the first ones are as good. What
+        is grown fits the questions that it was grown on too well, so one each of the best models,
+        which nothing is fitted for, stand beside them.
         """
-        columns = next(iter(self.draws.values())).shape[1]
-        samples = []
-        shares = None
-        if self.weights is not None:
-            shares = np.resize(self.weights, columns) / columns
-        for _ in range(BAGS):
-            taken = rng.choice(columns, min(columns, BAGGED), p=shares)
-            draws = {model: known[:, taken] for model, known in self.draws.items()}
-            samples.append(Ballots(draws, self.prices, self.greedy))
         found = dict[Voices, None]()
         for share in SIZES:
-            grown = [list(sample._for(share * limit, most)) for sample in samples]
-            for start in zip(*grown, strict=False):
-                found[self._agreed(start, share * limit, most)] = None
+            for voices in self._for(share * limit, most):
+                found[voices] = None
             found[self._each(share * limit, most)] = None
         return [voices for voices in found if len(voices) > 1]
-
-    def _agreed(self, grown: Sequence[Voices], limit: float, most: int) -> Voices:
-        """The voices that were taken most often, as far as the limit goes: the n-th of a model
-        counts where a multiset has n of it.
-        """
-        taken = Counter(
-            (model, n)
-            for voices in grown
-            for model, count in Counter(voices).items()
-            for n in range(count)
-        )
-        ranked = sorted(taken, key=lambda voice: (-taken[voice], -self._alone[voice[0]], voice))
-        return self._within([model for model, _ in ranked], limit, most)
 
     def _each(self, limit: float, most: int) -> Voices:
         """Each model as often as another, the best ones first."""
@@ -148,7 +117,7 @@ class Ballots:
         starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
         starts += sorted(fit, key=lambda model: self.prices[model])[:1]
         for start in dict.fromkeys(starts):
-            yield self._exchanged(self._grown((start,), limit, most, fit), limit, fit)
+            yield self._grown((start,), limit, most, fit)
 
     def ordered(self, voices: Sequence[str]) -> Voices:
         """The voices from the best alone to the worst: the earliest wins a tie."""
@@ -193,26 +162,6 @@ class Ballots:
         gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
         return dict(zip(tallies, map(rounded, gains.tolist()), strict=True))
 
-    def _exchanged(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
-        """Voices changed one for another while the vote gains, within the limit."""
-        now = self.share(voices)
-        for _ in range(len(voices) + 2):
-            best: tuple[float, Voices] | None = None
-            for out in sorted(set(voices)):
-                rest = list(voices)
-                rest.remove(out)
-                kept = tuple(rest)
-                others = [(model,) for model in fit if model != out]
-                gains = self._gains(kept, now, limit, len(voices), others)
-                for added, gain in gains.items():
-                    if best is None or gain > best[0]:
-                        best = gain, (*kept, *added)
-            if best is None or best[0] < LEAST_GAIN:
-                return voices
-            now += best[0]
-            voices = best[1]
-        return voices
-
     def _price(self, voices: Sequence[str]) -> float:
         return sum(self.prices[model] for model in voices)
 
@@ -228,14 +177,9 @@ def _right(tallies: Tallies) -> FloatArray:
     return np.asarray(((right > most) + level / (1.0 + rivals)).mean(axis=1))
 
 
-def mixed(
-    brief: Brief,
-    drawn: Callable[[str], IntArray],
-    rng: np.random.Generator,
-    weights: FloatArray | None = None,
-) -> dict[CollaborationGraph, str]:
+def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationGraph, str]:
     """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
-    to questions alone; `weights` (Q,) say how much a question counts.
+    to questions alone.
     """
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
@@ -248,7 +192,7 @@ def mixed(
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
-    ballots = Ballots(draws, prices, brief.greedy, weights)
+    ballots = Ballots(draws, prices, brief.greedy)
     found: dict[CollaborationGraph, str] = {}
 
     def add(graph: CollaborationGraph, label: str) -> None:
@@ -256,7 +200,7 @@ def mixed(
             found.setdefault(graph, label)
 
     ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
-    for voices in ballots.found(limit, most, rng):
+    for voices in ballots.found(limit, most):
         for stop in STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
                 named = in_words(Counter(ballots.ordered(kept)))
@@ -268,7 +212,8 @@ def mixed(
             for over in OVER if mean and end not in voices else ():
                 for kept in _fitting(partial(_gated, end, over), voices, brief):
                     where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
-                    add(_gated(end, over, kept), f"{end} {where}")
+                    if over in gates(len(kept)):
+                        add(_gated(end, over, kept), f"{end} {where}")
     return found
 
 

@@ -1,12 +1,8 @@
-"""Structured graphs that every search has to beat: single models, votes, fans, chains, grids,
-panels, of one model and of mixes.
+"""Structured graphs that every search has to beat: single models, votes, fans and chains, of one
+model and of mixes.
 
-They fit the budget, in a few sizes each. A panel is drafts side by side, reviewers that each read
-all drafts, and a sink that makes one answer of what the reviewers say; where the sink reads the
-drafts too, reviewers can't spoil what all drafts agree on.
-
-Which of them answers best is for measurement to say (contest.py): nothing here
-knows more of a model than its score alone.
+They fit the budget, in a few sizes each. Which of them answers best is for measurement to say
+(contest.py): nothing here knows more of a model than its score alone.
 """
 
 from __future__ import annotations
@@ -30,15 +26,6 @@ MOST_SOURCES = 12
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
-FEW = 3
-MANY = 7
-"""Reviewers of a panel."""
-
-RELIED_ON = 0.05
-"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
-accuracy, beyond chance.
-"""
-
 HOPE = 0.5
 PRICE = 0.002
 """Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
@@ -60,14 +47,12 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What a contest leaves to the loop after it: all that nodes answered, by how much predictions
-    of graphs are off beyond chance, the contenders but for routes, the best first, how many of the
-    evidence's questions are for training, how many calls it took, and what a call of each model
-    alone takes in seconds.
+    """What a contest leaves to the loop after it: all that nodes answered, the contenders but for
+    routes, the best first, how many of the evidence's questions are for training, how many calls it
+    took, and what a call of each model alone takes in seconds.
     """
 
     evidence: Evidence
-    misfit: float
     leaders: tuple[Contender, ...]
     train: int
     calls: int = 0
@@ -115,7 +100,6 @@ class Contenders:
             self._add(topologies.single(model), f"one call of {model}")
         for model in self.ranked:
             self._of_one(model)
-        self._panels()
         if mixes:
             self._mixes()
 
@@ -178,53 +162,6 @@ class Contenders:
             refined = f"chain of {{}} x {model}, then {end}"
             self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
 
-    def _panels(self) -> None:
-        """Grids and panels of the three models that score best alone and the cheapest."""
-        leading = list(dict.fromkeys([*self.ranked[:3], self.cheapest]))
-        for model in leading:
-            repeats = model not in self.brief.greedy
-            for role in self.sinks if repeats else []:
-                asks = get_role(role).calls_model
-                sinks = [model, self.cheapest] if asks and self.mixes else [model]
-                for sink in dict.fromkeys(sinks):
-                    grid = f"{{}} chains of 2 x {model}, {get_role(role).ending(sink)}"
-                    self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
-            if VOTER in self.sinks and self.mixes:
-                self._two_refiners(model, [other for other in leading if other != model])
-            for helper in leading if self.mixes else [model]:
-                if helper != model or not self.mixes:
-                    self._panel(model, helper, repeats)
-
-    def _two_refiners(self, model: str, others: Sequence[str]) -> None:
-        """One answer, refined by two other models, and a vote of both or of all three."""
-        for first, second in combinations(others, 2):
-            for counts, also in ((False, ""), (True, " with it")):
-                both = [first, second]
-                graph = topologies.panel([model], both, first, VOTER, drafts_count=counts)
-                self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
-
-    def _panel(self, model: str, helper: str, repeats: bool) -> None:
-        if VOTER in self.sinks:
-            if repeats:
-                refined = f"{{}} x {model}, each refined by {helper}, majority"
-                make = partial(_chains, [model, helper], helper, VOTER)
-                self._grow(make, refined, 2, MOST_SOURCES, ())
-            for drafts in (1, 2) if repeats else (1,):
-                for reviewers in (2, 4):
-                    graph = topologies.panel(
-                        [model] * drafts, [helper] * reviewers, helper, VOTER, drafts_count=True
-                    )
-                    reads = f"{reviewers} x {helper} that read it, majority"
-                    self._add(graph, f"{drafts} x {model} and {reads}")
-        if FUSER not in self.sinks or not repeats:
-            return
-        for role in self.sinks:
-            for reviewers in (FEW,) if get_role(role).calls_model else (FEW, MANY):
-                ends = get_role(role).ending(helper)
-                read = f"{{}} x {model}, read by {reviewers} x {helper}, {ends}"
-                make = partial(_read, model, [helper] * reviewers, helper, role)
-                self._grow(make, read, 2, MOST_SOURCES, ())
-
     def _mixes(self) -> None:
         """Votes and fans over pairs and triples of the four models that score best alone, in
         several proportions.
@@ -273,16 +210,6 @@ def _fan(others: Sequence[str], model: str, sink: str, role: str, count: int) ->
 
 def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
     return topologies.chain([model] * count + [*end])
-
-
-def _chains(chain: Sequence[str], sink: str, role: str, count: int) -> CollaborationGraph:
-    return topologies.branches([chain] * count, sink, role)
-
-
-def _read(
-    model: str, reviewers: Sequence[str], sink: str, role: str, count: int
-) -> CollaborationGraph:
-    return topologies.panel([model] * count, reviewers, sink, role)
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:

@@ -16,10 +16,9 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.adaptive import STOPS
+from ttsgraph.searching.contest.adaptive import OVER, STOPS
 
 WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
-OVER = (0.0, 0.25, 0.34, 0.5)
 
 
 def changed(

@@ -68,7 +68,7 @@ def problem_of(
     texts = {question.id: question.text for question in questions["train"]}
     contest = profile.init.contest
     settings = profile.search
-    left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
+    left = 0 if learnt is None else loop_calls(contest, learnt.calls)
     known = replace(brief, questions=texts), settings, profile.agent, start
     return Problem(*known, seed, speak, contenders, learnt, left)
 

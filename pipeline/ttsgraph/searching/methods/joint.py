@@ -7,8 +7,8 @@ leaders rank, and models are learnt with edges and roles. Each iteration
 1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
    that a language model proposes;
 2. screens them all for nothing, by the response model and by which of their calls are cached;
-3. runs the few that are promising for the new calls they take on training questions, votes thinned
-   as in the contest;
+3. runs the few that are promising for the new calls they take on training questions, in the first
+   five iterations one at least;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
    if the agent is one, move probabilities by the textual feedback.
 
@@ -34,13 +34,14 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.contenders import HOPE, PRICE, RELIED_ON, Contender, Learnt, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Contender, Learnt, form_of
 from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.contest.thinning import thinned
+from ttsgraph.searching.contest.state import hopes_of, shortlist
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
 EDITS = 48
@@ -64,13 +65,14 @@ NEAR = 0.02
 
 LEAST = 5
 CHALLENGE_EVERY = 4
-FOR_TRIALS = 0.5
 LEAD = 0.004
-"""Iterations that the calls are shared over, after how many the best may challenge, the share of
-the calls that candidates may take, and the value by which a challenger has to be expected to lead.
+"""Iterations that run a candidate each, after how many the best may challenge, and the value by
+which a challenger has to be expected to lead.
 """
 
 WATCHED = 40
+NEXT = 8
+"""Of so many that are worth most the cheapest is run where none is within an iteration's share."""
 
 
 def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
@@ -211,7 +213,7 @@ class JointReinforce(AgentReinforce):
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
         """A graph's value under the objective, and its standard deviation."""
-        known = valued(graph, model, self.evidence, self.learnt.misfit)
+        known = valued(graph, model, self.evidence)
         objective = self.problem.brief.objective
         if not objective.joint:
             return known.accuracy, known.spread
@@ -224,30 +226,31 @@ class JointReinforce(AgentReinforce):
         """
         brief = self.problem.brief
         screened = self._screen(self._refit())
-        hopes = {graph: value + HOPE * spread for graph, (value, spread) in screened.items()}
-        batch = self.batch
-        left = FOR_TRIALS * self.problem.calls - self.spent
+        best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
+        new = {
+            graph: screened[graph]
+            for graph in best
+            if graph.content_hash not in self._ran and brief.budget.admits(graph)
+        }
+        hopes = hopes_of(new, self.evidence, self.batch)
+        prices = {graph: self.evidence.new_calls(graph, self.batch) for graph in hopes}
+        left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
-        relied = self.learnt.misfit < RELIED_ON
-        tried: dict[CollaborationGraph, tuple[float, int]] = {}
-        for graph in sorted(hopes, key=lambda g: -hopes[g])[:WATCHED]:
-            run = thinned(graph) if relied else graph
-            price = self.evidence.new_calls(run, batch)
-            worth = hopes[graph] - PRICE * price / len(batch)
-            fresh = run.content_hash not in self._ran and brief.budget.admits(run)
-            if fresh and worth > tried.get(run, (-1.0, 0))[0]:
-                tried[run] = worth, price
         picked = list(self.updates.proposals)
-        cost = sum(self.evidence.new_calls(graph, batch) for graph in picked)
-        for graph in sorted(tried, key=lambda g: -tried[g][0]):
-            price = tried[graph][1]
-            if len(picked) < count and cost + price <= allowed and graph not in picked:
-                picked.append(graph)
-                cost += price
+        cost = sum(self.evidence.new_calls(graph, self.batch) for graph in picked)
+        room = count - len(picked)
+        more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
+        more = [graph for graph in more if graph not in picked][:room]
+        picked += more
+        cost += sum(prices[graph] for graph in more)
+        if not cost and self.updates.iteration < LEAST:  # these iterations run a candidate each
+            fresh = [graph for graph in hopes if prices[graph]][:NEXT]
+            picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
+            cost = prices[picked[0]] if fresh else 0
         self._out = not picked
         if not picked:  # an iteration runs something: what is asked already, at least
-            tried[topologies.single(min(affordable(brief), key=brief.cost.single))] = 0.0, 0
-            picked = [min(tried, key=lambda g: tried[g][1])]
+            asked = topologies.single(min(affordable(brief), key=brief.cost.single))
+            picked = [min([*hopes, asked], key=lambda g: prices.get(g, 0))]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]

@@ -1,13 +1,10 @@
-"""How predictions of graphs compare with what those graphs then did, predicted before their first
-run, never after; and what a graph is worth by both.
-"""
+"""The value of a graph by what is predicted of it and what it did where it was run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -19,13 +16,8 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Predictor, ResponseModel
 
-LEVEL = 0.9
-
-MISFITS = np.array([0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2])
-USUAL = 0.02
-"""By how much the model's form may be wrong of a graph, and what is usual before any forecast: the
-mean of an exponential prior, in accuracy.
-"""
+MISFIT = 0.02
+"""By how much the model's form is wrong of a graph: a standard deviation, in accuracy."""
 
 SAMPLES = 16
 """Draws of what the evidence leaves open, where graphs are compared; enough for their spread."""
@@ -38,77 +30,6 @@ LEAST_VARIANCE = 0.12
 """A question's outcome varies by this much at least around its prediction, however well few of them
 agree.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """One graph before its first run: predicted accuracy on the questions of that run, with the
-    model's standard deviation; and what it had on so many questions then. `misfit` is what the
-    model's form was known to be wrong by, `varied` by how much a question's outcome varies around
-    what is predicted of it, where that is known.
-    """
-
-    predicted: float
-    spread: float
-    observed: float
-    questions: int
-    misfit: float = 0.0
-    varied: float | None = None
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of the observed accuracy that comes from the few questions alone."""
-        varied = self.predicted * (1 - self.predicted) if self.varied is None else self.varied
-        return math.sqrt(max(varied, 0.01) / self.questions)
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Of all forecasts of a contest; shares of 1.
-
-    `bias` is predicted minus observed on average. `error` is the mean absolute difference,
-    `error_expected` what it would be if predictions were right but for their own spread, the misfit
-    known and the few questions. `covered` is how many observed values lie within the 90 % interval
-    of all three.
-    """
-
-    graphs: int
-    bias: float
-    error: float
-    error_expected: float
-    covered: float
-
-
-def calibration(forecasts: Sequence[Forecast]) -> Calibration | None:
-    """None without a forecast."""
-    if not forecasts:
-        return None
-    off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
-    allowed = np.array([math.hypot(f.spread, f.misfit, f.noise) for f in forecasts])
-    within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
-    # The mean absolute value of a normal variable is its standard deviation times the root of 2 /
-    # pi.
-    expected = float(allowed.mean()) * math.sqrt(2 / math.pi)
-    return Calibration(
-        len(off), float(off.mean()), float(np.abs(off).mean()), expected, float(within.mean())
-    )
-
-
-def misfit(forecasts: Sequence[Forecast]) -> float:
-    """Standard deviation, in accuracy, of what the model's form gets wrong of a graph: forecasts
-    that are further off than their own spread and the few questions explain. The root of the mean
-    square over its posterior.
-    """
-    off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
-    chance = np.array([forecast.spread**2 + forecast.noise**2 for forecast in forecasts])
-    variance = chance[:, None] + MISFITS**2
-    log = -0.5 * (np.log(variance) + off[:, None] ** 2 / variance).sum(axis=0) - MISFITS / USUAL
-    weights = np.exp(log - log.max()) * np.gradient(MISFITS)
-    return rounded(math.sqrt(float(weights @ MISFITS**2 / weights.sum())))
-
-
-PRESUMED = misfit(())
-"""By how much the model's form is wrong of a graph where no forecast was made."""
 
 
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
@@ -142,15 +63,11 @@ class Valued:
     n_scored: int
 
 
-def valued(
-    graph: CollaborationGraph, predictor: Predictor, evidence: Evidence, off: float
-) -> Valued:
-    """The prediction, shifted by the graph's own residuals; `off` is what the predictor's form gets
-    wrong of a graph, as a standard deviation (`misfit`).
-    """
+def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> Valued:
+    """The prediction, shifted by the graph's own residuals."""
     predicted = predictor.predict(graph)
     accuracy = predicted.accuracy
-    own = math.hypot(predicted.own, off)
+    own = math.hypot(predicted.own, MISFIT)
     seen = evidence.graphs.get(graph)
     observed = math.nan
     count = 0
@@ -168,19 +85,18 @@ def expected_leads(
     graphs: Sequence[CollaborationGraph],
     models: Sequence[str],
     evidence: Evidence,
-    off: float,
     rng: np.random.Generator,
 ) -> list[Difference]:
-    """By how much the first of these graphs is expected to be ahead of each; none without evidence.
-    `off` is as of `valued`.
+    """By how much the first of these graphs is expected to be ahead of each; none without
+    evidence.
     """
     if not evidence.graphs:
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
-    values = [valued(graph, model, evidence, off).accuracy for graph in graphs]
+    values = [valued(graph, model, evidence).accuracy for graph in graphs]
     spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
     return [
-        Difference(values[0] - value, math.hypot(spread, off))
+        Difference(values[0] - value, math.hypot(spread, MISFIT))
         for value, spread in zip(values, spreads, strict=True)
     ]
 

@@ -26,23 +26,18 @@ PRIOR_PAIRS = 15.0
 model, and of two models.
 """
 
-BLANK_PRIOR = 3.0
-"""Draws of a question that a model's own share of unreadable ones counts for."""
+STEADY = 0.25
+BESIDE = 0.5
+"""What is taken for granted, as if seen on so many questions too: the correlation of whether two
+draws of one question can be read; and how often, of what a model is right about at all, it is right
+beside an unreadable draw of its own.
+"""
 
 PASSING_PRIOR = 0.2
 """Answers of a class that others' share of passing ones counts for: those alike pass alike."""
 
 SAME_ERROR = 0.5
 """How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
-
-DIFFER = 0.05
-PRIOR_MODELS = 2.0
-"""By how much models' accuracies differ, as a standard deviation, taken for granted as if seen on
-so many models.
-"""
-
-WEIGHTS = 0.2, 3.0
-"""No question counts for less or more than this."""
 
 SHARES = 0.01, 0.99
 """No probability is taken to be nearer to 0 or 1."""
@@ -56,7 +51,9 @@ class Draws:
     `others` (M, Q) given other models' alone, all three of what can be read; `blank` (M, Q) how
     likely a draw can't be read; `novelty` (M,) how much of the urn is a new draw, in draws;
     `repeats` (M,) how likely a wrong form comes again for a reason. `seen` has each
-    model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms.
+    model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms. `blank` is known
+    as if from so many draws more than there are as `steady` (M,) says: few where a question that a
+    model left blank is mostly left blank again.
     """
 
     models: Sequence[str]
@@ -68,6 +65,7 @@ class Draws:
     repeats: FloatArray
     seen: Sequence[IntArray]
     wrong: FloatArray
+    steady: FloatArray
 
 
 def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
@@ -83,6 +81,12 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     covariance = _covariance(counts, right, means, residual)
     noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
+    # An unreadable draw tells what readable ones beside such a draw are.
+    blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
+    right = right + blank * _beside(seen, means)[:, None]
+    counts = counts + blank
+    asked = counts > 0
+    residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     # (Q, M, M) covariance of the models' mean draws; a model that was not asked says nothing.
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
@@ -103,43 +107,44 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
         novelty[k] = (1 - same) / same
     table = _wrong_forms(seen)
     repeats = _repeats(seen, table)
-    return Draws(models, means, expected, others, _blanks(seen), novelty, repeats, seen, table)
+    blanks, steady = _blanks(seen)
+    return Draws(models, means, expected, others, blanks, novelty, repeats, seen, table, steady)
 
 
-def question_weights(draws: Draws) -> FloatArray:
-    """(Q,) how much each question counts, 1 on average. Part of what models seem to differ by is
-    the luck of few questions: accuracies are shrunk to their mean by as much (empirical Bayes), and
-    questions are weighted so that models have what is left (calibration weighting, Deville and
-    Sarndal 1992). So a graph gains nothing by its models' luck.
+def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
+    """(M,) how likely a model is right that could be read, on a question that it also left blank:
+    each question counts as one.
     """
-    asked = np.array([(known != UNKNOWN).sum(axis=0) for known in draws.seen])
-    every = (asked > 0).all(axis=0)
-    models = len(asked)
-    count = int(every.sum())
-    if models < 2 or count < 2:
-        return np.ones(asked.shape[1])
-    right = np.array([(known[:, every] == 0).sum(axis=0) for known in draws.seen])
-    right = right / asked[:, every]
-    found = right.mean(axis=1)
-    error = (right - right.mean(axis=0)).var(axis=1) / count
-    between = max(0.0, float(found.var(ddof=1) - error.mean())) * (models - 1)
-    between = (between + PRIOR_MODELS * DIFFER**2) / (models - 1 + PRIOR_MODELS)
-    moved = (found.mean() - found) * error / (error + between)
-    known = draws.expected * (1 - draws.blank)
-    off = known - known.mean(axis=1, keepdims=True)
-    spread = off @ off.T / off.shape[1] + 1e-3 * np.eye(models)
-    weights = np.clip(1 + np.linalg.solve(spread, moved) @ off, *WEIGHTS)
-    return np.asarray(weights / weights.mean())
+    found = np.zeros(len(seen))
+    for k, draws in enumerate(seen):
+        read = (draws >= 0).sum(axis=0)
+        both = (read > 0) & (draws == BLANK).any(axis=0)
+        right = ((draws == 0).sum(axis=0)[both] / read[both]).sum()
+        found[k] = (right + PRIOR_PAIRS * BESIDE * means[k]) / (both.sum() + PRIOR_PAIRS)
+    return found
 
 
-def _blanks(seen: Sequence[IntArray]) -> FloatArray:
+def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
     """(M, Q) how likely a draw can't be read: as often as the model's are, as far as its draws of a
-    question don't say otherwise.
+    question don't say otherwise; and (M,) how many draws that share counts for, from pairs of
+    draws, each question counting as one.
     """
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     asked = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
     usual = blank.sum(axis=1, keepdims=True) / np.maximum(asked.sum(axis=1, keepdims=True), 1)
-    return np.asarray((blank + BLANK_PRIOR * usual) / (asked + BLANK_PRIOR))
+    pairs = np.maximum(asked * (asked - 1) / 2, 1)
+    off = (
+        blank * (blank - 1) / 2 * (1 - usual) ** 2
+        + (asked - blank) * (asked - blank - 1) / 2 * usual**2
+        - blank * (asked - blank) * usual * (1 - usual)
+    ) / pairs
+    spread = np.maximum(usual * (1 - usual), 1e-6)[:, 0]
+    twice = asked > 1
+    together = np.where(twice, off, 0.0).sum(axis=1) / spread
+    alike = (together + PRIOR_PAIRS * STEADY) / (twice.sum(axis=1) + PRIOR_PAIRS)
+    alike = np.clip(alike, 0.03, 0.97)
+    steady = (1 - alike) / alike
+    return (blank + steady[:, None] * usual) / (asked + steady[:, None]), steady
 
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
@@ -246,7 +251,11 @@ def sample_draws(
         there: BoolArray = row >= 0
         urn[held[there], every[there]] = row[there]
         held = held + there
-    expected = draws.others[model][questions]
+    readable = (known >= 0).any(axis=0)
+    expected = np.where(readable, draws.others[model][questions], draws.expected[model][questions])
+    known_blank = draws.blank[model][questions]
+    weight = (known != UNKNOWN).sum(axis=0) + draws.steady[model]
+    share = rng.beta(np.maximum(known_blank * weight, 1e-9), (1 - known_blank) * weight + 1e-9)
     novelty = draws.novelty[model]
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
@@ -260,7 +269,7 @@ def sample_draws(
         said = np.where(fresh, new, old)
         urn[held, every] = said
         held = held + 1
-        blank = uniform[3] < draws.blank[model][questions]
+        blank = uniform[3] < share
         if greedy:  # what was seen comes again
             blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, said)

@@ -19,7 +19,6 @@ from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.graphs.settle import answered
 from ttsgraph.searching.response.draws import (
     fit_draws,
-    question_weights,
     sample_draws,
     sample_passing,
     wrong_form,
@@ -54,10 +53,6 @@ class Prediction:
     shares: FloatArray
     own: float = 0.0
 
-    def varied(self, places: IntArray) -> float:
-        """The variance of outcomes around these questions' own probabilities."""
-        return float((self.shares[places] * (1 - self.shares[places])).mean())
-
 
 class ResponseModel:
     """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
@@ -84,7 +79,6 @@ class ResponseModel:
         self._questions: IntArray = np.tile(np.arange(self.total), samples)
         self._sample: IntArray = np.repeat(np.arange(samples), self.total)
         self.draws = fit_draws(evidence, models)
-        self.weights = question_weights(self.draws)
         self._alone = logit(self.draws.expected)[:, self._questions]
         self._rng = rng
         self._drawn: dict[str, IntArray] = {}
@@ -114,7 +108,7 @@ class ResponseModel:
 
     def _over_samples(self, values: FloatArray | BoolArray) -> tuple[float, float]:
         """The mean over questions of values (samples, Q) with its deviation over samples."""
-        by_sample = values @ self.weights / self.total
+        by_sample = values.mean(axis=1)
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> BoolArray:

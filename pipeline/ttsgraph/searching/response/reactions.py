@@ -178,21 +178,20 @@ def _mode(
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is
-    right stays right, among different answers the frequent one is likelier to be taken, and each
-    further revision is worth less (insight 2).
+    """Mean (F,) and precision (F,) before any evidence, by which reading is worth nothing: what is
+    wrong stays wrong as often as what is right stays right, of different answers each is as likely
+    to be taken, and each further revision is worth less (insight 2).
     """
     mean = np.zeros(SHARED + CASES * models)
     spread = np.full(SHARED + CASES * models, 0.6)
     for case, (level, alone, further) in enumerate(
-        ((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))
+        ((-2.5, 0.5, FURTHER), (0.0, 0.0, FURTHER / 2), (2.5, 0.3, FURTHER / 2))
     ):
         mean[TERMS * case] = level
         mean[TERMS * case + 4] = alone
         mean[TERMS * case + 3] = further
         spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
-    mean[SHARE] = 0.5
-    mean[PLURALITY] = 0.7
+    mean[SHARE] = 1.0
     spread[[SHARE, PLURALITY]] = 0.5
     return mean, spread**-2
 

@@ -1,0 +1,183 @@
+"""The forms that every search tries, as a proposer: single calls, votes, fans, chains, cascades,
+checks, and a router.
+
+1. Each model alone on all training questions: what the profile stage asked, so from the cache.
+   From these a router of single calls is learnt (routes.py).
+2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
+   for the models that lead.
+3. Rounds: the response model predicts every contender; those that are promising for the new calls
+   they take are run on the next questions, in the first round the best of each form. Each call
+   teaches the model something about all graphs with such nodes.
+4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
+   time, for as long as it leads. So what is found is seldom a graph that was never run, which is
+   where predictions fail, and has been lucky on as many questions as there are. Where calls ran
+   out before, the best that was run is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.evaluation.found_by import CONTEST
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.contest.adaptive import adaptive_contenders
+from ttsgraph.searching.contest.ballots import mixed
+from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
+from ttsgraph.searching.contest.routes import HOPEFUL, of_single_calls
+from ttsgraph.searching.contest.state import Job, State, hopes_of, shortlist
+from ttsgraph.searching.response.evidence import Planned
+from ttsgraph.searching.response.model import ResponseModel
+
+PROBE_SHARE = 0.3
+"""The most of all calls that probes may take."""
+
+ROUTE_SHARE = 0.3
+"""The most of all calls that the router of single calls may take to be learnt on more questions."""
+
+FINAL_SAMPLES = 16
+FINALISTS = 40
+"""Samples of the predictions in the finals, which decide, and the graphs that are in them."""
+
+WITHIN_REACH = 0.06
+"""Graphs that are expected to be worse than the best by more are not run."""
+
+FORMS_WITHIN_REACH = 0.15
+FORMS_SHARE = 0.5
+"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the
+calls left that it may take.
+"""
+
+
+class Forms:
+    """The proposer; without `rounds` it is done after the probes."""
+
+    name = CONTEST
+
+    def __init__(self, rounds: bool = True) -> None:
+        self.rounds = rounds
+        self._steps: Iterator[Sequence[Job]] | None = None
+
+    def ask(self, state: State) -> Sequence[Job]:
+        """The jobs of the next step that has any."""
+        if self._steps is None:
+            self._steps = self._all(state)
+        return next((jobs for jobs in self._steps if jobs), ())
+
+    def tell(self, state: State, jobs: Sequence[Job]) -> None:
+        """Nothing: each step goes by all that the state knows."""
+
+    def _all(self, state: State) -> Iterator[Sequence[Job]]:
+        places = np.arange(len(state.train))
+        yield [(topologies.single(model), places) for model in state.brief.cost.pool]
+        state.calls = 0  # they are those of the profile stage
+        contenders = Contenders(state.brief, state.settings.mixes)
+        state.labels = dict(contenders.graphs)
+        if state.settings.routes:
+            yield from _routing(state, contenders.ranked)
+        yield _probing(state, contenders)
+        learnt = state.response() if state.settings.response_model else None
+        if state.brief.budget.of == "mean":
+            state.price(learnt or state.response())
+            state.labels |= adaptive_contenders(Contenders(state.brief, state.settings.mixes))
+        if learnt is not None:
+            _mix(state, learnt)
+        state.rank()
+        for number in range(state.settings.rounds if self.rounds else 0):
+            if number:
+                state.rank()
+                if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
+                    state.rank()
+            yield round_jobs(state, number)
+        while self.rounds and (jobs := _final_jobs(state)):
+            yield jobs
+
+
+def _mix(state: State, learnt: ResponseModel) -> bool:
+    """Add votes over all subsets of the pool that are expected to gain most; returns whether there
+    are new ones.
+    """
+    before = len(state.labels)
+    if state.settings.mixes:
+        for graph, label in mixed(state.brief, learnt.drawn).items():
+            state.labels.setdefault(graph, label)
+    return len(state.labels) > before
+
+
+def _routing(state: State, models: Sequence[str]) -> Iterator[Sequence[Job]]:
+    """Learn the router of single calls; where training questions are promising, on validation
+    questions too.
+    """
+    first = of_single_calls(state.evidence, state.brief, models, HOPEFUL)
+    if first is None:
+        return
+    places = state.order[len(state.train) :]
+    models = [branch.nodes[0].model for branch in first.graph.branches]
+    jobs: list[Job] = [(topologies.single(model), places) for model in models]
+    price = sum(state.evidence.new_calls(graph, places) for graph, places in jobs)
+    if price <= ROUTE_SHARE * state.settings.calls:
+        yield jobs
+    found = of_single_calls(state.evidence, state.brief, models)
+    if found is not None:
+        state.router = found.graph
+        state.labels = {found.graph: found.label} | state.labels
+
+
+def _probing(state: State, contenders: Contenders) -> list[Job]:
+    places = state.order[: state.settings.block]
+    planned: Planned = {}
+    jobs: list[Job] = []
+    spent = 0
+    for graph, label in probes(contenders).items():
+        price = state.evidence.new_calls(graph, places, planned)
+        if spent + price <= PROBE_SHARE * state.settings.calls:
+            state.labels.setdefault(graph, label)
+            state.evidence.plan(graph, places, planned)
+            jobs.append((graph, places))
+            spent += price
+    return jobs
+
+
+def round_jobs(state: State, number: int) -> list[Job]:
+    """What is promising for the new calls it takes on the next questions, in the first round the
+    best of each form.
+    """
+    settings = state.settings
+    # Where the questions are used up, the first ones are asked again: of graphs that were not run
+    # on them.
+    places: IntArray = np.take(
+        state.order,
+        (number + 1) * settings.block + np.arange(min(settings.block, len(state.order))),
+        mode="wrap",
+    )
+    left = settings.search_share * settings.calls - state.calls
+    known = {each.graph: (each.value, each.spread) for each in state.standings}
+    hopes = hopes_of(known, state.evidence, places)
+    if number:
+        allowed = left / max(1, settings.rounds - number)
+        chosen = shortlist(hopes, state.evidence, places, settings.picks, allowed, WITHIN_REACH)
+    else:
+        best_of: dict[object, CollaborationGraph] = {}
+        for graph in hopes:
+            best_of.setdefault(form_of(graph), graph)
+        best = {graph: hopes[graph] for graph in best_of.values()}
+        allowed = left * FORMS_SHARE
+        chosen = shortlist(best, state.evidence, places, len(best), allowed, FORMS_WITHIN_REACH)
+    return [(graph, places) for graph in chosen]
+
+
+def _final_jobs(state: State) -> list[Job]:
+    """The leader on the next few questions that it was not run on; none where there are none, or no
+    calls.
+    """
+    state.rank(FINAL_SAMPLES, FINALISTS)
+    leader = state.standings[0].graph
+    validation_first = np.roll(state.order, len(state.val))
+    places = state.evidence.missing(leader, validation_first)[: state.settings.final_block]
+    left = state.settings.calls - state.calls
+    while state.evidence.new_calls(leader, places) > left:
+        places = places[: len(places) // 2]
+    return [(leader, places)] if len(places) else []

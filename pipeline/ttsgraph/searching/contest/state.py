@@ -1,0 +1,266 @@
+"""The state of a search: what is known (evidence), what was spent of the calls, what is expected of
+graphs that never ran (prediction), and who leads (ranking).
+
+A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
+by the more, the more questions those were. So where the model's form is wrong, running graphs
+corrects it: of most graphs a little, of the rare one that is nothing like predicted almost wholly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.evaluation.environment import Evaluator, Feedback, lost, stopped
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import on_average
+from ttsgraph.searching.contest.contenders import HOPE, PRICE, Contender, Learnt
+from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
+from ttsgraph.searching.response.evidence import Evidence, Planned
+from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
+
+WATCHED = 120
+"""Graphs that are predicted anew whenever there is more evidence: the best before it."""
+
+THRIFT = 0.01
+"""Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the
+cheaper one leads.
+"""
+
+LEAST_QUESTIONS = 16
+"""Questions of its own that a graph leads on."""
+
+Job = tuple[CollaborationGraph, IntArray]
+"""A graph, and the places of the questions that it is run on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing(Contender):
+    """What is known of one contender: its cost, prediction, and the questions that it was run
+    on.
+    """
+
+    units: float
+    predicted: float
+    observed: float
+    n_scored: int
+
+
+def hopes_of(
+    known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
+) -> dict[CollaborationGraph, float]:
+    """What running each graph on these questions is hoped to be worth, the most hopeful first: its
+    value and part of its spread, less the price of the new calls.
+    """
+    hopes = {
+        graph: value
+        + HOPE * spread
+        - PRICE * evidence.new_calls(graph, places) / max(1, len(places))
+        for graph, (value, spread) in known.items()
+    }
+    return dict(sorted(hopes.items(), key=lambda each: -each[1]))
+
+
+def shortlist(
+    hopes: Mapping[CollaborationGraph, float],
+    evidence: Evidence,
+    places: IntArray,
+    most: int,
+    allowed: float,
+    reach: float = math.inf,
+) -> list[CollaborationGraph]:
+    """At most `most` of these graphs that take new calls, in their order, as far as the allowed
+    calls go and hopes are within reach of the first. All are chosen before any of them runs, so
+    that they run side by side, and are the same however many places there are.
+    """
+    planned: Planned = {}
+    chosen: list[CollaborationGraph] = []
+    spent = picked = 0
+    first = next(iter(hopes.values()), 0.0)
+    for graph, hope in hopes.items():
+        if picked >= most or hope < first - reach:
+            break
+        price = evidence.new_calls(graph, places, planned)
+        if spent + price <= allowed:
+            evidence.plan(graph, places, planned)
+            chosen.append(graph)
+            spent += price
+            picked += price > 0
+    return chosen
+
+
+@dataclass(slots=True)
+class State:
+    """A search on training and validation questions. `rng` is its own."""
+
+    brief: Brief
+    train: Sequence[Question]
+    val: Sequence[Question]
+    settings: ContestSettings
+    rng: np.random.Generator
+    evidence: Evidence = field(init=False)
+    labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    """The graphs that are ranked, each with what it is in words."""
+    feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
+    calls: int = field(init=False, default=0)
+    standings: list[Standing] = field(init=False, default_factory=list)
+    router: CollaborationGraph | None = field(init=False, default=None)
+    """The router of single calls, where one is shown to gain."""
+    order: IntArray = field(init=False)
+    """Places of training questions, shuffled, and of validation questions after them."""
+    predictor: Predictor | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        shuffled = self.rng.permutation(len(self.train))
+        validation = len(self.train) + np.arange(len(self.val))
+        self.order = np.concatenate([shuffled, validation]).astype(np.intp)
+
+    async def run_jobs(
+        self, jobs: Sequence[Job], environment: Evaluator, publish: Publish = ignore
+    ) -> None:
+        """Run graphs on those questions that they were not run on, and take in the evidence. Raises
+        RunStopped when a graph lost too many questions.
+        """
+        questions = self.evidence.questions
+        asked = []
+        planned: Planned = {}
+        for graph, places in jobs:
+            missing = self.evidence.missing(graph, places)
+            if len(missing):
+                self.calls += self.evidence.new_calls(graph, missing, planned)
+                self.evidence.plan(graph, missing, planned)
+                asked.append((graph, [questions[k] for k in missing.tolist()]))
+        feedbacks = await environment.evaluate_all(asked, publish)
+        for (graph, _), feedback in zip(asked, feedbacks, strict=True):
+            if lost(environment, feedback):
+                raise stopped(self.labels.get(graph, "a model alone"), feedback)
+            self.evidence.add(graph, feedback)
+            if not feedback.n_scored:  # all refused: there is nothing to compare it by
+                if graph not in self.evidence.graphs:
+                    self.labels.pop(graph, None)
+                continue
+            if (known := self.feedbacks.get(graph)) is not None:
+                feedback = Feedback(
+                    known.results + feedback.results,
+                    known.usage + feedback.usage,
+                    known.wall_s + feedback.wall_s,
+                )
+            self.feedbacks[graph] = feedback
+
+    def was_run(self, graph: CollaborationGraph) -> bool:
+        """Whether it was, on a few questions at least, or all of its calls were made. What was
+        only predicted doesn't lead in the end, where calls ran out before its finals: that is where
+        predictions fail, and it may lead for what they get wrong.
+        """
+        seen = self.evidence.graphs.get(graph)
+        enough = min(LEAST_QUESTIONS, len(self.order))
+        own = seen is not None and len(seen.questions) >= enough
+        return own or not self.evidence.new_calls(graph, self.order)
+
+    def contenders(self, count: int) -> tuple[Contender, ...]:
+        """The best graphs so far, which stand in every search after it."""
+        return tuple(self.standings[:count])
+
+    def predicted(self, graph: CollaborationGraph) -> Prediction:
+        """What is predicted of a graph by all that was learnt, once the contest has begun."""
+        assert self.predictor is not None, "expected a contest that has begun"
+        prediction = self.predictor.predict(graph)
+        return replace(prediction, own=math.hypot(prediction.own, MISFIT))
+
+    def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
+        """Predict the `watched` best of the list so far and value them; `samples` instead of those
+        of the settings.
+        """
+        left = {known.graph for known in self.standings[watched:]} - {self.router}
+        self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
+        model = self.predictor = self._model(samples)
+        if self.brief.budget.of == "mean":
+            self.price(model)
+            fits = self.brief.budget.fits
+            self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
+        ranked = sorted((self.standing(g, model) for g in self.labels), key=self.rank_of)
+        kept = [s for k, s in enumerate(ranked) if k < watched or s.graph == self.router]
+        self.labels = {s.graph: s.label for s in kept}
+        self.standings = kept
+
+    def rank_of(self, standing: Standing) -> float:
+        """By what standings are sorted: a value, less what its cost on average has to be worth."""
+        budget = self.brief.budget
+        thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
+        return thrift * standing.units / budget.limit - standing.value
+
+    def _model(self, samples: int | None) -> Predictor:
+        if self.settings.response_model:
+            return self.response(samples)
+        return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+
+    def response(self, samples: int | None = None) -> ResponseModel:
+        """The response model, fitted to all evidence."""
+        models = tuple(self.brief.cost.pool)
+        return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
+
+    def price(self, model: Predictor) -> None:
+        """Let graphs cost what a question costs on average, as the response model says that answers
+        agree.
+        """
+        known = model if isinstance(model, ResponseModel) else self.response()
+        self.brief = on_average(self.brief, known.classes, known.total, known.passing)
+
+    def standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
+        """What is known of a graph of the list, by a prediction and its own evidence."""
+        known = valued(graph, model, self.evidence)
+        value = known.accuracy
+        spread = known.spread
+        if self.brief.joint:
+            value = self.brief.objective.of(value, self.latency(graph))
+            spread = (1 - self.brief.objective.weight) * spread
+        return Standing(
+            graph,
+            self.labels[graph],
+            value,
+            spread,
+            units=self.brief.cost.graph_cost(graph),
+            predicted=known.predicted,
+            observed=known.observed,
+            n_scored=known.n_scored,
+        )
+
+    def latency(self, graph: CollaborationGraph) -> float:
+        """Seconds of a question: as measured, or along the critical path if each call takes what
+        its model takes alone.
+        """
+        if graph in self.feedbacks:
+            return self.feedbacks[graph].latency_s
+        if graph.route is not None:
+            shares = graph.route.router.shares
+            return sum(s * self.latency(b) for s, b in zip(shares, graph.branches, strict=True))
+        return latency_along(graph, self.latencies())
+
+    def latencies(self) -> dict[str, float]:
+        """Model -> seconds of one call alone, as measured."""
+        alone = {model: topologies.single(model) for model in self.brief.cost.pool}
+        return {
+            model: self.feedbacks[graph].latency_s
+            for model, graph in alone.items()
+            if graph in self.feedbacks
+        }
+
+    def learnt(self) -> Learnt:
+        """What the loop after it starts from: all evidence, and the standings."""
+        return Learnt(
+            self.evidence,
+            tuple(standing for standing in self.standings if standing.graph.route is None),
+            len(self.train),
+            self.calls,
+            self.latencies(),
+        )
