@@ -87,7 +87,7 @@ def challenger(
     is the one that the search found.
     """
     settings = stage.profile.deploy
-    choice = choose(arms, settings.margin, settings.confidence)
+    choice = choose(arms, settings.margin)
     case = cases[choice.place]
     feedback = feedbacks[choice.place]
     test = provenance.test_result(feedback, stage.questions["test"])

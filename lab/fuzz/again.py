@@ -63,4 +63,4 @@ async def searched_again(searched: Searched, client: Client, entry: Mapping[str,
     cases = test_cases(found.graph, searched.sought.pilot, alone, budget, votes_count)
     feedbacks = await cases_feedback(cases, environment, test)
     arms = arms_of(cases, feedbacks, budget.cost)
-    return choose(arms, profile.deploy.margin, profile.deploy.confidence)
+    return choose(arms, profile.deploy.margin)

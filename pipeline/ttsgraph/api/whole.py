@@ -249,7 +249,7 @@ class Whole:
             feedbacks,
             arms,
             cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
-            choose(arms, profile.deploy.margin, profile.deploy.confidence),
+            choose(arms, profile.deploy.margin),
             nodes,
         )
 

@@ -2,16 +2,16 @@
 every node.
 
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-   From these a router of single calls is learnt, which stands in every search; where they don't
-   show one to gain, again after each round from all that was asked by then.
+   From these a router of single calls is learnt, or a split of two where the text says nothing;
+   the models that it would ask answer the validation questions too. It stands in every search.
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls
    they take are run on the next questions, in the first round the best of each form. Each call
    teaches the model something about all graphs with such nodes, so a vote is run with few of the
    answers that it hears alike (thinning.py), for as long as predictions hold.
-   From the second round on, a route over the best of them is among them: which question goes to
-   which graph, learnt from all that is known by then (routes.py).
+   Routes are learnt again before each, from the second round on also over the best graphs
+   (routes.py).
 4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
    time, for as long as it leads. So what is found is seldom a graph that was never run, which is
    where predictions fail, and has been lucky on as many questions as there are. Where calls ran
@@ -50,17 +50,10 @@ from ttsgraph.searching.contest.contenders import (
     form_of,
     probes,
 )
-from ttsgraph.searching.contest.routes import (
-    FORMS,
-    HOPEFUL,
-    asked_alone,
-    by_promise,
-    of_single_calls,
-    over_graphs,
-)
+from ttsgraph.searching.contest.routes import Routes
 from ttsgraph.searching.contest.thinning import thinned
 from ttsgraph.searching.response.calibration import Forecast, latency_along, misfit, valued
-from ttsgraph.searching.response.evidence import UNKNOWN, Evidence, Planned
+from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -73,9 +66,6 @@ PROBE_SHARE = 0.3
 
 ROUTE_SHARE = 0.3
 """The most of all calls that the router of single calls may take to be learnt on more questions."""
-
-ASKED = 0.9
-"""Of as many questions as any model was asked, those that one has to be for a later router."""
 
 THRIFT = 0.01
 """Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the
@@ -125,7 +115,8 @@ class Contest:
     standings: list[Standing] = field(init=False, default_factory=list)
     forecasts: list[Forecast] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
-    """The router of single calls, where one is shown to gain."""
+    """The router or the split of single calls, where there is one."""
+    _routes: Routes = field(init=False)
     _order: IntArray = field(init=False)
     _predictor: Predictor | None = field(init=False, default=None)
     _environment: Evaluator = field(init=False)
@@ -133,6 +124,7 @@ class Contest:
 
     def __post_init__(self) -> None:
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        self._routes = Routes(self.evidence)
         shuffled = self.rng.permutation(len(self.train))
         validation = len(self.train) + np.arange(len(self.val))
         self._order = np.concatenate([shuffled, validation]).astype(np.intp)
@@ -145,14 +137,13 @@ class Contest:
         for number in range(self.settings.rounds):
             if number:
                 self._rank()
-                self._route_again()
                 self._route()
                 if isinstance(self._predictor, ResponseModel) and self._mix(self._predictor):
                     self._rank()
             await self._round(number)
+        self._rank()
+        self._route()
         await self._finals()
-        await self._ask_for_routes()
-        self._route_again()
         first = next((k for k, known in enumerate(self.standings) if self._was_run(known.graph)), 0)
         self.standings.insert(0, self.standings.pop(first))
         return self.standings
@@ -185,8 +176,7 @@ class Contest:
         self.calls = 0  # they are those of the profile stage
         contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
-        if self.settings.routes:
-            await self._route_calls(contenders.ranked)
+        await self._ask_for_routes()
         await self._probe(contenders)
         learnt = self._response() if self.settings.response_model else None
         if self.brief.budget.of == "mean":
@@ -195,6 +185,7 @@ class Contest:
         if learnt is not None:
             self._mix(learnt)
         self._rank()
+        self._route()
         return self.standings
 
     def _mix(self, learnt: ResponseModel) -> bool:
@@ -207,70 +198,30 @@ class Contest:
                 self.labels.setdefault(graph, label)
         return len(self.labels) > before
 
-    async def _route_calls(self, models: Sequence[str]) -> None:
-        """Learn the router of single calls; where training questions are promising, on validation
-        questions too.
-        """
-        first = of_single_calls(self.evidence, self.brief, models, HOPEFUL)
-        if first is None:
-            return
-        places = self._order[len(self.train) :]
-        models = [branch.nodes[0].model for branch in first.graph.branches]
-        jobs = [(topologies.single(model), places) for model in models]
-        price = sum(self.evidence.new_calls(graph, places) for graph, places in jobs)
-        if price <= ROUTE_SHARE * self.settings.calls:
-            await self._evaluate(jobs)
-        self._learn_router(models)
-
-    def _learn_router(self, models: Sequence[str]) -> None:
-        found = of_single_calls(self.evidence, self.brief, models)
-        if found is not None:
-            self.router = found.graph
-            self.labels = {found.graph: found.label} | self.labels
-
     async def _ask_for_routes(self) -> None:
-        """With calls that are left, ask models alone what was asked of no graph with them, the best
-        first, so that a route is learnt from as many questions as there are.
+        """Ask the models that a route would ask the validation questions too, as far as its share
+        of the calls goes.
         """
-        if self.router is not None or not self.settings.routes:
-            return
-        left = min(self.settings.calls - self.calls, int(ROUTE_SHARE * self.settings.calls))
-        jobs = []
-        for model in by_promise(self.evidence, self.brief):
-            graph = topologies.single(model)
-            price = self.evidence.new_calls(graph, self._order)
-            if price <= left:
-                jobs.append((graph, self._order))
-                left -= price
-        await self._evaluate(jobs)
-
-    def _route_again(self) -> None:
-        """Where no router of single calls was found: learn it from all that is known by now, of the
-        models that were asked about as many questions as any.
-        """
-        if self.router is not None or not self.settings.routes:
-            return
-        known = {
-            model: int((asked_alone(self.evidence, model) != UNKNOWN).sum())
-            for model in self.brief.cost.pool
-        }
-        asked = [model for model, count in known.items() if count >= ASKED * max(known.values())]
-        if len(asked) > 1 and max(known.values()) > len(self.train):
-            self._learn_router(asked)
-            if self.router is not None:
-                self._rank()
+        models = self._routes.likely(self.brief) if self.settings.routes else []
+        if models:
+            each = int(ROUTE_SHARE * self.settings.calls) // len(models)
+            places = self._order[len(self.train) :][:each]
+            await self._evaluate([(topologies.single(model), places) for model in models])
 
     def _route(self) -> None:
-        """Add a route over the best standings, if one is shown to gain."""
-        if not (self.settings.routes and self.settings.response_model) or self._predictor is None:
+        """Learn routes from all that is known by now, in place of those that were learnt before."""
+        if not self.settings.routes:
             return
-        plain = [s for s in self.standings if s.graph.route is None]
-        best = [s for s in plain if len(s.graph.nodes) > 1][:FORMS]
-        singles = [s for s in plain if len(s.graph.nodes) == 1]
-        graphs = [(s.graph, s.label, self._predictor.predict(s.graph)) for s in (*best, *singles)]
-        found = over_graphs(self.evidence, self.brief, graphs) if len(graphs) > 1 else None
-        if found is not None and found.graph not in self.labels:
-            self.labels[found.graph] = found.label
+        found = [self._routes.of_single_calls(self.brief)]
+        self.router = None if found[0] is None else found[0].graph
+        if isinstance(self._predictor, ResponseModel):
+            best = [s for s in self.standings if s.graph.route is None]
+            predicted = ((s.graph, s.label, self._predictor.predict(s.graph)) for s in best)
+            found.append(self._routes.over_graphs(self.brief, list(predicted)))
+        plain = {graph: label for graph, label in self.labels.items() if graph.route is None}
+        routed = {each.graph: each.label for each in found if each is not None}
+        if routed.keys() != self.labels.keys() - plain.keys():
+            self.labels = routed | plain
             self._rank()
 
     async def _probe(self, contenders: Contenders) -> None:
@@ -446,7 +397,8 @@ class Contest:
         agree.
         """
         known = model if isinstance(model, ResponseModel) else self._response()
-        self.brief = on_average(self.brief, known.classes, known.total, known.passing)
+        sizes = self.evidence.sizes(self.brief.cost)
+        self.brief = on_average(self.brief, known.classes, known.total, known.passing, sizes)
 
     def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         known = valued(graph, model, self.evidence, off)

@@ -177,10 +177,13 @@ def expected_leads(
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
     values = [valued(graph, model, evidence, off).accuracy for graph in graphs]
+    shares = [model.predict(graph).shares for graph in graphs]
     spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
+    # Other questions differ otherwise.
+    drawn = [float((shares[0] - each).std()) / math.sqrt(len(each)) for each in shares]
     return [
-        Difference(values[0] - value, math.hypot(spread, off))
-        for value, spread in zip(values, spreads, strict=True)
+        Difference(values[0] - value, math.hypot(spread, off, error))
+        for value, spread, error in zip(values, spreads, drawn, strict=True)
     ]
 
 
