@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ T = TypeVar("T")
 class Comparison:
     """The graphs that were tested on the same questions, one row each: what it is, its accuracy (or
     mean score) with its interval, cost in the budget's units, and p of the paired test against the
-    graph that was found. The one in use is named `used`.
+    graph that was found. The one in use is named `used`; its accuracy is the one that is expected
+    on new questions.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -256,13 +258,22 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         for row in table.to_dict("records")
     )
     used = rows[searched.choice.place]["graph"]
+    # What it had on the questions that it was selected by is not what to expect of it.
+    off = searched.choice.expected - rows[searched.choice.place]["accuracy"]
+    if math.isfinite(off):
+        for name in ("accuracy", "low", "high"):
+            here = rows[searched.choice.place]
+            here[name] = min(1.0, max(0.0, here[name] + off))
     shots = tuple(searched.questions["shots"])
     deployed = Deployed(
         searched.task, searched.graph, searched.profile, shots, tested=searched.figures
     )
     tested = TableSource("test", table)
     pool = searched.profile.model_pool()
-    sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
+    alone = TableSource("profile", searched.sought.alone)
+    row = tested.rows[searched.choice.place]
+    limit = searched.profile.budget.limit
+    sentence = plain(sentence_for(tested, row, pool, alone, limit))
     comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
 

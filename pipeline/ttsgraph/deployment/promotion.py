@@ -41,13 +41,7 @@ BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Shares of a duel's capital: small ones find small differences, large ones large differences soon.
 """
 
-DOUBT = 0.02
-"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
-its winner is, beyond what that evidence says: a winner was chosen for looking good there. In drawn
-pools of tables leads were expected .017 too high, and were off by no more than presumed otherwise.
-"""
-
-USUAL_LEAD = 0.02
+USUAL_LEAD = 0.017
 """Scale of leads before anything is known of two graphs (`own_shift`)."""
 
 SURE = 0.5
@@ -159,13 +153,14 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     if place != ranked[0]:
         expected += _lead(scored[place], cheapest, len(ranked) - 1).mean
     expected = min(1.0, max(0.0, expected))
+    to_expect = f"; {100 * expected:.1f} % is expected on new questions"
     if place == 0:
-        return Choice(0, "found", _kept(scored, by_test, questions), expected)
+        return Choice(0, "found", _kept(scored, by_test, questions) + to_expect, expected)
     chosen = scored[place]
     score = f"{100 * _share(chosen):.1f} %"
     if 0 not in scored:
         told = f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
-        return Choice(place, "better", told, expected)
+        return Choice(place, "better", told + to_expect, expected)
     found = scored[0]
     lead = _lead(chosen, found, 1)
     better = chosen.units > found.units or lead.mean > SURE * lead.spread
@@ -173,7 +168,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     p = paired(chosen.outcomes, found.outcomes).p_value()
     told = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
-    reason = f"{chosen.label} is {verdict}: {told} {price}{_told(chosen, found, 'it')}"
+    reason = f"{chosen.label} is {verdict}: {told} {price}{_told(chosen, found, 'it')}{to_expect}"
     return Choice(place, verdict, reason, expected, p)
 
 
@@ -235,7 +230,7 @@ def _searched(first: Arm, second: Arm) -> Difference | None:
     known = [arm.lead for arm in (first, second) if arm.lead is not None]
     if len(known) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in known):
         return None
-    spread = math.hypot(known[0].spread, known[1].spread, DOUBT)
+    spread = max(1e-6, math.hypot(known[0].spread, known[1].spread))
     return Difference(known[1].mean - known[0].mean, spread)
 
 

@@ -26,6 +26,12 @@ USUAL = 0.02
 mean of an exponential prior, in accuracy.
 """
 
+DOUBT = 0.02
+"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
+its winner is, beyond what that evidence says: a winner was chosen for looking good there. In drawn
+pools of tables leads were expected .017 too high, and were off by no more than presumed otherwise.
+"""
+
 SAMPLES = 16
 """Draws of what the evidence leaves open, where graphs are compared; enough for their spread."""
 
@@ -171,7 +177,8 @@ def expected_leads(
     rng: np.random.Generator,
 ) -> list[Difference]:
     """By how much the first of these graphs is expected to be ahead of each; none without evidence.
-    `off` is as of `valued`.
+    `off` is as of `valued`; of single calls and routes over them, which are known by their own
+    answers and are few, neither the predictor's form nor the choice is in doubt.
     """
     if not evidence.graphs:
         return []
@@ -179,11 +186,13 @@ def expected_leads(
     values = [valued(graph, model, evidence, off).accuracy for graph in graphs]
     shares = [model.predict(graph).shares for graph in graphs]
     spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
+    plain = [all(len(branch.nodes) == 1 for branch in graph.branches) for graph in graphs]
+    doubts = [0.0 if plain[0] and each else math.hypot(off, DOUBT) for each in plain]
     # Other questions differ otherwise.
     drawn = [float((shares[0] - each).std()) / math.sqrt(len(each)) for each in shares]
     return [
-        Difference(values[0] - value, math.hypot(spread, off, error))
-        for value, spread, error in zip(values, spreads, drawn, strict=True)
+        Difference(values[0] - value, math.hypot(spread, doubt, error))
+        for value, spread, doubt, error in zip(values, spreads, doubts, drawn, strict=True)
     ]
 
 
