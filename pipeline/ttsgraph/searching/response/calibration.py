@@ -15,6 +15,8 @@ from ttsgraph.base.rounding import rounded
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.topologies import routed
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Difference, Predictor, ResponseModel
 
@@ -183,16 +185,32 @@ def expected_leads(
     if not evidence.graphs:
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
-    values = [valued(graph, model, evidence, off).accuracy for graph in graphs]
-    shares = [model.predict(graph).shares for graph in graphs]
-    spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
+
+    def lead(first: CollaborationGraph, second: CollaborationGraph) -> Difference:
+        """Without doubts; other questions differ otherwise."""
+        mean = [valued(graph, model, evidence, off).accuracy for graph in (first, second)]
+        shares = [model.predict(graph).shares for graph in (first, second)]
+        error = float((shares[0] - shares[1]).std()) / math.sqrt(len(shares[0]))
+        spread = math.hypot(model.difference(first, second).spread, error)
+        return Difference(mean[0] - mean[1], spread)
+
+    def surely(graph: CollaborationGraph) -> float:
+        known = lead(graph, calls[0])
+        return known.mean - known.spread
+
     plain = [all(len(branch.nodes) == 1 for branch in graph.branches) for graph in graphs]
+    calls = [graph for graph in graphs if len(graph.nodes) == 1]
+    known = list(graphs)
+    for k, graph in enumerate(graphs):
+        if graph.route is not None and graph.route.router.learnt and plain[k] and calls:
+            # A split of the same shares, than which it is learnt to be no worse, is known better.
+            by_hash = Router.split(graph.route.router.shares)
+            known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
+    leads = [lead(known[0], graph) for graph in known]
     doubts = [0.0 if plain[0] and each else math.hypot(off, DOUBT) for each in plain]
-    # Other questions differ otherwise.
-    drawn = [float((shares[0] - each).std()) / math.sqrt(len(each)) for each in shares]
     return [
-        Difference(values[0] - value, math.hypot(spread, doubt, error))
-        for value, spread, doubt, error in zip(values, spreads, doubts, drawn, strict=True)
+        Difference(lead.mean, math.hypot(lead.spread, doubt))
+        for lead, doubt in zip(leads, doubts, strict=True)
     ]
 
 
