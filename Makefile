@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 3
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help setup ask repro seeds fuzz verify publish deploy study worlds test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help setup ask repro fuzz verify publish deploy study test test-models checked torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -66,18 +66,11 @@ ask:
 	@if [ ! -e .venv/.ready ]; then $(PYTHON) lab/project/preflight.py $(PROFILE); \
 	elif grep -qs 'device: *gpu' 'profiles/$(ASKED).yaml'; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; fi
 
-deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
-	@python -m ttsgraph_flows.deploy
+deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted; POOL=name leaves it to the workers of that work pool
+	@python -m ttsgraph_flows.deploy $(if $(POOL),--pool $(POOL))
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
 	@python -m lab.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
-
-worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
-	@python -m lab.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
-
-seeds: SEEDS = 5
-seeds: setup ## TASK (math) from SEEDS seeds (5) from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
-	@python -m ttsgraph_flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 fuzz: SEARCHES = 200
 fuzz: .venv/.ready ## SEARCHES (200) small whole searches at random, on stub models, from SEED (at random, printed); names those that end in anything but a result

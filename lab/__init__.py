@@ -1,10 +1,9 @@
-"""What shows how good the product is, and isn't shipped with it: the paper's study, simulated
-worlds, benchmarks, and a fuzz of whole searches.
+"""What shows how good the product is, and isn't shipped with it: the paper's study, searches on
+tables of answers, benchmarks, and a fuzz of whole searches.
 
 python -m lab.study --seeds 2
-python -m lab.worlds --only math
 python -m lab.pools run rows.csv
-python -m lab.benchmarks wall
+python -m lab.benchmarks peers
 python -m lab.fuzz --searches 200
 """
 

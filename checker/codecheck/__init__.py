@@ -10,9 +10,9 @@ True
 
 from codecheck.completion import completed, head_of, parameters_of, part_of
 from codecheck.errors import CheckerError, NotChecked, NotIsolated, TestsError
-from codecheck.isolation import REQUIRED, require
+from codecheck.isolation import require
 from codecheck.public_tests import given_tests, shown_tests
-from codecheck.replies import answer_of, blocks_of, program_of
+from codecheck.replies import answer_of, program_of
 from codecheck.sandbox import (
     CheckedProgram,
     SandboxLimits,
@@ -23,7 +23,6 @@ from codecheck.sandbox import (
 )
 
 __all__ = [
-    "REQUIRED",
     "CheckedProgram",
     "CheckerError",
     "NotChecked",
@@ -32,7 +31,6 @@ __all__ = [
     "SandboxVerdict",
     "TestsError",
     "answer_of",
-    "blocks_of",
     "completed",
     "given_tests",
     "head_of",

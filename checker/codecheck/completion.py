@@ -7,9 +7,8 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-import warnings
 
-from codecheck.parsing import parse
+from codecheck.parsing import tree_of, within_bounds
 from codecheck.replies import answer_of, blocks_of, indented_blocks
 
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
@@ -25,6 +24,7 @@ _MARGIN_IN_BODY = re.compile(
 )
 
 
+@within_bounds
 def part_of(text: str) -> str | None:
     """What a reply holds that is no whole module: functions, or a function's body indented by
     four.
@@ -53,7 +53,7 @@ def part_of(text: str) -> str | None:
         functions = head + definition + kept.rstrip()
         # A body may start with an inner function and have lost the first line's indentation, or
         # all of it.
-        inner = (cut and cut[0].startswith("return ")) or not _parses(functions)
+        inner = (cut and cut[0].startswith("return ")) or not tree_of(functions)
         if code[: start.start()].strip() or not inner:
             return functions
     code = code.strip("\n").rstrip()
@@ -62,7 +62,7 @@ def part_of(text: str) -> str | None:
 
 def parameters_of(prompt: str, entry_point: str) -> list[str]:
     """The names of the parameters of the function that a prompt asks for."""
-    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
+    tree = tree_of(prompt) or tree_of(f"{prompt.rstrip()}\n    pass\n")
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry_point:
             return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
@@ -77,12 +77,12 @@ def _body(code: str) -> str:
         body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
         # As it is where it parses: indenting anew changes strings of several lines, too.
         by_four = textwrap.indent(textwrap.dedent(body), "    ")
-        odd = not _parses(f"def function():\n{body}\n") or not body.startswith("    ")
-        return by_four if odd and _parses(f"def function():\n{by_four}\n") else body
+        odd = not tree_of(f"def function():\n{body}\n") or not body.startswith("    ")
+        return by_four if odd and tree_of(f"def function():\n{by_four}\n") else body
     indented = re.sub(
         r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
     )
-    if _parses(f"def function():\n{indented}\n"):
+    if tree_of(f"def function():\n{indented}\n"):
         return indented
     return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
 
@@ -91,24 +91,9 @@ def _is_body(code: str) -> bool:
     """Whether it is what stands below a function's head: it parses there, and returns or yields
     something.
     """
-    function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
-    return _parses(function) and any(
-        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
-        for node in ast.walk(parse(function))
-    )
-
-
-def _parses(code: str) -> bool:
-    return _tree(code) is not None
-
-
-def _tree(code: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in the model's strings
-        try:
-            return parse(code)
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return None
+    tree = tree_of("def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n")
+    gives = (ast.Return, ast.Yield, ast.YieldFrom)
+    return tree is not None and any(isinstance(node, gives) for node in ast.walk(tree))
 
 
 def _definition(entry_point: str) -> re.Pattern[str]:

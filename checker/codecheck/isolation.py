@@ -18,23 +18,11 @@ from functools import cache
 from pathlib import Path
 
 from codecheck.errors import NotIsolated
-from codecheck.sandbox_child import (
-    MAKE_DIR,
-    MAKE_REG,
-    READ_DIR,
-    READ_FILE,
-    REMOVE_DIR,
-    REMOVE_FILE,
-    TRUNCATE,
-    WRITE_FILE,
-)
+from codecheck.sandbox_child import FOLDER_RIGHTS, READ_DIR, READ_FILE, WRITE_FILE
 
 REQUIRED = ("files", "system calls")
 """The layers without which a child is not isolated; its limits are set in any case."""
 
-_FOLDER_RIGHTS = (
-    (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
-)
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _INSTALLED = {"site-packages", "dist-packages"}
 
@@ -76,9 +64,8 @@ def system_call_filter() -> bytes:
     equal = seccomp.EQ
     masked = seccomp.MASKED_EQ
     for name in _ALLOWED.split():
-        if (
-            seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1
-        ):  # an older libseccomp doesn't know the newer ones
+        # An older libseccomp doesn't know the newer ones.
+        if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             calls.add_rule(seccomp.ALLOW, name)
     for command in _FCNTL:
         calls.add_rule(seccomp.ALLOW, "fcntl", argument(1, equal, command))
@@ -142,7 +129,7 @@ def readable_paths(folder: str | None) -> dict[str, int]:
     """Path -> Landlock rights on it and below: Python's library, and its own folder if it has
     one.
     """
-    return _library_paths() | ({folder: _FOLDER_RIGHTS} if folder else {})
+    return _library_paths() | ({folder: FOLDER_RIGHTS} if folder else {})
 
 
 def require(missing: dict[str, str], accept_weaker: bool) -> None:

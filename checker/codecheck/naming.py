@@ -33,13 +33,8 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
     alike = [name for name, taken in functions if parameters and taken == list(parameters)]
     if alike:
         return f"{function} = {alike[-1]}"
-    used = {
-        node.id
-        for statement in tree.body
-        if isinstance(statement, Function)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name)
-    }
+    inner = [node for each in tree.body if isinstance(each, Function) for node in ast.walk(each)]
+    used = {node.id for node in inner if isinstance(node, ast.Name)}
     last = [name for name, taken in functions if len(taken) == len(parameters) and name not in used]
     return f"{function} = {last[0]}" if parameters and len(last) == 1 else None
 

@@ -1,20 +1,80 @@
 """Python parsed in any thread, one text at a time: CPython 3.11 counts the depth of a tree for all
-threads together, and raises SystemError where two parse at once.
+threads together, and raises SystemError where two parse at once. And no more of it than a reply is
+worth.
 """
 
 from __future__ import annotations
 
 import ast
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+MOST_WORK = 2_500_000
+"""Of reading one reply, in units of some 40 ns; the longest ordinary ones take a tenth."""
+
+_EACH_TIME = 100
+_EACH_CHARACTER = 5
+_EACH_MARK = 80
+_MARKS = ",;=+([.{@\n"
+_LEFT: ContextVar[int | None] = ContextVar("left", default=None)
 _ONE_AT_A_TIME = Lock()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class TooMuch(Exception):
+    """A reply would take longer than it is worth."""
+
+
+def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
+    """A function that finds nothing in a reply that would take too long."""
+
+    @wraps(read)
+    def bounded(*arguments: _P.args, **named: _P.kwargs) -> _R | None:
+        before = _LEFT.set(MOST_WORK)
+        try:
+            return read(*arguments, **named)
+        except TooMuch:
+            return None
+        finally:
+            _LEFT.reset(before)
+
+    return bounded
+
+
+def spend(cost: int) -> None:
+    """Count work on the reply that is read. Raises TooMuch."""
+    if (left := _LEFT.get()) is not None:
+        _LEFT.set(left - cost)
+        if left < cost:
+            raise TooMuch
 
 
 def parse(source: str, mode: str = "exec") -> Any:
-    """As `ast.parse`."""
-    with _ONE_AT_A_TIME:
-        return ast.parse(source, mode=mode)
+    """As `ast.parse`. Raises TooMuch."""
+    cost = _EACH_TIME + _EACH_CHARACTER * len(source) + _EACH_MARK * sum(map(source.count, _MARKS))
+    spend(cost)
+    try:
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in the model's strings
+            return ast.parse(source, mode=mode)
+    except SyntaxError as error:
+        # It is read to the error only, but twice, to say what is wrong.
+        read = (error.lineno or 1) / (source.count("\n") + 1)
+        spend(int((2 * min(read, 1.0) - 1) * cost) + len(source))
+        raise
+
+
+def tree_of(source: str, mode: str = "exec") -> Any:
+    """A text as a tree; None where it is no Python."""
+    try:
+        return parse(source, mode)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
 
 
 def literal(source: str) -> Any:

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from codecheck.parsing import literal, parse
+from codecheck.parsing import literal, tree_of
 
 _GIVES = re.compile(
     r"[ \t]*(?:==>|=>|==|➞|->|=|#[ \t]*(?:=>|returns?)|(?:should[ \t]+)?(?:returns?|be|give)\b)"
@@ -39,13 +39,12 @@ def prose_examples(
 def _calls(text: str, function: str) -> Iterator[tuple[str, str]]:
     for match in re.finditer(rf"(?<![\w.]){re.escape(function)}[ \t]*\(", text):
         call = _balanced(text, match.start(), match.end() - 1)
-        if call is None or (tree := _expression(call)) is None:
+        tree = tree_of(call.strip(), "eval") if call else None
+        if tree is None or not _plain_call(tree.body):
             continue
-        if not _plain_call(tree):
-            continue
-        gives = _GIVES.match(text, match.start() + len(call))
+        gives = _GIVES.match(text, match.start() + len(call or ""))
         if gives and (result := _result(text, gives.end())) is not None:
-            yield ast.unparse(tree), result
+            yield ast.unparse(tree.body), result
 
 
 def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -107,13 +106,6 @@ def _result(text: str, at: int) -> str | None:
         return None
     line = text[end : text.find("\n", end) if "\n" in text[end:] else len(text)]
     return value if _TAIL.match(line) else None
-
-
-def _expression(code: str) -> ast.expr | None:
-    try:
-        return parse(code.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
 
 
 def _plain_call(tree: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codecheck.errors import TestsError
-from codecheck.parsing import literal, parse
+from codecheck.parsing import literal, parse, tree_of
 from codecheck.prose_examples import prose_examples
 
 FIELDS = ("public_tests", "public_test")
@@ -36,7 +36,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
     if not all(isinstance(line, str) for line in lines):
         raise TestsError(f"{where}: {name}: expected asserts, as a text or a list of texts")
     text = "\n".join(lines).strip()
-    tree = _tree(text)
+    tree = tree_of(text)
     if tree is None or not tree.body:
         raise TestsError(f"{where}: {name}: expected asserts in Python, found {text[:60]!r}")
     if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
@@ -44,7 +44,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         text = _checking(text)
         tree = parse(text)
-    if ast.dump(tree) == ast.dump(_tree(grading) or ast.Module([], [])):
+    if ast.dump(tree) == ast.dump(tree_of(grading) or ast.Module([], [])):
         raise TestsError(
             f"{where}: {name}: expected tests that anybody may see, found those that grade; leave"
             " the field out"
@@ -60,7 +60,7 @@ def shown_tests(prompt: str, function: str) -> str:
 
     Doctest's come first; where there are none, those that are written in other ways.
     """
-    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
+    tree = tree_of(prompt) or tree_of(f"{prompt.rstrip()}\n    pass\n")
     defined = [
         node
         for node in (tree.body if tree else ())
@@ -83,7 +83,7 @@ def _line(example: doctest.Example, function: str) -> str:
     """An example as a statement: an assert where its result is plain data, "" where it can't be
     told.
     """
-    tree = _tree(example.source)
+    tree = tree_of(example.source)
     if tree is None or any(isinstance(node, ast.Lambda) for node in ast.walk(tree)):
         return ""
     if not example.want:
@@ -106,10 +106,3 @@ def _assert(asked: str, wanted: object) -> str:
 
 def _checking(asserts: str) -> str:
     return f"def check(candidate):\n{textwrap.indent(asserts, '    ')}\n"
-
-
-def _tree(code: str) -> ast.Module | None:
-    try:
-        return parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None

@@ -18,12 +18,12 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
+from functools import lru_cache, partial
+from itertools import chain, islice
 from typing import Any
 
 from codecheck.naming import alias_of
-from codecheck.parsing import parse
+from codecheck.parsing import parse, spend, within_bounds
 from codecheck.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
@@ -37,6 +37,22 @@ MOST_ATTEMPTS = 200
 may begin.
 """
 
+MOST_AHEAD = 200
+MOST_AT_ONCE = 20
+"""Lines in which a first error is looked for, and that are parsed again when one below them was
+left out.
+"""
+
+MOST_BLOCKS = 100
+MOST_ENDS = 20
+"""Blocks of a reply, and fences that may end one."""
+
+EACH_LINE = 30
+"""Work of taking a line out of a block, in units of MOST_WORK."""
+
+MOST_OF_TAG = 200
+"""Characters of a tag or token at a reply's end."""
+
 MOST_DEPTH = 20
 """Of an object of JSON that is looked through."""
 
@@ -48,22 +64,24 @@ _THOUGHT_ENDS = re.compile(
 # A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
 # whatever way.
 _OPENS = re.compile(
-    r"(?P<before>[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d+[.)])["
-    r" \t]+)?)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
+    r"(?P<before>[ \t]*+(?:>[ \t]?)*+(?:(?:[-*+]|\d+[.)])["
+    r" \t]+)?+)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
 )
-_CLOSES = re.compile(r"[ \t]*(?:>[ \t]?)*[ \t]*(`{3,}|~{3,})")
+_CLOSES = re.compile(r"[ \t]*+(?:>[ \t]?)*+[ \t]*+(`{3,}|~{3,})")
+_BEGINS_STATEMENT = re.compile(r"(?!(?:else|elif|except|finally)\b)[^\s)\]}]")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
 # What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
-_TOKENS = r"(?:\s*(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]))*"
-_TOKENS_AROUND = re.compile(rf"^{_TOKENS}|{_TOKENS}\s*$")
-_TAGS_AROUND = re.compile(
-    r"\A(?:\s*<[a-z][^<>\n]*>)+(?:[ \t]*\n)*|(?:</[a-z][^<>\n]*>\s*)+\Z", re.IGNORECASE
-)
+_TOKEN = r"(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\])"
+_FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})*")
+_LAST_TOKEN = re.compile(rf"{_TOKEN}\s*\Z")
+_FIRST_TAGS = re.compile(r"(?:\s*<[a-z][^<>\n]*>)+(?:[ \t]*\n)*", re.IGNORECASE)
+_LAST_TAG = re.compile(r"</[a-z][^<>\n]*>\s*\Z", re.IGNORECASE)
 _BLANKS_OF_PAGES = re.compile(r"^[ \t\u00a0\ufeff\u200b]+", re.MULTILINE)
 _ON_A_PAGE = re.compile(
     r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
     re.MULTILINE | re.DOTALL | re.IGNORECASE,
 )
+_PAGE_ENDS = re.compile("</pre>", re.IGNORECASE)
 _QUOTES_FOR_FENCES = re.compile(
     r"^[ \t]*('''|\"\"\")[ \t]*py(?:thon)?[\d.]*[ \t]*\n(.*)\n[ \t]*\1[ \t]*$",
     re.MULTILINE | re.DOTALL | re.IGNORECASE,
@@ -71,6 +89,7 @@ _QUOTES_FOR_FENCES = re.compile(
 _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 
 
+@within_bounds
 def program_of(
     reply: str, function: str | None = None, given: str = "", parameters: Sequence[str] = ()
 ) -> str | None:
@@ -97,7 +116,12 @@ def program_of(
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
-        (_in_text(other, function, given) for text in texts for other in unwrapped(text)),
+        (
+            _in_text(other, function, given)
+            for text in texts
+            for other in unwrapped(text)
+            if other not in ("", text)
+        ),
         (_meant(text, function, given, parameters) for text in texts if function and parameters),
     )
     found = next((module for module in chain(*readings) if module is not None), None)
@@ -145,11 +169,24 @@ def _lines_joined(reply: str) -> str:
     any program that is asked for; code on a page of HTML as a block.
     """
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
-    text = _BLANKS_OF_PAGES.sub(_blanks, _TOKENS_AROUND.sub("", text))
-    page = _ON_A_PAGE.search(text)
+    text = _BLANKS_OF_PAGES.sub(_blanks, _between(_FIRST_TOKENS, text, _LAST_TOKEN).rstrip())
+    end = max((each.end() for each in _PAGE_ENDS.finditer(text)), default=0)
+    page = _ON_A_PAGE.search(text, 0, end)
     if page is None:
-        return _TAGS_AROUND.sub("", text)
-    return text if "```" in text[: page.start()] else _ON_A_PAGE.sub(_block_of_page, text)
+        return _between(_FIRST_TAGS, text, _LAST_TAG)
+    in_blocks = "```" in text[: page.start()]
+    return text if in_blocks else _ON_A_PAGE.sub(_block_of_page, text[:end]) + text[end:]
+
+
+def _between(first: re.Pattern[str], text: str, last: re.Pattern[str]) -> str:
+    """A text without all of the first kind that it begins with, and of the last that it ends in."""
+    begins = found.end() if (found := first.match(text)) else 0
+    end = len(text)
+    for _ in range(MOST_ATTEMPTS):
+        if (found := last.search(text, max(begins, end - MOST_OF_TAG), end)) is None:
+            break
+        end = found.start()
+    return text[begins:end]
 
 
 def _blanks(found: re.Match[str]) -> str:
@@ -183,25 +220,30 @@ class _Module:
         return bool(self.functions - self.stubs) if function is None else function not in self.stubs
 
 
-@lru_cache(maxsize=128)
-def _module(text: str) -> _Module | None:
-    """A program, or None for what is none."""
-    if _error_of(text) is not None:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+@lru_cache(maxsize=512)
+def _read(text: str) -> _Module | Exception:
+    """A program, or what keeps a text from being one."""
+    try:
         tree = parse(text)
-        table = symtable.symtable(text, "reply", "exec")
-    defines = frozenset(
-        s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
-    )
-    imports = frozenset(s.get_name() for s in table.get_symbols() if s.is_imported())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = symtable.symtable(text, "reply", "exec")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        return error.with_traceback(None)
+    symbols = table.get_symbols()
+    imports = frozenset(s.get_name() for s in symbols if s.is_imported())
+    defines = imports | {s.get_name() for s in symbols if s.is_assigned()}
     functions = {
         s.name: s for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     stubs = frozenset(name for name, statement in functions.items() if _is_stub(statement))
     lacks = frozenset(_used(table)) - defines - set(dir(builtins))
     return _Module(text, defines, imports, frozenset(functions), lacks, stubs)
+
+
+def _module(text: str) -> _Module | None:
+    found = _read(text)
+    return found if isinstance(found, _Module) else None
 
 
 def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -212,19 +254,6 @@ def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         or (isinstance(s, ast.Raise) and "NotImplemented" in ast.dump(s))
         for s in function.body
     )
-
-
-@lru_cache(maxsize=512)
-def _error_of(text: str) -> Exception | None:
-    """What keeps a text from being a program, if anything does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in the model's strings
-        try:
-            parse(text)
-            symtable.symtable(text, "reply", "exec")
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-            return error
-    return None
 
 
 def _used(table: symtable.SymbolTable) -> Iterator[str]:
@@ -251,12 +280,13 @@ def _readable(block: Sequence[str]) -> _Module | None:
 
 def _without_end(lines: Sequence[str]) -> _Module | None:
     """The program in the first of these lines, up to a statement at the margin that is none."""
+    end = getattr(_read("\n".join(lines)), "lineno", None)  # beyond it no cut helps
     margins = [
         number
-        for number, line in enumerate(lines)
+        for number, line in enumerate(lines[:end])
         if line[:1] not in ("", " ", "\t", ")", "]", "}", "#")
     ]
-    cuts = (_module("\n".join(lines[:end])) for end in reversed(margins[1:][-MOST_ATTEMPTS:]))
+    cuts = (_module("\n".join(lines[:end])) for end in reversed(margins[1:][-MOST_ENDS:]))
     return next((module for module in cuts if module is not None), None)
 
 
@@ -292,25 +322,23 @@ def blocks_of(text: str) -> list[list[str]]:
     else at the first one that does not stand in a string.
     """
     lines = text.split("\n")
-    blocks = []
+    blocks: list[list[str]] = []
     at = 0
-    while at < len(lines):
+    while at < len(lines) and len(blocks) < MOST_BLOCKS:
         opens = _opens(lines[at])
         at += 1
         if opens is None:
             continue
         indent = "" if opens["words"] else opens["before"]
-        ends = _ends(lines, at, opens["fence"])
-        candidates = [
-            (end, [_outdented(line, indent) for line in [*lines[at:end], *last]])
-            for end, last in [*ends[:20], (len(lines), [])]
-        ]
-        alone = [
-            c for c, (_, last) in zip(candidates, [*ends[:20], (0, [])], strict=True) if not last
-        ]
-        end, block = next((c for c in candidates if _is_program(c[1])), None) or next(
-            (c for c in alone if not _ends_in_string(c[1])), alone[0]
+        ends = [*islice(_ends(lines, at, opens["fence"]), MOST_ENDS), (len(lines), [])]
+        alone = [(end, last) for end, last in ends if not last]
+        inside = partial(_inside, lines, at, indent)
+        end, last = (
+            next((each for each in ends if _is_program(inside(*each))), None)
+            or next((each for each in alone if not _ends_in_string(inside(*each))), None)
+            or alone[0]
         )
+        block = inside(end, last)
         blocks.append(block)
         # A fence that says what it holds opens the next block, if this one was never closed.
         closing = lines[end] if end < len(lines) else ""
@@ -318,18 +346,23 @@ def blocks_of(text: str) -> list[list[str]]:
     return blocks
 
 
-def _ends(lines: Sequence[str], at: int, fence: str) -> list[tuple[int, list[str]]]:
+def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
+    """The lines of a block from one to another, and what stands of it on the other."""
+    inside = [*lines[at:end], *last]
+    spend(EACH_LINE * len(inside))
+    return [_outdented(line, indent) if indent or "\t" in line else line for line in inside]
+
+
+def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list[str]]]:
     """The numbers of the lines, from this one on, that may close a block, each with what stands of
     the block on that line before its fence.
     """
-    ends: list[tuple[int, list[str]]] = []
     for number in range(at, len(lines)):
         line = lines[number]
         if (closes := _CLOSES.match(line)) and closes[1].startswith(fence):
-            ends.append((number, []))
+            yield number, []
         elif line.rstrip().endswith(fence):
-            ends.append((number, [line.rstrip().rstrip(fence[0])]))
-    return ends
+            yield number, [line.rstrip().rstrip(fence[0])]
 
 
 def _opens(line: str) -> re.Match[str] | None:
@@ -346,10 +379,11 @@ def _is_program(block: Sequence[str]) -> bool:
 
 
 def _ends_in_string(block: Sequence[str]) -> bool:
-    error = _error_of(textwrap.dedent("\n".join(block)))
+    error = _read(textwrap.dedent("\n".join(block)))
     return isinstance(error, SyntaxError) and "unterminated triple-quoted" in error.msg
 
 
+@lru_cache(maxsize=MOST_LINES)
 def _outdented(line: str, indent: str) -> str:
     """A line of a block whose fence stands after this."""
     for _ in range(indent.count(">")):
@@ -394,7 +428,7 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         if block:
             yield block
         block = []
-        words = _error_of(f"{line}\n    pass") is not None  # else it is the head of what follows
+        words = _module(f"{line}\n    pass") is None  # else it is the head of what follows
         blank = False
 
 
@@ -488,12 +522,8 @@ def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
 
 def _has_fences_in_strings_only(text: str) -> bool:
     """Whether every fence stands within a string of a program: outside of one, it is no Python."""
-    lines = textwrap.dedent(text).split("\n")
-    kept = _without_prose(lines)
-    return (
-        not any(_CLOSES.match(line) for line, now in zip(lines, kept, strict=True) if now != line)
-        and _module("\n".join(kept)) is not None
-    )
+    kept = _without_prose(textwrap.dedent(text).split("\n"), _CLOSES)
+    return _module("\n".join(kept)) is not None
 
 
 def _session(text: str) -> _Module | None:
@@ -506,35 +536,55 @@ def _session(text: str) -> _Module | None:
         return None
 
 
-def _without_prose(lines: Sequence[str]) -> list[str]:
+def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -> list[str]:
     """The lines without those that Python's parser refuses and that belong to no statement: they
-    stand at the margin, or below others that were left out.
+    stand at the margin, or below others that were left out. Ends at one that it `keeps`.
     """
     kept = list(lines)
     left_out: set[int] = set()
+    begins = 0
     for _ in range(MOST_ATTEMPTS):
-        number = _refused(kept)
-        if number is None or not kept[number].strip():
+        number = _refused(kept[begins:])
+        if number is None and begins:  # nor are the parts refused together
+            begins = 0
+            number = _refused(kept)
+        number = None if number is None else begins + number
+        if number is None or not kept[number].strip() or (keeps and keeps.match(kept[number])):
             break
         above = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), None)
         if kept[number][0].isspace() and above is not None and above not in left_out:
             break
         kept[number] = ""
         left_out.add(number)
+        begins = _parsed_to(kept, begins, number)
     return kept
+
+
+def _parsed_to(lines: Sequence[str], begins: int, number: int) -> int:
+    """The line up to which all statements from one on are whole, and need not be parsed again."""
+    places = range(number, begins + MOST_AT_ONCE, -1)
+    place = next((n for n in places if _BEGINS_STATEMENT.match(lines[n])), begins)
+    return place if place > begins and _module("\n".join(lines[begins:place])) else begins
 
 
 def _refused(lines: Sequence[str]) -> int | None:
     """The number of the first line that keeps these from being a program, if one does."""
-    error = _error_of("\n".join(lines))
+    error = _read("\n".join(lines[:MOST_AHEAD]))
+    if len(lines) > MOST_AHEAD and not _is_told(error):  # it is one of the lines that follow
+        error = _read("\n".join(lines))
     if not isinstance(error, SyntaxError):
         return None
     number = min(max(error.lineno or 1, 1), len(lines)) - 1
-    if (
-        isinstance(error, IndentationError) and "expected an indented block" in error.msg
-    ):  # said of the line below
+    # It is said of the line below.
+    if isinstance(error, IndentationError) and "expected an indented block" in error.msg:
         number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
     return number
+
+
+def _is_told(error: object) -> bool:
+    """Whether it is an error whatever follows: nothing that only had not ended."""
+    known = isinstance(error, SyntaxError) and 0 < (error.lineno or 0) < MOST_AHEAD // 2
+    return known and not re.search(r"never closed|unterminated|EOF", str(error))
 
 
 def _without_words(module: _Module) -> str:
@@ -542,10 +592,7 @@ def _without_words(module: _Module) -> str:
     words that happen to be Python.
     """
     lines = module.text.split("\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        statements = parse(module.text).body
-    for statement in statements:
+    for statement in parse(module.text).body:
         if _is_words(statement, module.lacks):
             end = statement.end_lineno or statement.lineno
             lines[statement.lineno - 1 : end] = [""] * (end - statement.lineno + 1)

@@ -37,10 +37,12 @@ _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 _LOOK_S = 0.05
+"""How often a solution's folder is looked at."""
+
 _START_S = 120.0
 """How long a confined process may take to start: the limits are the program's, not the machine's.
 """
-"""How often a solution's folder is looked at."""
+
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
 _TIMED_OUT = "it ran out of time"
@@ -93,10 +95,10 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted
-    as they are and runs before the solution too, and `function` by its name; they see nothing else
-    of the solution, and what they pass to it must be plain data, instances of given classes, or
-    what it returned.
+    `tests` define `check(function)`, or are asserts on the function by its name. They may use the
+    names that `given` defines, which is trusted as they are and runs before the solution too, and
+    `function` by its name; they see nothing else of the solution, and what they pass to it must be
+    plain data, instances of given classes, or what it returned.
     """
 
     solution: str
@@ -117,39 +119,26 @@ def run_checked(
     NotChecked when they could not be started or the tests themselves are no program, because
     neither says anything about the solution.
     """
-    missing = missing_layers()
-    require(missing, accept_weaker)
+    required = _required(accept_weaker)
     limits = limits or SandboxLimits()
-    required = [layer for layer in REQUIRED if layer not in missing]
     try:
         # Left in reverse order: the processes are dead before their folder is removed.
         with _folder() as folder, contextlib.ExitStack() as stack:
             calls_read, calls_write = _pipe(stack)
             answers_read, answers_write = _pipe(stack)
-            task = {
-                "role": "host",
-                "given": program.given,
-                "source": program.solution,
-                "function": program.function,
-            }
+            shared = {"given": program.given, "function": program.function}
+            task = shared | {"role": "host", "source": program.solution}
             host = _Child(
                 stack, task, limits, required, python, folder, (calls_read, answers_write)
             )
-            task = {
-                "role": "checker",
-                "given": program.given,
-                "tests": program.tests,
-                "function": program.function,
-            }
+            task = shared | {"role": "checker", "tests": program.tests}
             checker = _Child(
                 stack, task, limits, required, python, None, (answers_read, calls_write)
             )
             fault = _listen(host, checker, limits, folder)
     except OSError as error:
         raise NotChecked(f"no process for a program could be started: {error}") from error
-    verdict, _, detail = (
-        checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
-    )
+    verdict, detail = checker.said(fault)
     if verdict == BROKEN:
         raise NotChecked(
             f"the tests of {program.function} are no program that can check it: {detail}"
@@ -177,48 +166,28 @@ def run_scorer(
     Raises NotIsolated as `run_checked` does, and NotChecked when the program fails, prints
     nothing or runs out of time.
     """
-    missing = missing_layers()
-    require(missing, accept_weaker)
-    required = [layer for layer in REQUIRED if layer not in missing]
+    required = _required(accept_weaker)
     try:
         with _folder() as folder, contextlib.ExitStack() as stack:
-            child = _Child(
-                stack,
-                {"role": "scorer", "source": program, "stdin": stdin},
-                limits,
-                required,
-                python,
-                folder,
-                _pipe(stack),
-            )
-            fault = _hear_out(child, limits, folder)
+            task = {"role": "scorer", "source": program, "stdin": stdin}
+            child = _Child(stack, task, limits, required, python, folder, _pipe(stack))
+            fault = _listen(child, child, limits, folder)
     except OSError as error:
         raise NotChecked(
             f"no process for the program that grades could be started: {error}"
         ) from error
     child.require_ready()
-    verdict, _, said = (
-        child.lines[1].partition(" ")
-        if len(child.lines) > 1
-        else (FAILED, "", fault or "it ended without a word")
-    )
+    verdict, said = child.said(fault or "it ended without a word")
     if verdict != PASSED or fault:
         raise NotChecked(f"the program that grades failed: {said or fault}")
     return said
 
 
-def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Hear a child until it has ended; returns what ended it before that, if anything."""
-    clock = _Clock(limits, child)
-    with selectors.DefaultSelector() as selector:
-        selector.register(child.pipe, selectors.EVENT_READ)
-        while True:
-            if selector.select(clock.pause()) and not child.hear():
-                return ""
-            if clock.over():
-                return _TIMED_OUT
-            if fault := _excess(folder, child.pid, limits):
-                return fault
+def _required(accept_weaker: bool) -> list[str]:
+    """The layers that children have to have. Raises NotIsolated."""
+    missing = missing_layers()
+    require(missing, accept_weaker)
+    return [layer for layer in REQUIRED if layer not in missing]
 
 
 @cache
@@ -258,17 +227,13 @@ class _Child:
     ) -> None:
         self.pipe, said = _pipe(stack)
         self._said = b""
-        read, write = ends
+        disk = {"folder": folder, "size": limits.folder_size, "files": limits.folder_files}
         config = task | {
             "cwd": folder or "/",
             "limits": limits.kernel(),
             "paths": readable_paths(folder),
             "numpy": numpy_folder() if python == sys.executable else None,
-            "disk": (
-                {"folder": folder, "size": limits.folder_size, "files": limits.folder_files}
-                if folder
-                else None
-            ),
+            "disk": disk if folder else None,
             "filter": base64.b64encode(system_call_filter()).decode(),
             "required": required,
         }
@@ -277,9 +242,7 @@ class _Child:
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
             file.seek(0)
-            self.pid = self._template.fork(
-                (file.fileno(), read.fileno(), write.fileno(), said.fileno())
-            )
+            self.pid = self._template.fork([each.fileno() for each in (file, *ends, said)])
         stack.push(self._kill)
         for end in (*ends, said):
             end.close()
@@ -294,6 +257,13 @@ class _Child:
         chunk = self.pipe.read(_MAX_SAID)
         self._said += chunk or b""
         return bool(chunk) and len(self._said) < _MAX_SAID
+
+    def said(self, otherwise: str) -> tuple[str, str]:
+        """The verdict it has said, and why; failed for this reason where it has said none."""
+        if len(self.lines) < 2:
+            return FAILED, otherwise
+        verdict, _, why = self.lines[1].partition(" ")
+        return verdict, why
 
     @property
     def ready(self) -> bool:
@@ -408,14 +378,15 @@ class _Clock:
 
 
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Hear both until the checker has ended; returns what ended them before that, if anything.
+    """Hear both until the checker has ended; returns what ended them before that, if anything. A
+    process that has no other is both.
 
     A host that has not begun by then is heard to its end: its status says why it could not.
     """
     clock = _Clock(limits, host, checker)
     ended: set[_Child] = set()
     with selectors.DefaultSelector() as selector:
-        for child in (host, checker):
+        for child in {host, checker}:
             selector.register(child.pipe, selectors.EVENT_READ, child)
         while True:
             for key, _ in selector.select(clock.pause()):
@@ -461,9 +432,8 @@ def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
     """
     held: dict[int, int] = {}
     with contextlib.suppress(OSError):  # it has ended, or /proc is not for us
-        for line in (
-            Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+        for line in maps.splitlines():
             parts = line.split(None, 5)
             if line.endswith(" (deleted)") and int(parts[4]) and _device(parts[3]) == device:
                 held[int(parts[4])] = file_size

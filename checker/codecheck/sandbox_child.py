@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
     from codecheck.sandbox_library import prepare
-    from codecheck.sandbox_objects import OPERATIONS, Held, Lending, Remote, Solution, borrowed, met
+    from codecheck.sandbox_objects import OPERATIONS, Held, Lending, Solution, borrowed
     from codecheck.sandbox_oracles import compares_arguments
     from codecheck.sandbox_values import Codec, classes_of
     from codecheck.sandbox_wire import Channel, Wire
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))
     from sandbox_library import prepare
-    from sandbox_objects import OPERATIONS, Held, Lending, Remote, Solution, borrowed, met
+    from sandbox_objects import OPERATIONS, Held, Lending, Solution, borrowed
     from sandbox_oracles import compares_arguments
     from sandbox_values import Codec, classes_of
     from sandbox_wire import Channel, Wire
@@ -71,14 +71,12 @@ LANDLOCK_ADD = 445
 LANDLOCK_RESTRICT = 446
 LANDLOCK_VERSION = 1
 LANDLOCK_PATH_BENEATH = 1
-WRITE_FILE = 1 << 1
-READ_FILE = 1 << 2
-READ_DIR = 1 << 3
-REMOVE_DIR = 1 << 4
-REMOVE_FILE = 1 << 5
-MAKE_DIR = 1 << 7
-MAKE_REG = 1 << 8
+WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
+REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 TRUNCATE = 1 << 14
+FOLDER_RIGHTS = (
+    (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
+)
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """Landlock version -> how many rights on files it knows; 16 from version 5 on."""
 
@@ -120,11 +118,8 @@ def _checked(result: int) -> int:
 
 
 def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
-    padded = [
-        *(ctypes.c_ulong(v) if isinstance(v, int) else v for v in values),
-        *[ctypes.c_ulong(0)] * (4 - len(values)),
-    ]
-    _checked(_libc.prctl(option, *padded))
+    padded = [*values, 0, 0, 0, 0][:4]
+    _checked(_libc.prctl(option, *(ctypes.c_ulong(v) if isinstance(v, int) else v for v in padded)))
 
 
 def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
@@ -134,11 +129,8 @@ def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None
     if disk is None:
         return
     _checked(_libc.unshare(CLONE_NEWNS))
-    for name, line in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{user} {user} 1"),
-        ("gid_map", f"{group} {group} 1"),
-    ):
+    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+    for name, line in maps.items():
         Path("/proc/self", name).write_text(line, encoding="ascii")
     folder = str(disk["folder"]).encode()
     options = f"size={disk['size']},nr_inodes={disk['files'] + 1},mode=700".encode()
@@ -216,10 +208,7 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
         return value
 
     try:
-        exec(
-            compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True),
-            program,
-        )
+        _execute(config["given"].encode(errors="replace"), "given", program)
         given = classes_of(program)
         codec = Codec(
             held.hold, held.find, given, lambda content: borrowed(ask, content), finds_library=True
@@ -237,6 +226,11 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
                 return  # who asked has ended, and said why
     except BaseException as error:
         say(f"{type(error).__name__}: {error}"[:200])
+
+
+def _execute(source: Any, name: str, names: dict[str, Any], flags: int = 0) -> None:
+    """Run a text or a tree among these names."""
+    exec(compile(source, name, "exec", flags=flags, dont_inherit=True), names)
 
 
 def _module(name: str) -> dict[str, Any]:
@@ -270,54 +264,36 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
     Those are run too, as they may fill a table, but what they raise is no fault of the function.
     """
     module = ast.parse(source, "solution")
-    defines = [
-        number
-        for number, statement in enumerate(module.body, 1)
-        if isinstance(statement, DEFINITIONS)
-    ]
+    kinds = enumerate(module.body, 1)
+    defines = [number for number, each in kinds if isinstance(each, DEFINITIONS)]
     end = max(defines, default=len(module.body))
     flags = _future(module)
     nothing = _Nothing()
     sys.stdin = io.TextIOWrapper(io.BufferedReader(nothing), encoding="utf-8")
-    for statement in module.body[:end]:
-        code = compile(
-            ast.Module([statement], []), "solution", "exec", flags=flags, dont_inherit=True
-        )
-        try:
-            exec(code, program)
-        except Exception:
-            # A program that reads finds nothing to be read, and lacks it in what follows.
-            if not nothing.was_read or function not in program:
-                raise
     failure: BaseException = KeyError(function)
-    for statement in module.body[end:]:
+    for number, statement in enumerate(module.body):
         try:
-            exec(
-                compile(
-                    ast.Module([statement], []), "solution", "exec", flags=flags, dont_inherit=True
-                ),
-                program,
-            )
+            _execute(ast.Module([statement], []), "solution", program, flags)
         except (Exception, SystemExit) as error:
             failure = error
+            # A program that reads finds nothing to be read, and lacks it in what follows.
+            goes_on = nothing.was_read and function in program and isinstance(error, Exception)
+            if number < end and not goes_on:
+                raise
     if function not in program:
         raise failure
 
 
 def _future(module: ast.Module) -> int:
     """The compiler's flags that a module's own first lines set."""
-    names = [
+    names = {
         alias.name
         for statement in module.body
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         for alias in statement.names
-    ]
-    found = [
-        getattr(__future__, name).compiler_flag
-        for name in names
-        if name in __future__.all_feature_names
-    ]
-    return functools.reduce(operator.or_, found, 0)
+    }
+    known = names.intersection(__future__.all_feature_names)
+    return functools.reduce(operator.or_, (getattr(__future__, n).compiler_flag for n in known), 0)
 
 
 def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
@@ -329,10 +305,7 @@ def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]
     printed = sys.stdout
     why = ""
     try:
-        exec(
-            compile(config["source"], "program", "exec", dont_inherit=True),
-            {"__name__": "__main__"},
-        )
+        _execute(config["source"], "program", {"__name__": "__main__"})
     except SystemExit as error:
         why = f"it ended with {error.code!r}" if error.code else ""
     except BaseException as error:
@@ -346,61 +319,56 @@ def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]
 def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
     """Run the tests on a solution that is behind the pipes, and say the verdict."""
 
-    def end(verdict: str) -> NoReturn:
-        say(verdict)
+    def end(verdict: str, error: BaseException | None = None) -> NoReturn:
+        say(f"{verdict} {type(error).__name__}: {error}"[:200] if error else verdict)
         os._exit(0)
 
-    # The iterators that stand for objects of the host, which keeps them in being.
-    standing: dict[int, tuple[Any, Any]] = {}
+    begun = False
 
-    def meet(content: Any) -> Any:
-        found = met(ask, content)
-        standing[id(found)] = found, content
-        return found
-
-    lending = Lending()
-
-    def hold(value: Any) -> Any:
-        if isinstance(value, Remote):
-            return ["object", value._content]
-        if id(value) in standing:
-            return ["object", standing[id(value)][1]]
-        return lending.lend(value)
+    def begin() -> None:
+        """Nothing is decided before the solution is there, also by tests that don't call it."""
+        nonlocal begun
+        if not begun:
+            begun = True
+            if calls.receive() != LOADED:
+                end(FAILED)
 
     def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
         try:
+            begin()
             value, error = wire.ask(operation, target, arguments, named, is_compared)
         except EOFError:
             end(FAILED)
         # a solution that answers with anything else than data has failed, whatever a test makes of
         # it
         except Exception as error:
-            end(f"{FAILED} {type(error).__name__}: {error}"[:200])
+            end(FAILED, error)
         if error is None:
             return value
         if operation == "next" and str(error).startswith("StopIteration"):
             raise StopIteration
         raise error
 
-    solution = Solution(ask, config["function"])
+    lending = Lending(ask)
     tests = _module("tests")
     try:
-        exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
-        codec = Codec(hold, meet, classes_of(tests), lending.find)
-        wire = Wire(calls, codec, lending.do)
-        tests[config["function"]] = solution
-        exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
-        check = tests["check"]
+        _execute(config["given"], "given", tests)
+        wire = Wire(
+            calls, Codec(lending.lend, lending.meet, classes_of(tests), lending.find), lending.do
+        )
         is_compared = compares_arguments(config["tests"], config["function"])
+        code = compile(config["tests"], "tests", "exec", dont_inherit=True)
     except BaseException as error:
-        end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
+        end(BROKEN, error)
+    tests[config["function"]] = solution = Solution(ask, config["function"])
     try:
-        # Nothing is decided before the solution is there, also by tests that don't call it.
-        if calls.receive() != LOADED:
-            end(FAILED)
-        check(solution)
+        exec(code, tests)
+        if not begun or "check" in tests:  # else the tests are asserts, and held
+            check = tests["check"]
+            begin()
+            check(solution)
     except BaseException as error:
-        end(f"{FAILED} {type(error).__name__}: {error}"[:200])
+        end(FAILED if begun else BROKEN, error)
     end(PASSED)
 
 
@@ -442,9 +410,7 @@ def main(task: int, read: int, write: int, said: int) -> NoReturn:
     errors = confine(config)
     if config["role"] == "probe":
         say(json.dumps(errors))
-    elif lacking := [
-        f"{name}: {why}" for name, why in errors.items() if name in config["required"]
-    ]:
+    elif lacking := [f"{each}: {errors[each]}" for each in config["required"] if each in errors]:
         say(f"can't be confined ({'; '.join(lacking)})")
     else:
         say(READY)

@@ -45,17 +45,9 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
     """An exception to raise here: of the same built-in class, or of a class like the program's that
     extends the same ones.
     """
-    bases = [
-        kind
-        for name in told["bases"]
-        if isinstance(kind := getattr(builtins, str(name), None), type)
-    ]
-    bases = [kind for kind in bases if issubclass(kind, Exception)]
-    nearest = tuple(
-        kind
-        for kind in bases
-        if not any(other is not kind and issubclass(other, kind) for other in bases)
-    )
+    named = [getattr(builtins, str(name), None) for name in told["bases"]]
+    bases = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Exception)]
+    nearest = tuple(k for k in bases if not any(o is not k and issubclass(o, k) for o in bases))
     arguments = tuple(told["arguments"])
     state = told["state"]
     text = str(told["text"])
@@ -66,11 +58,8 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
         error = _made(nearest[0], arguments)
     else:
         known = given.get(str(told["name"])) or _of_library(told, nearest)
-        kind = (
-            known
-            if known is not None and issubclass(known, Exception)
-            else _like(str(told["name"]), nearest or (Exception,), text)
-        )
+        kind = known if known is not None and issubclass(known, Exception) else None
+        kind = kind or _like(str(told["name"]), nearest or (Exception,), text)
         error = _made(kind, arguments)
     if isinstance(state, dict):
         error.__dict__.update(own_state(type(error), state))
@@ -104,9 +93,8 @@ def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exce
 def _made(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
     try:
         error = kind.__new__(kind, *arguments)
-        with contextlib.suppress(
-            TypeError
-        ):  # which sets what the built-in class has beside its arguments
+        # It sets what the built-in class has beside its arguments.
+        with contextlib.suppress(TypeError):
             built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
             built_in.__init__(error, *arguments)
         error.args = arguments

@@ -51,18 +51,8 @@ end where the tests stop, and short exchanges with a generator go step by step.
 """
 
 _ASKED = (
-    "__iter__",
-    "__next__",
-    "__len__",
-    "__getitem__",
-    "__setitem__",
-    "__delitem__",
-    "__call__",
-    "__enter__",
-    "__exit__",
-    "__int__",
-    "__float__",
-    "__index__",
+    *("__iter__", "__next__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__call__"),
+    *("__enter__", "__exit__", "__int__", "__float__", "__index__"),
 )
 _ORDER = ("__lt__", "__gt__", "__le__", "__ge__")
 _BINARY = (*_ORDER, "__add__", "__sub__", "__mul__", "__matmul__", "__truediv__", "__mod__")
@@ -134,12 +124,11 @@ class Lent(Elsewhere):
             if name in said:
                 object.__setattr__(self, name, said[name])
         if "parameters" in said:
+            parameter, none = inspect.Parameter, inspect.Parameter.empty
             signature = inspect.Signature(
                 [
-                    inspect.Parameter(
-                        name, kind, default=None if given else inspect.Parameter.empty
-                    )
-                    for name, kind, given in said["parameters"]
+                    parameter(n, kind, default=None if d else none)
+                    for n, kind, d in said["parameters"]
                 ]
             )
             names = tuple(signature.parameters)
@@ -189,14 +178,30 @@ _OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
 
 
 class Lending:
-    """The objects of the tests that a solution was handed, by number, and what it may do."""
+    """The objects of the tests that a solution was handed, by number, and what it may do; and the
+    iterators that stand for objects of the host, which keeps them in being.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._standing: dict[int, tuple[Any, Any]] = {}
+
+    def meet(self, content: Any) -> Any:
+        """What stands for an object of the host."""
+        found = met(self._ask, content)
+        self._standing[id(found)] = found, content
+        return found
 
     def lend(self, value: Any) -> Any:
-        """A function or class of Python's library by its name, anything else by a number."""
+        """A function or class of Python's library by its name, what stands for an object of the
+        host as that, anything else by a number.
+        """
+        if isinstance(value, Remote):
+            return ["object", value._content]
+        if id(value) in self._standing:
+            return ["object", self._standing[id(value)][1]]
         if (named := _library_name(value)) is not None:
             return ["library", named]
         number = self._numbers.setdefault(id(value), len(self._objects))
@@ -277,12 +282,8 @@ class Remote(Elsewhere):
         object.__setattr__(self, "_content", content)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in (
-            "__name__",
-            "__qualname__",
-            "__doc__",
-            "__dict__",
-        ):
+        known = ("__name__", "__qualname__", "__doc__", "__dict__")
+        if name.startswith("__") and name not in known:
             raise AttributeError(name)
         return self._ask("attribute", self, name)
 

@@ -34,16 +34,20 @@ class Elsewhere:
     """What stands for an object of the other process."""
 
 
+def _slots_of(kind: type[Any]) -> dict[str, Any]:
+    return {
+        name: found
+        for base in kind.__mro__
+        for name, found in vars(base).items()
+        if isinstance(found, types.MemberDescriptorType) and found.__objclass__ is base
+    }
+
+
 def state_of(value: Any) -> dict[str, Any]:
     """An object's attributes: those of its dictionary and of its slots. Raises TypeError where it
     has neither.
     """
-    slots = [
-        name
-        for kind in type(value).__mro__
-        for name, found in vars(kind).items()
-        if isinstance(found, types.MemberDescriptorType) and found.__objclass__ is kind
-    ]
+    slots = _slots_of(type(value))
     if not slots and not hasattr(value, "__dict__"):
         raise TypeError(f"a {type(value).__name__} has no attributes")
     return {name: getattr(value, name) for name in slots if hasattr(value, name)} | dict(
@@ -52,11 +56,10 @@ def state_of(value: Any) -> dict[str, Any]:
 
 
 _INLINE: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "frozenset": frozenset}
-_MAPPINGS: dict[str, type[dict[Any, Any]]] = {
-    "Counter": Counter,
-    "OrderedDict": OrderedDict,
-    "dict": dict,
-}
+_MAPPINGS: dict[str, type[dict[Any, Any]]] = {k.__name__: k for k in (Counter, OrderedDict, dict)}
+_OWN_KINDS: tuple[type[Any], ...] = (list, set, bytearray, *_MAPPINGS.values())
+_PLAIN: dict[str, Callable[[], Any]] = {kind.__name__: kind for kind in _OWN_KINDS}
+_PLAIN["namespace"] = types.SimpleNamespace
 _VIEWS: dict[str, tuple[type[Any], Callable[[list[Any]], Any]]] = {
     "keys": (type({}.keys()), lambda items: dict.fromkeys(items).keys()),
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
@@ -81,8 +84,15 @@ _PARTS: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
 }
 _MADE: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in _PARTS}
 _MADE["Pattern"] = re.compile
-_NUMBERS = {"Fraction": Fraction, "Decimal": Decimal}
 _CONSTANTS = {"Ellipsis": ..., "NotImplemented": NotImplemented}
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "Fraction": Fraction,
+    "Decimal": Decimal,
+    "int": lambda content: int(content, 16),
+    "complex": lambda content: complex(*content),
+    "bytes": bytes.fromhex,
+    "constant": _CONSTANTS.__getitem__,
+}
 _ARRAY_KINDS = "biufcUSMm"
 """The kinds of numpy's types whose arrays are sent."""
 
@@ -125,23 +135,15 @@ class Shells:
     @staticmethod
     def empty(kind: str, made_with: Any) -> Any:
         """One without content. Raises ValueError for a kind that is none."""
-        if kind in _MAPPINGS:
-            return _MAPPINGS[kind]()
         if kind == "defaultdict":
             return defaultdict(made_with)
         if kind == "deque":
             return deque(maxlen=made_with)
         if kind == "array":
             return array(made_with)
-        plain: dict[str, Callable[[], Any]] = {
-            "list": list,
-            "set": set,
-            "bytearray": bytearray,
-            "namespace": types.SimpleNamespace,
-        }
-        if kind not in plain:
+        if kind not in _PLAIN:
             raise ValueError("expected plain data")
-        return plain[kind]()
+        return _PLAIN[kind]()
 
     @staticmethod
     def fill(shell: Any, items: list[Any]) -> None:
@@ -256,7 +258,7 @@ class Codec:
         """A value as JSON: plain data as itself, or as [kind, content]."""
         if _is_array(value):
             return self._numbered(value)
-        if _is_scalar(value):
+        if _is_array(value, "generic"):
             return ["scalar", [value.dtype.str, value.tobytes().hex()]]
         if isinstance(value, enum.Enum) and self._is_given(value):
             return ["member", [type(value).__name__, value.name]]
@@ -317,8 +319,8 @@ class Codec:
             return _VIEWS[kind][1](self._decode_all(content))
         if kind in _MADE:
             return _MADE[kind](*self._decode_all(content))
-        if kind in _NUMBERS:
-            return _NUMBERS[kind](content)
+        if kind in _SCALARS:
+            return _SCALARS[kind](content)
         return getattr(self, f"_decode_{kind}")(content)
 
     def _decode_at(self, content: Any) -> Any:
@@ -328,18 +330,6 @@ class Codec:
         dtype, data = content
         numpy = importlib.import_module("numpy")
         return numpy.frombuffer(bytes.fromhex(data), dtype=_array_type(dtype))[0]
-
-    def _decode_int(self, content: Any) -> int:
-        return int(content, 16)
-
-    def _decode_complex(self, content: Any) -> complex:
-        return complex(*content)
-
-    def _decode_bytes(self, content: Any) -> bytes:
-        return bytes.fromhex(content)
-
-    def _decode_constant(self, content: Any) -> Any:
-        return _CONSTANTS[content]
 
     def _decode_named(self, content: Any) -> Any:
         name, names, items = content
@@ -366,15 +356,8 @@ class Codec:
         return operator.attrgetter(name)(importlib.import_module(module))
 
 
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    kind = getattr(numpy, "ndarray", None)
-    return kind is not None and isinstance(value, kind) and value.dtype.kind in _ARRAY_KINDS
-
-
-def _is_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    kind = getattr(numpy, "generic", None)
+def _is_array(value: Any, name: str = "ndarray") -> bool:
+    kind = getattr(sys.modules.get("numpy"), name, None)
     return kind is not None and isinstance(value, kind) and value.dtype.kind in _ARRAY_KINDS
 
 
@@ -394,12 +377,7 @@ def set_state(value: Any, state: Mapping[str, Any]) -> None:
     a solution's object stands in for a method of it, as it would answer in its place.
     """
     kind = type(value)
-    slots = {
-        name: found
-        for base in kind.__mro__
-        for name, found in vars(base).items()
-        if isinstance(found, types.MemberDescriptorType) and found.__objclass__ is base
-    }
+    slots = _slots_of(kind)
     own = own_state(kind, state)
     for name, slot in slots.items():
         if name in own:

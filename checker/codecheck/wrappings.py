@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 _STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019\u00b4", "\"\"\"'''")
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-_TAG = re.compile(r"^[ \t]*(?:<[a-z!][^<>\n]*>)+|(?:</[a-z][^<>\n]*>)+[ \t]*$", re.MULTILINE | re.I)
-_NUMBER = re.compile(r"[ \t]*(\d+)(?:[ \t]*[.:|)\u2502\u2192]|\t|(?=[ \t]|$))[ \t]?")
+_TAG = re.compile(
+    r"^[ \t]*(?:<[a-z!][^<>\n]*>)++|(?:</[a-z][^<>\n]{0,60}>){1,9}+[ \t]*$", re.MULTILINE | re.I
+)
+_NUMBER = re.compile(r"[ \t]*(\d{1,6})(?:[ \t]*[.:|)\u2502\u2192]|\t|(?=[ \t]|$))[ \t]?")
 _PROMPT = re.compile(r"^[ \t]*(?:In \[\d*\]:|\.\.\.:)[ ]?", re.MULTILINE)
 _BLOCK_SCALAR = re.compile(
     r"^([ \t]*)(?:- )?[\w-]+:[ \t]*\|[-+\d]*[ \t]*\n((?:\1[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)",
     re.MULTILINE,
 )
-_HERE_DOCUMENT = re.compile(
-    r"^[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n[ \t]*\2[ \t]*$", re.MULTILINE | re.DOTALL
-)
+_HERE_DOCUMENT = re.compile(r"^(?=.*\.py)[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n", re.MULTILINE)
+MOST_OF_A_KIND = 50
+"""Programs that a reply wraps in one way."""
+
 _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOTALL)
 
 
 def in_here_documents(text: str) -> Iterator[str]:
     """What a shell's command writes into a file of Python."""
-    for found in _HERE_DOCUMENT.finditer(text):
-        if ".py" in found[0].partition("\n")[0]:
-            yield found[3]
+    endless = set()
+    for head in islice(_HERE_DOCUMENT.finditer(text), MOST_OF_A_KIND):
+        ends = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE)
+        if head[2] not in endless and (end := ends.search(text, head.end())):
+            yield text[head.end() : end.start()].removesuffix("\n")
+        else:
+            endless.add(head[2])
 
 
 def unwrapped(text: str) -> Iterator[str]:
@@ -44,7 +52,7 @@ def unwrapped(text: str) -> Iterator[str]:
 
 
 def _blocks(found: Iterator[str]) -> str:
-    return "\n\n".join(f"``````\n{code}\n``````" for code in found)
+    return "\n\n".join(f"``````\n{code}\n``````" for code in islice(found, MOST_OF_A_KIND))
 
 
 def _without_numbers(text: str) -> str:

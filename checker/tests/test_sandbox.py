@@ -65,6 +65,29 @@ def test_a_right_solution_passes(solution):
     assert run(solution).passed
 
 
+# Tests without `check`, as MBPP has them.
+MARGIN = {
+    "asserts": "assert square(2) == 4\nassert square(3) == 9\n",
+    "after imports and helpers": "import math\ndef four(): return 4\nassert math.isclose(square(2), four())\n",
+    "in a loop": "for x in range(4):\n    assert square(x) == x * x\n",
+    "of a result that is kept": "found = [square(x) for x in (2, 3)]\nassert found == [4, 9]\n",
+    "of what it raises": "try:\n    square('a')\nexcept TypeError:\n    pass\nelse:\n    assert False\nassert square(2) == 4\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tests", MARGIN)
+def test_asserts_at_the_margin_are_tests(tests):
+    assert run("def square(x): return x * x", MARGIN[tests]).passed
+    for wrong in ("def square(x): return x + 1", "def other(x): return x * x", "1 / 0"):
+        assert not run(wrong, MARGIN[tests]).passed
+
+
+@pytest.mark.parametrize("tests", ["", "x = 1\n", "assert square(2\n", "assert four == 4\n"])
+def test_tests_that_test_nothing_give_no_verdict(tests):
+    with pytest.raises(NotChecked, match="the tests of square are no program"):
+        run("def square(x): return x * x", tests)
+
+
 @pytest.mark.parametrize(
     ("solution", "detail"),
     [

@@ -1,14 +1,16 @@
 """What `make deploy` runs: the re-search of each task as a Prefect deployment, on a schedule and
 when a pool changes. It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and
-works until it is interrupted. The pool of the profile and the /v1/models of the newcomers'
-endpoints are looked at every `research.watch_s` seconds; a change triggers a run under an
-idempotency key, so that two that notice the same change make one run.
+works until it is interrupted; with a work pool, workers run the searches. The pool of the profile
+and the /v1/models of the newcomers' endpoints are looked at every `research.watch_s` seconds; a
+change triggers a run under an idempotency key, so that two that notice the same change make one.
 """
 
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.provenance import pool_fingerprint, sha256
 from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph_flows import research as research_module
 from ttsgraph_flows.alerts import on_drift
-from ttsgraph_flows.ending import guarded
+from ttsgraph_flows.ending import command
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.research import research, searched_before
@@ -32,21 +35,42 @@ from ttsgraph_flows.research import research, searched_before
 RETRY_S = 2.0
 """Seconds until what failed is looked at again."""
 
+AWAY = 5
+"""Failures in a row after which it is said, once, that Prefect is away: at the beginning there is
+no deployment yet.
+"""
 
-def deployments(params: Params) -> list[Any]:
-    """One deployment a task. One run at a time: others wait, and then find nothing changed."""
-    cron = load_profile(params.profile).research.cron
-    limit = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
-    return [
-        research.to_deployment(
-            name=task,
-            cron=cron,
-            parameters={"task": task, "reason": "schedule"},
-            concurrency_limit=limit,
-            triggers=[on_drift(task)],
-        )
-        for task in params.tasks
-    ]
+
+def settings_of(task: str, params: Params) -> dict[str, Any]:
+    """A task's deployment. One run at a time: others wait, and then find nothing changed."""
+    return {
+        "name": task,
+        "cron": load_profile(params.profile).research.cron,
+        "parameters": {"task": task, "reason": "schedule"},
+        "concurrency_limit": ConcurrencyLimitConfig(
+            limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
+        ),
+        "triggers": [on_drift(task)],
+    }
+
+
+def serve_here(params: Params) -> None:
+    """Run what is asked for in processes of this machine, until interrupted."""
+    made: Any = [research.to_deployment(**settings_of(task, params)) for task in params.tasks]
+    serve(*made, print_starting_message=False)
+
+
+def leave_to(pool: str, params: Params) -> None:
+    """Leave what is asked for to the workers of a work pool, and wait until interrupted. They work
+    in this folder, so it is one that they share.
+    """
+    here = Path.cwd()
+    entry = f"{Path(research_module.__file__).resolve()}:research"
+    flow: Any = research.from_source(source=str(here), entrypoint=entry)
+    for task in params.tasks:
+        flow.deploy(work_pool_name=pool, print_next_steps=False, **settings_of(task, params))
+    say(f"deploy: `prefect worker start --pool {pool}` in {here} runs what is asked for")
+    threading.Event().wait()
 
 
 def state_key(task: str, pool: str, params: Params) -> str:
@@ -73,6 +97,7 @@ def watch(stop: threading.Event) -> None:
     """
     seen: dict[str, str] = {}
     wait = RETRY_S
+    failures = 0
     while not stop.wait(wait):
         wait = RETRY_S
         try:
@@ -85,24 +110,34 @@ def watch(stop: threading.Event) -> None:
                     say(f"deploy {task}: the pool is not the one seen before; run {run.name}")
                     seen[task] = pool
             wait = profile.research.watch_s
+            failures = 0
         except InputError as error:
             say(f"deploy: {error}")
         except (PrefectException, httpx.HTTPError) as error:
-            say(
-                "deploy: Prefect can't be told of a change now, trying again:"
-                f" {type(error).__name__}"
-            )
+            failures += 1
+            if failures == AWAY:
+                say(
+                    "deploy: Prefect can't be told of a change now, trying again each"
+                    f" {RETRY_S:g} s: {type(error).__name__}"
+                )
 
 
-def deploy() -> None:
-    """Serve the deployments until interrupted."""
+def deploy(pool: str = "") -> None:
+    """Serve the deployments until interrupted, here or by the workers of a work pool. Raises
+    InputError when Prefect is away.
+    """
     load_profile(load_params().profile)  # refuses before anything is started
     # Runs are processes of their own, and find the flows here.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     if "PREFECT_API_URL" not in os.environ:
         with prefect_server(services=True) as url:
             # A process of its own, because Prefect reads its settings once, when it is imported.
-            again = [sys.executable, "-m", "ttsgraph_flows.deploy"]
+            again = [
+                sys.executable,
+                "-m",
+                "ttsgraph_flows.deploy",
+                *(["--pool", pool] * bool(pool)),
+            ]
             child = subprocess.Popen(
                 again, env=os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": path}
             )
@@ -115,12 +150,20 @@ def deploy() -> None:
     params = load_params()
     stop = threading.Event()
     threading.Thread(target=watch, args=(stop,), daemon=True).start()
-    say(f"deploy: {', '.join(params.tasks)} at {os.environ['PREFECT_API_URL']}; interrupt to stop")
+    where = os.environ["PREFECT_API_URL"]
+    say(f"deploy: {', '.join(params.tasks)} at {where}; interrupt to stop")
+    work: Callable[[Params], None] = partial(leave_to, pool) if pool else serve_here
     try:
-        serve(*deployments(params), print_starting_message=False)
+        work(params)
+    except (PrefectException, httpx.HTTPError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"expected Prefect's server at PREFECT_API_URL {where}, but {why}; start it, or unset"
+            " PREFECT_API_URL to have one started"
+        ) from None
     finally:
         stop.set()
 
 
 if __name__ == "__main__":
-    guarded(deploy)
+    command(deploy, pool={"default": "", "help": "a work pool of Prefect whose workers search"})

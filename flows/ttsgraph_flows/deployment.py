@@ -3,7 +3,6 @@ from.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, front_of, with_plain
-from ttsgraph.deployment.promotion import Arm, Choice, Decision, choose
-from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -24,6 +22,7 @@ from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import Searched, Started, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
+from ttsgraph.stages.steps import Tested
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.made_by import run_that_made, search_run
@@ -80,18 +79,17 @@ class Challenger:
         )
 
 
-def challenger(
-    stage: Stage, cases: Sequence[Case], feedbacks: Sequence[Feedback], arms: Sequence[Arm]
-) -> Challenger:
-    """Which of the tested graphs (as cases, what came of them, and as arms) is selected; the first
-    is the one that the search found.
-    """
+def challenger(stage: Stage, tested: Tested) -> Challenger:
+    """Which of the tested graphs is selected; the first is the one that the search found."""
     settings = stage.profile.deploy
+    cost = stage.profile.cost_model(stage.task)
+    arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, settings.margin)
-    case = cases[choice.place]
-    feedback = feedbacks[choice.place]
+    case = tested.cases[choice.place]
+    feedback = tested.feedbacks[choice.place]
     test = provenance.test_result(feedback, stage.questions["test"])
-    return Challenger(case, test, choice, cases[0].graph, figures_of(feedback, case.graph))
+    found = tested.cases[0].graph
+    return Challenger(case, test, choice, found, figures_of(feedback, case.graph))
 
 
 def deploy(

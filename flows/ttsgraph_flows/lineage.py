@@ -30,8 +30,11 @@ from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.promotions import path_of, promotions
 from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import as_archive, client_of, git, logged_rows, steps
+
+PROMOTION = "promotion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +93,13 @@ def lineage(reference: str, tracking_uri: str) -> Lineage:
 def require_intact(reference: str, tracking_uri: str) -> None:
     """Raises DeploymentError that names a version's broken links."""
     walked = lineage(reference, tracking_uri)
-    if walked.broken:
-        first = [f"{link.name} {link.subject}: {link.detail}" for link in walked.broken[:3]]
+    # To promote a champion whose alias was moved in another way is what mends that link.
+    broken = [link for link in walked.broken if link.name != PROMOTION]
+    if broken:
+        first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(walked.broken), 'broken link')}: {'; '.join(first)}; `ttsgraph lineage"
+            f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; `ttsgraph lineage"
             f" --check {walked.version}` lists all"
         )
 
@@ -134,11 +139,19 @@ class _Walk:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
+        if (text := self.version.tags.get(registry.MANIFEST)) is None:
+            raise DataError(
+                "expected its tag manifest, which the test writes last, found none: it was taken"
+                " away, or the test didn't end; `make repro` ends it"
+            )
         try:
-            found = dict(json.loads(self.version.tags.get(registry.MANIFEST, "{}")))
-        except (TypeError, ValueError):
-            raise DataError("its manifest is not one that was registered") from None
-        return {"files": {}, "held": {self.record.run_id: {}}, "tags": {}} | found
+            found = dict(json.loads(text))
+            complete = self.record.run_id in found["held"] and {"files", "tags", registry.DECISION}
+        except (TypeError, ValueError, KeyError):
+            complete = None
+        if not complete or complete - found.keys():
+            raise DataError("its manifest is not one that was registered")
+        return found
 
     def run(self) -> Lineage:
         label = self.version.label
@@ -168,6 +181,8 @@ class _Walk:
         for run_id, digests in self.manifest["held"].items():
             link("run", run_id, partial(self._run, run_id, digests))
         link("decision", label, self._decision)
+        if registry.CHAMPION in self.version.aliases:
+            link(PROMOTION, label, self._promotion)
         if registry.LADDER_SHA256 in self.version.tags:
             link("ladder", label, self._ladder)
         link("candidates", f"{record.candidates} evaluations", self._candidates)
@@ -283,8 +298,6 @@ class _Walk:
         return Path(found).parent
 
     def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
-        if not digests:
-            raise _Unknown("the version has no manifest of what its runs hold")
         found = registry.run_digests(self.client, run_id)
         _unchanged(digests, found)
         if added := sorted(found.keys() - digests.keys()):
@@ -294,12 +307,23 @@ class _Walk:
         )
 
     def _decision(self) -> str:
-        if registry.DECISION not in self.manifest:
-            raise _Unknown("the version has no manifest")
         now = self.version.tags.get(registry.DECISION)
         if now != self.manifest[registry.DECISION]:
             raise _Unknown(f"decided again since its test: {now}")
         return "that of its test"
+
+    def _promotion(self) -> str:
+        known = promotions(self.version.task)
+        if not known:
+            raise DataError(
+                f"expected it in {path_of(self.version.task)}, found no promotion; `ttsgraph"
+                f" promote {self.version.label}` promotes it"
+            )
+        last = known[-1]
+        same("the version that was promoted last", last.version, self.version.number)
+        own = self.version.tags.get("lineage_sha256")
+        same("the hash of its lineage record", last.record_sha256, own)
+        return f"promoted by {last.by}: {last.reason}"
 
     def _ladder(self) -> str:
         self.registry.registered(self.version, registry.LADDER, registry.LADDER_SHA256)
@@ -401,8 +425,6 @@ class _Walk:
         return f"on {counted(len(scored), 'question')}, {interval}"
 
     def _rivals(self) -> str:
-        if registry.MANIFEST not in self.version.tags:
-            raise _Unknown("the version has no manifest")
         table = check(self._table("test.parquet"), Evaluations, "test.parquet")
         own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
         same("the graph's test score", [self.record.test.accuracy], [*own[:1]])

@@ -5,7 +5,7 @@ those of an earlier run (its run cache, `dvc checkout`, `dvc exp apply`).
 from pathlib import Path
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import md5
+from ttsgraph.base.files import command_of, md5
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.tracking import HISTORY, MADE, client_of, explained
 
@@ -33,8 +33,8 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
     if run_id is None:
         raise InputError(
             f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
-            f" of the search in {folder}, found none; run the search again (`python -m"
-            " ttsgraph_flows.search --help`), which makes it anew from the journal or the call"
-            " cache, without calls"
+            f" of the search in {folder}, found none; run the search again"
+            f" (`{command_of('search', folder / HISTORY)}`), which makes it from the journal or the"
+            " call cache, without calls"
         )
     return run_id

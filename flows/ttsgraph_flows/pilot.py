@@ -4,8 +4,7 @@ section 4).
 
 from prefect import flow
 
-from ttsgraph.stages.schemas import Pilots
-from ttsgraph.stages.trials import swept
+from ttsgraph.stages import project
 from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
@@ -14,12 +13,8 @@ from ttsgraph_flows.stage import load_stage, main
 def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
-    alone = stage.profile_table()
-    asked = stage.profile, task, alone, stage.questions["train"], stage.params.seed
-    table = stage.with_models(
-        lambda env: swept(*asked, env, shown(f"pilot {task}")), account="pilot"
-    )
-    stage.finish("pilot", Pilots, table)
+    work = project.pilot(stage)
+    stage.finish("pilot", stage.with_agent(work, "pilot", False, shown(f"pilot {task}")))
 
 
 if __name__ == "__main__":

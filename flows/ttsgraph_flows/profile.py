@@ -3,10 +3,9 @@
 from prefect import flow
 
 from ttsgraph.base.ending import say
-from ttsgraph.evaluation.progress import run_state
-from ttsgraph.stages.lengths import profiled
-from ttsgraph.stages.schemas import Profiles
-from ttsgraph_flows.live import live
+from ttsgraph.stages import project
+from ttsgraph.stages.lengths import lengths_off
+from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -14,16 +13,16 @@ from ttsgraph_flows.stage import load_stage, main
 def profile_models(task: str, profile: str | None = None) -> None:
     """Run every model alone into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
-    given = stage.given
-    train = stage.questions["train"]
-    for line in given.no_checks(task, train):
+    work = project.profile(stage)
+    for line in stage.given.no_checks(task, stage.questions["train"]):
         say(line)
-    members = list(given.model_pool())
-    with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
-        table = stage.with_models(
-            lambda env: profiled(given, task, members, env, train, publish), account="profile"
+    table = stage.with_agent(work, "profile", needed=False, shown=shown(f"profile {task}"))
+    stage.finish("profile", table)
+    if off := lengths_off(stage.given, task, table):
+        say(
+            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"
+            " measured, so leave them out of the profile"
         )
-    stage.finish("profile", Profiles, table)
 
 
 if __name__ == "__main__":

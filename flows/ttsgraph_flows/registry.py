@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import digest
-from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
+from ttsgraph_flows.promotions import note
+from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -253,7 +254,8 @@ class Registry:
         """
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
-            self._crown(version)  # which a start before this one may not have ended
+            # Which a start before this one may not have ended.
+            self._crown(version, version.tags[DECISION])
             return Decision(True, version.tags[DECISION])
         if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote by hand")
@@ -276,21 +278,23 @@ class Registry:
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
+            self._crown(version, reason)  # its alias may have been moved in another way
             return None
         self._require_servable(version)
         self._tag(version, DECISION, reason)
         if before is not None:
             self._tag(version, REPLACED, before.number)
         self.untag(version, ROLLED_BACK, STANDS_IN)
-        self._crown(version)
+        self._crown(version, reason)
         if before is not None:
             self.untag(before, STANDS_IN)
         return before
 
-    def _crown(self, version: Version) -> None:
+    def _crown(self, version: Version, reason: str) -> None:
         """Let the champion's alias point to a version, and to nothing else of it: a stop in between
-        leaves one alias at most.
+        leaves one alias at most. Each promotion is noted first (ttsgraph_flows/promotions.py).
         """
+        note(version.task, version.number, version.tags["lineage_sha256"], reason)
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
@@ -336,7 +340,7 @@ class Registry:
         taken = others[successor(self.provenance(champion).test, tests)]
         for tag in (STANDS_IN, DECISION):
             self._tag(taken, tag, why)
-        self._crown(taken)
+        self._crown(taken, why)
         return self.find(taken.label)
 
     def settled(self, task: str) -> Version | None:
@@ -364,7 +368,7 @@ class Registry:
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self._require_servable(before)
         self._tag(champion, ROLLED_BACK, f"to {before.label}")
-        self._crown(before)
+        self._crown(before, f"{champion.label} was rolled back")
         return champion, before
 
     def settle(self, task: str, number: str, decision: Decision) -> None:
@@ -378,6 +382,21 @@ class Registry:
         else:
             self._tag(version, DECISION, decided.reason)
         self._tag(version, TRIAL, decision.reason)
+
+    def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
+        """Describe a version for MLflow's page: the answer's sentence, a link to its run, and a
+        table, whose first row has the heads.
+        """
+        version = self.find(label)
+        heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
+        with explained(self.uri):
+            run = self._client.get_run(version.run_id)
+            page = run_page(self.uri, run.info.experiment_id, version.run_id)
+            lines = [sentence, "", f"[The run of its search]({page})", "", heads]
+            text = "\n".join([*lines, "|---" * len(table[0]) + "|", *rows])
+            self._client.update_model_version(version.model, version.number, text)
+            about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
+            self._client.update_registered_model(version.model, about)
 
     def _tag(self, version: Version, key: str, value: str) -> None:
         with explained(self.uri):

@@ -9,12 +9,13 @@ from pathlib import Path
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
+from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics, table_of
 from ttsgraph.reporting.explain import drawn
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
+from ttsgraph.stages.records import Gated, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
@@ -45,10 +46,12 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
-    """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures. Nothing
-    of a search that this MLflow has no run of: results that were pulled were made with another one.
+    """Note each search's own answer in its run in MLflow (sentence, graph, numbers, pictures) and
+    in the description of the version that its test registered. Nothing of a search that this MLflow
+    has no run of: results that were pulled were made with another one.
     """
     from ttsgraph_flows.made_by import run_that_made
+    from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import HISTORY, add_answer
 
     pool = found.profile.model_pool()
@@ -69,6 +72,10 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
                     figures_of(answer),
                     charts,
                 )
+                table = table_of(answer, found.profile.budget.metric)
+                registry = Registry(stage.params.tracking_uri)
+                gated = read_record(Gated, history.with_name("lineage.json"), "evaluate")
+                registry.describe(gated.version, answer.text, table)
 
 
 def _task(stage: Stage, methods: tuple[str, ...]) -> TaskReport:

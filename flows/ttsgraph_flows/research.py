@@ -22,23 +22,17 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.deployment.promotion import arms_of
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import checking
-from ttsgraph.models.client import Chat
 from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages.again import Before, begun_warm
+from ttsgraph.stages import steps
 from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.project import Asked, Folder
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
-from ttsgraph.stages.schemas import Profiles, read_table, write_table
-from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases, test_scored
-from ttsgraph.tasks.base import can_vote
+from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, seal
 from ttsgraph_flows.dvc_store import Store
@@ -196,7 +190,8 @@ def _changed(stage: Stage, last: Last) -> str:
 def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
     """Profile the newcomers, search warm, and test what was found if it is new."""
     pilot = stage.pilot_table()  # which the test needs: before anything is spent
-    found, calls = _search(stage, last, plan)
+    place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
+    found, calls = _search(stage, place, last, plan)
 
     def outcome(reason: str, champion: str, **more: Any) -> Researched:
         pool = pool_fingerprint(stage.profile)
@@ -208,25 +203,18 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     before = last.version.label
     if found.graph.content_hash == last.record.graph_hash:
         return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
-    folder = _folder(stage)
-    tested = replace(stage, measured=folder / "profile.parquet")
-    cost = tested.profile.cost_model(stage.task)
-    cases = _test_cases(tested, found.graph, pilot, cost)
-    asked = tested.with_models(
-        lambda environment: cases_feedback(cases, environment, tested.questions["test"]),
-        account="evaluate-warm",
-    )
-    cases, feedbacks = test_scored(cases, asked)
-    table = cases_table(cases, feedbacks, cost)
-    run_id = search_run(stage, folder, "warm")
-    add_test_scores(stage.params.tracking_uri, run_id, table)
+    folder = place.path
+    again = replace(stage, folder=place)  # whose costs follow from what was measured now
+    tested = _tested(again, found.graph, pilot)
+    run_id = search_run(again, folder, "warm")
+    add_test_scores(again.params.tracking_uri, run_id, tested.table)
     # Before there is a version: from its first moment, lineage finds what it was made from.
     _keep(folder)
-    selected = challenger(tested, cases, feedbacks, arms_of(cases, feedbacks, cost))
+    selected = challenger(again, tested)
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
-    version, decision = deploy(tested, "warm", folder, folder, selected, table, before)
-    seal(tested, version)
+    version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
+    seal(again, version)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own} against {others} of {before}"]
     if selected.choice.place:
@@ -240,50 +228,39 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     )
 
 
-def _test_cases(
-    stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel
-) -> list[Case]:
-    """What was found, and what it has to beat in the pool of now."""
-    budget = stage.profile.budget_on(stage.task)
-    profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
+def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.Tested:
+    """What was found, and what it has to beat in the pool of now, on the test questions."""
+    pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
-    there = [all(name in cost.pool for name in graph.model_counts()) for graph in graphs]
-    kind = stage.settings.task
-    check = checking(stage.profile.roles, kind)
-    return test_cases(found, pilot[there], profile, budget, can_vote(kind), check=check)
+    there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
+    alone = again.profile_table()
+    cases = steps.arms_in(again.profile, again.task, found, pilot[there], alone)
+    test = again.questions["test"]
+    asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")
+    return steps.tested(again, cases, asked)
 
 
-def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
+def _search(stage: Stage, place: Folder, last: Last, plan: Plan) -> tuple[Found, int]:
     """A warm search into research/<profile>/<task>/, and the calls that it made."""
-    folder = _folder(stage)
     settings = stage.profile.search
-    train = stage.questions["train"]
     tables = (last.table(f"{name}.parquet") for name in ("profile", "archive"))
-    before = Before(last.deployed.graph, last.distribution(), *tables)
+    before = steps.Before(last.deployed.graph, last.distribution(), *tables)
 
-    async def prepare(
-        environment: Environment, speak: Chat | None
-    ) -> tuple[Searcher, SearchSettings]:
-        known = stage.profile, stage.task, before, plan.newcomers, train, stage.params.seed
-        searcher, alone = await begun_warm(*known, environment, speak)
-        write_table(alone, Profiles, folder / "profile.parquet")
+    async def prepare(asked: Asked) -> tuple[Searcher, SearchSettings]:
+        searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)
         return searcher, searcher.stop_rule(stage.profile.research)
 
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
     calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
-    write_record(Started, folder / "start.json", start)
+    write_record(Started, place.path / "start.json", start)
     decisive = {
         "champion": last.version.label,
         "record": last.version.tags["lineage_sha256"],
         "newcomers": plan.newcomers,
     }
-    found, summary = tracked_search(stage, "warm", folder, prepare, calls, decisive)
+    found, summary = tracked_search(stage, "warm", place, prepare, calls, decisive)
     return found, int(summary["made_calls"])
-
-
-def _folder(stage: Stage) -> Path:
-    return RESEARCH / stage.params.profile / stage.task
 
 
 def outcome_path(profile: str, task: str) -> Path:

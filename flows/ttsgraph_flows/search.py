@@ -2,7 +2,7 @@
 every candidate in MLflow.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,21 +15,18 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
-from ttsgraph.models.client import Chat
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
-from ttsgraph.searching.contest.contenders import Learnt
 from ttsgraph.searching.methods import Searcher, searcher_class
-from ttsgraph.searching.methods.base import problem_of
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.stages import steps
 from ttsgraph.stages.identity import code_digest, digest, settings_sha256
-from ttsgraph.stages.records import Running, Started, read_record, write_record, write_search
+from ttsgraph.stages.project import Asked, Folder
+from ttsgraph.stages.records import Running, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
@@ -38,62 +35,37 @@ from ttsgraph_flows.stage import Stage, load_stage, main, show
 if TYPE_CHECKING:
     from ttsgraph_flows.tracking import SearchTracker
 
-Prepare = Callable[[Environment, Chat | None], Awaitable[tuple[Searcher, SearchSettings]]]
-"""Makes the searcher, and says how long the loop goes on; may call models for it."""
-
 
 @flow(name="search")
 def search(task: str, method: str, profile: str | None = None) -> None:
     """Search with one method into results/<profile>/<task>/<method>/."""
-    method_class = searcher_class(method)
+    acting = searcher_class(method)
     stage = load_stage(task, profile)
     settings = stage.profile.search
-    start = read_record(Started, stage.results / "start.json", "init_instances")
-    contenders = start.standing()
-    known = stage.profile, stage.brief(), stage.questions, stage.params.seed
-    problem = problem_of(*known, start.counts, contenders, learnt_of(stage, start))
+    start = steps.start_of(stage)
+    problem = steps.problem_in(stage, start)
 
-    async def prepare(
-        environment: Environment, speak: Chat | None
-    ) -> tuple[Searcher, SearchSettings]:
-        return method_class.of(replace(problem, speak=speak)), settings
+    async def prepare(asked: Asked) -> tuple[Searcher, SearchSettings]:
+        return acting.of(replace(problem, speak=asked.speak)), settings
 
     calls = settings.max_iterations * (
         settings.candidates * settings.batch + stage.settings.splits.val
     )
     names = ("profile.parquet", "pilot.parquet", "evidence.parquet", "init_instances.parquet")
     read = {name: md5(stage.results / name) for name in names}
-    standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
+    standing = [[each.graph.to_dict(), each.value] for each in problem.contenders]
     decisive = {"start": start.counts, "contenders": standing, "calls": problem.calls, **read}
     exchanges = [exchange.model_dump() for exchange in start.exchanges]
-    folder = stage.results / method
-    tracked_search(stage, method, folder, prepare, calls, decisive, exchanges, method_class)
+    folder = stage.folder.of_search(method)
+    tracked_search(stage, method, folder, prepare, calls, decisive, exchanges, acting)
     stage.write_calls(f"search-{method}")
-
-
-def learnt_of(stage: Stage, start: Started) -> Learnt | None:
-    """What the contest of the init stages learnt, from their tables; None where there was none."""
-    if not start.contenders:
-        return None
-    from ttsgraph.stages.worth import evidence_in  # with scipy, slow to import
-
-    alone = stage.profile_table()
-    questions = stage.questions
-    return Learnt(
-        evidence_in(stage.results, questions, stage.brief().greedy),
-        start.misfit,
-        start.leaders(),
-        len(questions["train"]),
-        start.contest_calls or 0,
-        dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
-    )
 
 
 def tracked_search(
     stage: Stage,
     method: str,
-    folder: Path,
-    prepare: Prepare,
+    place: Folder,
+    prepare: steps.Prepare,
     calls: int,
     decisive: Mapping[str, Any],
     before: Sequence[Mapping[str, Any]] = (),
@@ -109,21 +81,16 @@ def tracked_search(
 
     params = stage.run_params | {"method": method}
 
-    async def run(
-        environment: Environment, speak: Chat | None
-    ) -> tuple[Found, Archive, list[Exchange]]:
-        environment = environment.with_free_node_grades()
-        archive = Archive(journal)
-        searcher, settings = await prepare(environment, speak)
-        driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
-        questions = stage.questions
-        found = await driver.run(searcher, environment, questions["train"], questions["val"])
-        return found, archive, driver.exchanges
+    async def run(asked: Asked) -> tuple[Found, list[Exchange]]:
+        searcher, settings = await prepare(asked)
+        known = asked.environment.with_free_node_grades(), stage.questions, archive
+        return await steps.loop(searcher, settings, *known, record, publish)
 
     def record(evaluated: Record) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
+    folder = place.path
     identity = search_identity(stage, params | dict(decisive))
     account = Account(folder / "spent.json", identity)
     with recording(stage, method, folder, identity, params, calls) as (journal, tracker, publish):
@@ -131,10 +98,11 @@ def tracked_search(
         running = {"identity": identity, "run_id": tracker.run_id}
         write_record(Running, folder / "run.json", running)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        found, archive, exchanges = stage.with_agent(run, meter, acting.uses_agent)
+        archive = Archive(journal)
+        found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
         tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
-        summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
+        summary, evidence = write_search(place, found, archive, meter.spent, exchanges, lacking)
         log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
         if exchanged := [*before, *map(asdict, exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.models.client import Chat, Completion
+from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import (
@@ -31,16 +32,12 @@ from ttsgraph.runtime.limits import (
     refusal_lines,
 )
 from ttsgraph.runtime.workers import Carry, SpreadEnvironment, environment_for, order_of
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
-from ttsgraph.settings.task import TaskSettings
+from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
-from ttsgraph.stages.lengths import as_measured, brief_of, scores_of
-from ttsgraph.stages.schemas import Pilots, Profiles, Questions, Table, read_table, write_table
-from ttsgraph.stages.trials import pilot_scores
+from ttsgraph.stages.project import Asked, Folder, Project, Step
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question, Task
-from ttsgraph.tasks.sources import questions_of, questions_path
+from ttsgraph.tasks.base import Task
+from ttsgraph.tasks.sources import questions_path
 from ttsgraph_flows.ending import PROFILE, command
 
 NO_METRICS: Mapping[str, float] = {}
@@ -94,33 +91,19 @@ def _in_flow() -> bool:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One task under one profile: settings, and where its files are."""
+class Stage(Project):
+    """One task under one profile, with what is recorded of its stages."""
 
     params: Params
-    given: Profile
-    task: str
-    measured: Path | None = None
-    """The profile stage's table that costs follow from, if it is not that of the results."""
     recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
     """The calls that were used so far."""
     began: float = field(default_factory=time.time, compare=False, repr=False)
     """When this context was made, in seconds since 1970."""
 
-    @cached_property
-    def profile(self) -> Profile:
-        """The profile, with costs as the profile stage measured them once it has run."""
-        return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
-
-    @property
-    def settings(self) -> TaskSettings:
-        """The task's settings."""
-        return self.profile.task(self.task)
-
     @property
     def questions_path(self) -> Path:
         """The sample stage's table."""
-        return questions_path(self.params.profile, self.task)
+        return self.folder.file("questions")
 
     @property
     def results(self) -> Path:
@@ -135,33 +118,7 @@ class Stage:
     @property
     def run_params(self) -> dict[str, Any]:
         """The params that each run of the task has in MLflow."""
-        return {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
-
-    @cached_property
-    def questions(self) -> dict[str, list[Question]]:
-        """Split -> questions. Raises DataError when the sample stage has not run."""
-        return questions_of(read_table(Questions, self.questions_path, "sample"))
-
-    def profile_table(self) -> pd.DataFrame:
-        """The profile stage's table. Raises DataError when it has not run."""
-        return read_table(Profiles, self.results / "profile.parquet", "profile")
-
-    def pilot_table(self) -> pd.DataFrame:
-        """The pilot stage's table. Raises DataError when it has not run."""
-        return read_table(Pilots, self.results / "pilot.parquet", "pilot")
-
-    def brief(self) -> Brief:
-        """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
-        # Before any table is read: what no call fits is reported at once.
-        self.profile.budget_on(self.task).require_feasible()
-        profiled = self.profile_table()
-        return brief_of(
-            self.profile,
-            self.task,
-            scores_of(profiled),
-            self.questions["train"],
-            pilot_scores(self.pilot_table(), self.profile.objective),
-        )
+        return {"profile": self.params.profile, "task": self.task, "seed": self.seed}
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where it can't be isolated."""
@@ -237,21 +194,18 @@ class Stage:
         return refusal_lines(refused, answered)
 
     def with_agent(
-        self,
-        work: Callable[[Environment, Chat | None], Coroutine[Any, Any, T]],
-        account: str | Meter,
-        needed: bool = True,
+        self, work: Step[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
         """As `with_models`, and with the agent's language model, if one is needed."""
         meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(environment: Environment) -> T:
             if not needed:
-                return await work(environment, None)
+                return await work(Asked(environment, None, shown))
             around = partial(RecordingClient, recorder=self.recorder)
             async with open_agent(self.profile, around=around) as speak:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
-                return await work(environment, paying)
+                return await work(Asked(environment, paying, shown))
 
         return self.with_models(run, meter)
 
@@ -271,17 +225,11 @@ class Stage:
         show(name, table, page)
 
     def finish(
-        self,
-        name: str,
-        schema: type[Table],
-        table: pd.DataFrame,
-        metrics: Mapping[str, float] = NO_METRICS,
+        self, name: str, table: pd.DataFrame, metrics: Mapping[str, float] = NO_METRICS
     ) -> None:
-        """Write a stage's table and the calls that it used, and record it in MLflow."""
-        path = self.results / f"{name}.parquet"
-        write_table(table, schema, path)
+        """Write the calls that a stage used, and record its table in MLflow."""
         self.write_calls(name)
-        self.record(name, table, path, metrics)
+        self.record(name, table, self.folder.file(name), metrics)
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
@@ -296,7 +244,9 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
         params = params.model_copy(update={"profile": profile})
     loaded = load_profile(params.profile)
     loaded.task(task)
-    return Stage(params, loaded, task)
+    name = params.profile
+    folder = Folder(Path("results", name, task), questions_path(name, task))
+    return Stage(loaded, task, params.seed, folder, params)
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:

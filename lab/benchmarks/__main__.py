@@ -21,24 +21,8 @@ from typing import Any
 
 from lab.benchmarks.measured import Ratio
 
-BENCHMARKS = (
-    "kernels",
-    "client_rate",
-    "wall",
-    "peers",
-    "growth",
-    "searchers",
-    "window",
-    "stage",
-    "page",
-    "workers",
-    "grading",
-    "tracking",
-    "service",
-    "traces",
-    "startup",
-)
-NAMED = ("vllm", "trouble", "injection", "mutated")
+BENCHMARKS = ("client_rate", "peers", "growth", "page", "workers", "service", "startup")
+NAMED = ("vllm",)
 STORED = Path("reports/bench.json")
 
 

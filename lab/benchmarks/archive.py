@@ -22,18 +22,18 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.compare import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
-from ttsgraph.evaluation.paired import against_first
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.searching.methods import Problem, Searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.random import RandomSearcher
 from ttsgraph.searching.methods.summary import Found, edge_table
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.project import Folder
 from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import (
     Answers,
@@ -44,6 +44,7 @@ from ttsgraph.stages.schemas import (
     read_table,
     write_table,
 )
+from ttsgraph.stages.steps import loop
 from ttsgraph.stages.trials import (
     answers_table,
     cases_feedback,
@@ -184,7 +185,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
 def _write_results(stage: Stage, folder: Path) -> None:
     """What the stages search and evaluate leave, but for MLflow's part."""
     found, archive = search(stage, folder, MadeUp)
-    write_search(folder, found, archive, NO_SPENDING)
+    write_search(Folder(folder), found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
@@ -238,8 +239,6 @@ def search(
     no model; at random unless another searcher is given.
     """
     profile = stage.profile
-    brief = stage.brief()
-    questions = stage.questions
     searcher = searcher or RandomSearcher(problem(stage))
     header = {"type": "search", "identity": NAME}
     with (
@@ -247,10 +246,8 @@ def search(
         closing(Journal(folder / "journal.jsonl", header)) as journal,
     ):
         archive = Archive(journal)
-        driver = Driver(brief.cost, profile.search, archive)
-        found = asyncio.run(
-            driver.run(searcher, environment(stage, kind), questions["train"], questions["val"])
-        )
+        known = profile.search, environment(stage, kind), stage.questions, archive
+        found, _ = asyncio.run(loop(searcher, *known))
     return found, archive
 
 

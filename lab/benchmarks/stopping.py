@@ -12,15 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from lab.benchmarks.draws import DRAWS, MEMBER, recorded
+from lab.pools.arrays import ArrayWorld
 from lab.recorded_draws import RecordedDraws
-from lab.worlds.arrays import ArrayWorld
-from lab.worlds.settings import load_worlds
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import LOSSLESS, Stop
-from ttsgraph.searching.contest.adaptive import gated
 from ttsgraph.settings.profile import load_profile
 
 ORDERS = 64
@@ -42,7 +40,7 @@ def worlds() -> dict[str, ArrayWorld]:
     """The calibrated tasks, and a world whose draws of one model are alike."""
     profile = load_profile("simulated")
     traits = dict(profile.simulation.tasks)
-    traits["alike-draws"] = load_worlds()["alike-draws"].of(profile, "alike-draws.yaml")
+    traits["alike-draws"] = traits["math"].model_copy(update={"alike": 0.8})
     return {
         name: ArrayWorld(found, profile.model_pool(), QUESTIONS, SEED)
         for name, found in traits.items()
@@ -138,50 +136,6 @@ def run() -> None:
                     f" ({these[:, 1].max():+.1f})"
                 )
             print(f"| {name} | " + " | ".join(cells) + " |")
-    fronts()
-
-
-def fronts() -> None:
-    """Votes and cascades at about the same mean units."""
-    profile = load_profile("simulated")
-    print("\n| task, mean units | best static vote | best adaptive |\n|---|---|---|")
-    for task, traits in profile.simulation.tasks.items():
-        world = ArrayWorld(traits, profile.model_pool(), QUESTIONS, SEED)
-        cost = profile.cost_model(task)
-        for limit in (18.0, 80.0):
-            static = [
-                vote(model, n) for model in MODELS for n in (1, 3, 5, 7, 9, 12, 15, 20, 30, 40)
-            ]
-            moving = [
-                vote(model, n, stop, (3, 2))
-                for model in MODELS
-                for n in (5, 9, 15, 25, 40)
-                for stop in (BETA, Stop("beta", 0.8))
-            ]
-            moving += [
-                gated([a] * k, 0.0, [b] * m)
-                for a in MODELS[:3]
-                for b in MODELS[2:]
-                for k in (2, 3, 5)
-                for m in (1, 5, 15)
-                if a != b
-            ]
-            best = []
-            for graphs in (static, moving):
-                within = []
-                for graph in graphs:
-                    costs = {
-                        node.id: cost.node_cost(node, len(graph.reads[node.id]))
-                        for node in graph.nodes
-                    }
-                    asked = needs(
-                        graph, {i: said.replies for i, said in world.nodes(graph).items()}
-                    )
-                    mean = float(np.sum(list(asked.weights(costs).values()), axis=0).mean())
-                    if mean <= limit:
-                        within.append((world.accuracy(graph), mean))
-                best.append("{:.3f} at {:.1f}".format(*max(within)))
-            print(f"| {task}, {limit:g} | {best[0]} | {best[1]} |")
 
 
 if __name__ == "__main__":

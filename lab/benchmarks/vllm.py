@@ -31,10 +31,10 @@ from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import connect, hosted
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.serving.launcher import LOCAL, Launcher
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.steps import loop
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions, split_questions
@@ -157,9 +157,7 @@ async def search(
                 kind, prompt, settings.sampling.sampling(), cost.pool, CachedClient(noting, cache)
             )
             started = time.perf_counter()
-            await Driver(cost, profile.search, Archive()).run(
-                searcher, environment, questions["train"], questions["val"]
-            )
+            await loop(searcher, profile.search, environment, questions, Archive())
             seconds = time.perf_counter() - started
             cache.close()
     return noting.made, Load.of([completion for _, completion in noting.made], seconds)

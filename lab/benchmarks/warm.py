@@ -26,10 +26,10 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, searcher_class
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.steps import loop
 from ttsgraph.stages.trials import evaluate_cases, single_cases
 
 
@@ -68,9 +68,8 @@ class Comparison:
             Problem(brief, self.study.search, profile.agent, start.counts, seed)
         )
         archive = Archive(None)
-        found = await Driver(brief.cost, self.study.search, archive).run(
-            searcher, lab.environment(ledger), questions["train"], questions["val"]
-        )
+        environment = lab.environment(ledger)
+        found, _ = await loop(searcher, self.study.search, environment, questions, archive)
         return Searched(
             found, archive, ledger, await self._test(lab, found, questions), start.singles
         )
@@ -97,9 +96,8 @@ class Comparison:
             warm,
         )
         archive = Archive(None)
-        found = await Driver(brief.cost, searcher.stop_rule(profile.research), archive).run(
-            searcher, lab.environment(ledger), questions["train"], questions["val"]
-        )
+        settings, environment = searcher.stop_rule(profile.research), lab.environment(ledger)
+        found, _ = await loop(searcher, settings, environment, questions, archive)
         return (
             Searched(found, archive, ledger, await self._test(lab, found, questions), singles),
             ledger.calls - last.ledger.calls,

@@ -23,6 +23,7 @@ import yaml
 from lab.coder.draws import PLAN, read_plan
 from lab.coder.record import recorded
 from lab.readme import README, with_block
+from lab.seeds import METHOD
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import read_calls
@@ -33,7 +34,6 @@ from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.compare_records import by_content, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
-from ttsgraph_flows.seeds import METHOD
 from ttsgraph_flows.verify import (
     LOCK,
     PYTHON,

@@ -18,16 +18,16 @@ from typing import Any
 import pandas as pd
 
 from lab.coder.run import SPLITS, run
+from lab.pooled import pooled, write_pooled
+from lab.seeds import METHOD, answers_of
 from ttsgraph.base.ending import say
 from ttsgraph.base.state import STATE
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.graphs.topologies import until_passed
-from ttsgraph.reporting.pooled import pooled, write_pooled
 from ttsgraph.searching.contest.adaptive import STOPS, vote
 from ttsgraph_flows.ending import EXIT_CODES, guarded
-from ttsgraph_flows.seeds import METHOD, answers_of
 from ttsgraph_flows.stage import load_stage
 
 SMALL = "qwen2.5-coder-0.5b"

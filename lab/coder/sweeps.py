@@ -24,8 +24,8 @@ from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.base.style import by_name, plot_config
+from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.evaluation.paired import outcomes_of, paired
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Completion, Request

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import replace
 from typing import Any
 
 from ttsgraph.api.whole import Searched
@@ -16,11 +15,10 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.again import Before, begun_warm
-from ttsgraph.stages.trials import cases_feedback, test_cases
-from ttsgraph.tasks.base import can_vote
+from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.steps import Before, arms_in, begun_warm, loop
+from ttsgraph.stages.trials import cases_feedback
 
 NEWCOMER = "newcomer"
 
@@ -34,11 +32,9 @@ def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
 
 def distribution_of(searched: Searched) -> dict[str, Any] | None:
     """That which the graph in use was decoded from, if its method journalled one."""
-    with TemporaryDirectory() as folder:
-        journal = Path(folder) / "journal.jsonl"
-        journal.write_bytes(searched.sought.journal)
-        entries = [e for e in read_journal(journal) if "distribution" in e]
-    for entry in entries:
+    for entry in read_journal(searched.folder.path / "journal.jsonl"):
+        if "distribution" not in entry:
+            continue
         if CollaborationGraph.from_dict(entry["result"]) == searched.graph:
             return dict(entry["distribution"])
     return None
@@ -48,19 +44,21 @@ async def searched_again(searched: Searched, client: Client, entry: Mapping[str,
     """Search with a newcomer from where a search ended, and test what is found. Raises as
     `search_whole`.
     """
-    task, questions = searched.task, searched.questions
-    train, val, test = (questions[split] for split in ("train", "val", "test"))
-    profile = with_newcomer(searched.profile, entry)
-    archive = searched.sought.archive.table()
-    before = Before(searched.graph, distribution_of(searched), searched.sought.alone, archive)
+    last = searched.project
+    task, questions = last.task, last.questions
+    profile = with_newcomer(last.profile, entry)
+    alone, archive = last.profile_table(), searched.folder.table("archive")
+    before = Before(searched.graph, distribution_of(searched), alone, archive)
     environment = environment_for(profile, task, client, questions["shots"])
-    known = profile, task, before, [NEWCOMER], train, searched.seed
-    searcher, alone = await begun_warm(*known, environment)
-    budget = searcher.problem.brief.budget
-    driver = Driver(budget.cost, searcher.stop_rule(profile.research), Archive(None))
-    found = await driver.run(searcher, environment.with_free_node_grades(), train, val)
-    votes_count = can_vote(profile.task(task).task)
-    cases = test_cases(found.graph, searched.sought.pilot, alone, budget, votes_count)
-    feedbacks = await cases_feedback(cases, environment, test)
-    arms = arms_of(cases, feedbacks, budget.cost)
+    folder = Folder.temporary()
+    now = Project(profile, task, last.seed, last.folder)
+    searcher = await begun_warm(now, before, [NEWCOMER], folder, Asked(environment))
+    settings = searcher.stop_rule(profile.research)
+    grading = environment.with_free_node_grades()
+    found, _ = await loop(searcher, settings, grading, questions, Archive(None))
+    now = replace(now, folder=folder)
+    known = now.profile, task, found.graph, last.pilot_table(), now.profile_table()
+    cases = arms_in(*known)
+    feedbacks = await cases_feedback(cases, environment, questions["test"])
+    arms = arms_of(cases, feedbacks, now.profile.cost_model(task))
     return choose(arms, profile.deploy.margin)

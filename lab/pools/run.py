@@ -113,7 +113,7 @@ def row_of(cell: Cell) -> dict[str, Any]:
         "graph": f"{selected.name} ({result.graph.content_hash[:8]})",
         "accuracy": selected.accuracy,
         "cost": selected.cost / limit,
-        "found": rivals.of_graph("found", fresh, whole.cases[0].graph).accuracy,
+        "found": rivals.of_graph("found", fresh, whole.tested.cases[0].graph).accuracy,
         "printed": shown["accuracy"],
         "low": shown["low"],
         "high": shown["high"],

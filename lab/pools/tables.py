@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from lab.worlds.arrays import ArrayWorld, Said
+from lab.pools.arrays import ArrayWorld, Said
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.settle import leading, needs

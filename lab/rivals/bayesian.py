@@ -4,8 +4,8 @@ expected improvement (A.13).
 The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It
 was chosen by measuring, on the simulated pool with seeds from 1000 on: it scored at least as well
 as Optuna's TPE with constraints and a Gaussian process of our own on scikit-learn, and took no more
-time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the best of a grid there
-(`python -m lab.benchmarks.tune bayesian --seeds 4`): 60.0 % on MATH and MMLU together.
+time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the best of a grid there:
+60.0 % on MATH and MMLU together.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pandas as pd
 from lab.study import paper
 from ttsgraph.base.style import by_name, plot_config
 from ttsgraph.evaluation.objective import pareto_front
-from ttsgraph.evaluation.paired import mean_of
+from ttsgraph.evaluation.over_seeds import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.charts import SCHEMA, Chart, Spec, quantity
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture

@@ -16,7 +16,7 @@ from lab.study.page import Picture, Section, picture, section, write_page
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.paired import smallest_p
+from ttsgraph.evaluation.over_seeds import smallest_p
 from ttsgraph.settings.profile import Profile
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {

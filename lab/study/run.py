@@ -21,23 +21,16 @@ from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.base import Brief, Counts
 from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.base import plain_terms
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.lengths import brief_of, scores_of
-from ttsgraph.stages.trials import (
-    evaluate_cases,
-    single_cases,
-    start_trial,
-    trial_cases,
-    trials_of,
-)
+from ttsgraph.stages.starting import contest_of, multiset_of
+from ttsgraph.stages.steps import loop
+from ttsgraph.stages.trials import evaluate_cases, single_cases
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -136,7 +129,9 @@ class Laboratory:
                     contest, cell, brief, environment, ledger, questions
                 )
             else:
-                counts = await self._multiset(cell, agent, brief, environment, questions["train"])
+                init, train = self.settings.init, questions["train"]
+                rng = np.random.default_rng([cell.seed, 1])
+                counts = await multiset_of(agent, brief, init, train, environment, rng)
                 self._starts[key] = Start(brief.single_scores, counts, ledger)
         return self._starts[key]
 
@@ -149,40 +144,11 @@ class Laboratory:
         ledger: Ledger,
         questions: dict[str, list[Question]],
     ) -> Start:
-        rng = np.random.default_rng([cell.seed, 1])
-        contest = Contest(brief, questions["train"], questions["val"], settings, rng)
+        contest = contest_of(brief, questions, settings, cell.seed)
         await contest.run(environment.with_node_grades())
         contenders = contest.contenders(settings.kept)
         counts = contenders[0].graph.model_counts()
         return Start(brief.single_scores, counts, ledger, contenders, contest.learnt())
-
-    async def _multiset(
-        self,
-        cell: Cell,
-        agent: AgentSettings,
-        brief: Brief,
-        environment: Environment,
-        train: list[Question],
-    ) -> Counts:
-        """The paper's: multisets judged by random topologies."""
-        init = self.settings.init
-        rng = np.random.default_rng([cell.seed, 1])
-        questions = train[: init.questions]
-        chooser = make_agent(agent, rng)
-        cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
-        tried = await evaluate_cases(cases, environment, brief.cost, questions)
-        preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
-        cases = trial_cases(
-            chooser.select_instances(brief, preference, init.candidates),
-            brief,
-            init.topologies,
-            rng,
-        )
-        return start_trial(
-            await evaluate_cases(cases, environment, brief.cost, questions),
-            brief,
-            "paper",
-        ).counts
 
 
 async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
@@ -235,11 +201,10 @@ async def run_cell(
     )
     searcher = method(problem, **parameters) if parameters else method.of(problem)
     archive = Archive(None)
-    driver = Driver(cost, search, archive)
     environment = laboratory.environment(ledger)
     if cell.loop:
         environment = environment.with_node_grades()
-    found = await driver.run(searcher, environment, questions["train"], questions["val"])
+    found, _ = await loop(searcher, search, environment, questions, archive)
     test = await laboratory.environment(Ledger()).evaluate(found.graph, questions["test"])
     table = archive.table()
     return {

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lab.study import paper
 from lab.study.correction import holm
-from ttsgraph.evaluation.paired import Mean, mean_of, paired_p
+from ttsgraph.evaluation.over_seeds import Mean, mean_of, paired_p
 from ttsgraph.stages.records import require_equal_terms
 
 COSTS = ("calls", "tokens", "seconds")

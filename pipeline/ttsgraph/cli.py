@@ -79,9 +79,9 @@ def _as_measured(profile: Profile, name: str, task: str) -> Profile:
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
         return profile
-    from ttsgraph.stages.lengths import as_measured  # which imports what measures
+    from ttsgraph.stages.project import as_measured  # which imports what measures
 
-    return as_measured(profile, task, path)
+    return as_measured(profile, task, path.parent)
 
 
 def _found(

@@ -12,7 +12,7 @@ True
 from finalanswer.calculation import program_value
 from finalanswer.errors import MissingLibrary, NotCompared, ReaderError
 from finalanswer.letters import LETTERS, choice_in, letter_in
-from finalanswer.number import near, number_in, shortest
+from finalanswer.number import near, number_in
 from finalanswer.pattern import broken_pattern, found_by, matches
 from finalanswer.structured import (
     breaks,
@@ -30,7 +30,7 @@ from finalanswer.values import (
     same_plainly,
     same_value,
 )
-from finalanswer.words import form_in, label_in, normalised, rouge, stated, token_f1, words_of
+from finalanswer.words import form_in, label_in, normalised, token_f1
 
 __all__ = [
     "LETTERS",
@@ -56,13 +56,9 @@ __all__ = [
     "normalised",
     "number_in",
     "program_value",
-    "rouge",
     "same_plainly",
     "same_value",
     "share_right",
-    "shortest",
-    "stated",
     "token_f1",
     "value_in",
-    "words_of",
 ]

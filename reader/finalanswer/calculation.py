@@ -128,30 +128,16 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     )
 
 
-_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: _exact(operator.add),
-    ast.Sub: _exact(operator.sub),
-    ast.Mult: _exact(operator.mul),
-    ast.Div: _exact(operator.truediv),
-    ast.FloorDiv: _exact(operator.floordiv),
-    ast.Mod: _exact(operator.mod),
-    ast.Pow: _power,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Gt: operator.gt,
-    ast.Lt: operator.lt,
-    ast.GtE: operator.ge,
-    ast.LtE: operator.le,
+_SIGNS = (
+    *((ast.Add, operator.add), (ast.Sub, operator.sub), (ast.Mult, operator.mul)),
+    *((ast.Div, operator.truediv), (ast.FloorDiv, operator.floordiv), (ast.Mod, operator.mod)),
+    *((ast.USub, operator.neg), (ast.UAdd, operator.pos)),
+    *((ast.Eq, operator.eq), (ast.NotEq, operator.ne), (ast.Gt, operator.gt)),
+    *((ast.Lt, operator.lt), (ast.GtE, operator.ge), (ast.LtE, operator.le)),
+)
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {ast.Pow: _power} | {
+    kind: _exact(work) for kind, work in _SIGNS
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": _exact(abs),
-    "float": _exact(Fraction),
-    "int": _exact(int),
-    "max": _exact(max),
-    "min": _exact(min),
-    "round": _exact(round),
-    "ceil": _exact(math.ceil),
-    "floor": _exact(math.floor),
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"float": _exact(Fraction)} | {
+    work.__name__: _exact(work) for work in (abs, int, max, min, round, math.ceil, math.floor)
 }

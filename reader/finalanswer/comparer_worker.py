@@ -13,10 +13,39 @@ import resource
 import signal
 import sys
 
+DIGITS = 100
+TINY = 1e-90
+"""Exact numbers, however small or large they are, are compared to so many digits."""
+
+
+def equal(right: str, answer: str) -> bool:
+    """Whether two formulas are equal: by math-verify, but for what it rounds, and for equations
+    that are one another's multiples.
+    """
+    import sympy
+    from math_verify import parse, verify
+
+    gold, given = (parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (right, answer))
+    pair = gold[0], given[0]
+    if all(isinstance(each, sympy.Eq) for each in pair):
+        sides = [each.lhs - each.rhs for each in pair]
+        ratio = sympy.simplify(sides[0] / sides[1])
+        if ratio.is_number and ratio.is_finite and ratio != 0:
+            return True
+    if not verify(gold, given, timeout_seconds=None):
+        return False
+    if not all(isinstance(each, sympy.Expr) and each.is_number for each in pair):
+        return True
+    if any(each.has(sympy.Float) or each.is_finite is False for each in pair):
+        return True
+    apart = pair[0] - pair[1]
+    share = (apart / pair[0]).evalf(DIGITS)
+    return bool(share.is_finite and abs(share) < TINY) or apart.equals(0) is not False
+
 
 def main(cpu_seconds: float, memory: int) -> None:
     """Answer requests until stdin ends."""
-    from math_verify import parse, verify
+    import math_verify  # noqa: F401  before its time is measured
 
     # math-verify warns that its own timeouts are off; the timer below can also stop arithmetic that
     # ignores signal handlers.
@@ -27,14 +56,11 @@ def main(cpu_seconds: float, memory: int) -> None:
         right, answer = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
-            gold, given = (
-                parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (right, answer)
-            )
-            equal = bool(verify(gold, given, timeout_seconds=None))
+            found = equal(right, answer)
         except Exception:  # what can't be compared is not equal
-            equal = False
+            found = False
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(equal), flush=True)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

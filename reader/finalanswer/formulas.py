@@ -68,6 +68,9 @@ _OTHER_NAMES = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z]) ?")
 _SPELLINGS = {ord(each[0]): f"{each[1:]} " for each in _COMMANDS.split()} | str.maketrans(
     "−÷⁄→⇒（），：", "-//==(),:"
 )
+_SIGN_IN_WORDS = re.compile(
+    r"(?:(?<=\d)|(?<=[^\\]\}))\s?(?:\\text\s?\{\s*)?(percent|degrees?)\b(?:\s*\})?"
+)
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ", "0123456789-n")
 _DRESS = r"\\(?:mathbf|textbf|boldsymbol|bm|mathrm|mathsf|text)\s?\{\s*([-+\d.,/()]+)\s*\}"
 
@@ -77,6 +80,7 @@ def in_latex(text: str) -> str:
     text = re.sub("[¼-¾⅐-⅞]", _fraction, text).translate(_SPELLINGS)
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: f"^{{{found[0].translate(_POWERS)}}}", text)
     text = re.sub(r"(?<![\\A-Za-z])(?=(?:ln|log|sin|cos|tan|cot|sec|csc)[ (]\S)", r"\\", text)
+    text = _SIGN_IN_WORDS.sub(_sign, text)
     text = _OTHER_NAMES.sub(lambda found: _NAMES[found[1]], text)
     text = text.replace("\\$", "").replace("i.e.", "that is")
     text = re.sub(r"(?<![\w)\]])–\s?(?=[\d.\\])", "-", text)
@@ -92,6 +96,10 @@ def in_latex(text: str) -> str:
 def _fraction(found: re.Match[str]) -> str:
     above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
     return f"\\frac{{{above}}}{{{below}}}"
+
+
+def _sign(found: re.Match[str]) -> str:
+    return "\\%" if found[1] == "percent" else "^\\circ "
 
 
 def _root(found: re.Match[str]) -> str:

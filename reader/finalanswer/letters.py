@@ -21,8 +21,26 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
-LETTERS = "ABCDEFGHIJ"
+from finalanswer.turns import after_thoughts, first_turn
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+FIRST = 10
+"""Letters that are looked for in any reply. Those after them are in most replies the names of other
+things, and are looked for where it names none of these.
+"""
+
+_STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
+"""For the letters after the first ones: no reply has these, so that rules can always know them."""
+
+_STAND_IN = re.compile(f"[{_STAND_INS}]")
+_FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")  # whose variables are no choices
+_STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
+_LATER = re.compile(
+    r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s+[(]?[A-Z]\b)"
+    r"(?<![\w)\]][(\[])(?:[K-Z](?![A-Za-z0-9À-ɏ]|-[A-Za-z0-9]|\s*=[^>])|(?<=[(\[])[k-z](?=[)\]]))"
+)
 
 AT_START = 1000
 AT_END = 4000
@@ -31,42 +49,42 @@ AT_END = 4000
 MOST_READ = 30
 """Statements and letters that are looked at closely, the last ones."""
 
-_CLOSED_THOUGHTS = re.compile(
-    r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|<\|channel\|>final<\|message\|>"
-    r"|(?P<cut>\A\s*<think(?:ing)?>(?![\s\S]{0,60000}</think))",
-    re.I,
-)
+
+def _rule(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """An expression in which A-J means any letter that a choice may have."""
+    return re.compile(pattern.replace("A-J", f"A-J{_STAND_INS}"), flags)
+
+
 _LATEX_DRESS = re.compile(
     r"\\(?:text|mathrm|mathbf|textbf|mathit|textit|mathsf|textsf|emph|underline|mbox|operatorname)\s*\{([^{}]{0,400})\}"
 )
-_BOX = re.compile(r"\\f?boxed\s*\{([^{}]{0,400})\}|\\f?boxed\s+([A-J])\b")
+_BOX = _rule(r"\\f?boxed\s*\{([^{}]{0,400})\}|\\f?boxed\s+([A-J])\b")
 _TAG_OPENS = re.compile(r"<(?!/)\s*([A-Za-z_ ]{2,20})\s*>")
 _TAG_CLOSES = re.compile(r"</\s*[A-Za-z_ ]{2,20}\s*>|<\|[a-z_]{1,20}\|>|</s>")
 _MARKDOWN = re.compile(
     r"[*`\"~]|(?<!\w)'|'(?!\w)|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|^[ \t]*[#>]+[ \t]*", re.M
 )
-# Struck out, not ticked, or not there; ticks; a model of texts that goes on with other questions.
+# Struck out, not ticked, or not there; ticks.
 _DROPPED = re.compile(
     r"~~[^~\n]{0,400}~~|^[ \t]*[-*][ \t]+\[ \].*$|\bN/A\b|\bnone other than\b", re.M
 )
-_TICK = re.compile(r"^([ \t]*)(?:[-*][ \t]+)?(?:\[[xX✓✔]\]|\([xX✓✔]\)(?=[ \t]+[A-J]\b)|☑)", re.M)
-_NEXT_QUESTION = re.compile(r"(?<=\w)[^\w\n]*\n\s*(?:Q|Question)\s?\d*\s?:")
+_TICK = _rule(r"^([ \t]*)(?:[-*][ \t]+)?(?:\[[xX✓✔]\]|\([xX✓✔]\)(?=[ \t]+[A-J]\b)|☑)", re.M)
 _NAMED_SMALL = re.compile(
     r"\b(option|choice|letter|alternative)[\s-]+[(]?([a-j])(?![\w'])(?=[).:,;]|\s*$|\s+(?:is|was|would)\b)",
     re.I | re.M,
 )
-_ASKED_AND_ANSWERED = re.compile(
+_ASKED_AND_ANSWERED = _rule(
     r"(?:\b(?:is|was|are|could|would|what)\b[^.?!\n]{0,60}?\s|(?<![^.!\n]))[(]?\b([A-J])[)]?\s?[?]\s*(?:(yes|correct|right)|no|nope|wrong)\b[,.!]?",
     re.I,
 )
-_ALL_BUT = re.compile(
+_ALL_BUT = _rule(
     r"\b(?:(?P<all>all|every\w*|any\w*)|none|nothing|no)\b[^.\n]{0,40}?\b(?:but|except(?:\s+for)?|besides|other\s+than)"
     r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
     re.I,
 )
 # A letter that is mentioned, not given: in a condition, as a topic, as what is not the answer, as
 # the name of something else; and in a question.
-_MENTIONS = re.compile(
+_MENTIONS = _rule(
     r"\b(?:(?:if|between|(?<!i\s)suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to"
     r"|mistake(?!:)|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might)(?!\salso))\b[^,.;\n]{0,100}"
     r"|(?:(?:consider|examin|evaluat|check|test|verify)(?:e|ing)?|look(?:ing)?\s+at|(?:begin|start)(?:n?ing)?\s+with"
@@ -79,6 +97,11 @@ _MENTIONS = re.compile(
 _LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
 _ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
+# Of Arabic and Bengali, whose marks on letters are no letters for Python.
+_OF_SCRIPTS = str.maketrans("أابجدهকখগঘঅবডঢ", "AABCDEABCDABCD")
+_OTHER_SCRIPT = re.compile(
+    "(?<![\\w\u064b-\u0652\u0981-\u09cd])[أابجدهকখগঘঅবডঢ](?![\\w\u064b-\u0652\u0981-\u09cd])"
+)
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 _BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
@@ -94,7 +117,7 @@ _AFTER_LETTER = (
 )
 # After these words one is, whatever follows.
 _NAMED = r"(?:(?<=ption )|(?<=hoice )|(?<=nswer )|(?<=tatement )|(?<=etter )|(?<=makes ))"
-_LETTER = re.compile(
+_LETTER = _rule(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
     rf"|(?P<plain>{_NAMED}[A-J](?![A-Za-z0-9À-ɏ_]|-[A-Za-z0-9])|[A-J](?![A-Za-z0-9À-ɏ_]"
     rf"|['’](?:m|d|ll|ve|s)\b|[-=][A-Za-z0-9]|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
@@ -109,18 +132,18 @@ _FILLER = re.compile(
     r"to\s+be|be|is|that|it's|it|option|choice|letter|answer|statement|alternative|number|with|of|on|for)\b){0,12}",
     re.I,
 )
-_SUBJECT = re.compile(
+_SUBJECT = _rule(
     r"(?:\b(?:answers?|response|correction|conclusion|the\s+closest(?=\s+is\b)|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
-    r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[a-j]\b(?![.):]))|"
-    r"(?:^\W{0,3}|(?<=\?\s))a(?=:\s*[(]?[a-j]\b(?!.*\n\W{0,3}b\b))|"
-    r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svaret|svar|ответ|jawaban(?:nya)?|cevap|đáp\s+án|الإجابة)|答案|答え|正解|正确选项|정답)"
+    r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[A-J]\b(?![.):]))|"
+    r"(?:^\W{0,3}|(?<=\?\s))a(?=:\s*[(]?[A-J]\b(?!.*\n\W{0,3}b\b))|"
+    r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svaret|svar|ответ|jawaban(?:nya)?|cevap|đáp\s+án|الإجابة|الجواب|উত্তর(?:টি)?)|答案|答え|正解|正确选项|정답)"
     r"(?P<between>(?:\s*(?:choice|option|letter|here|therefore|to\s+(?:this|the)\s+question|(?:for|of|in|from|among)\s+(?:this|the|these)(?:\s+(?:given|above))?\s+"
-    r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|giusta|certa|richtige|đúng|الصحيحة|должен))*)"
+    r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|giusta|certa|richtige|đúng|الصحيحة|الصحيح|должен))*)"
     r"\s*(?P<verb>,?\s*(?:(?:therefore|thus|then|hence|so),?\s*)?(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|will\s+be|must\s+be|could\s+be|may\s+be|might\s+be|has\s+to\s+be|"
-    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|to|adalah|är|là|هي|是|为|為|は|:|=|-+>?|→|=>|\|(?!\s*\n))(?!n't|\s*n't))?",
+    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|to|adalah|är|là|هي|هو|হলো?|是|为|為|は|:|=|-+>?|→|=>|\|(?!\s*\n))(?!n't|\s*n't))?",
     re.I | re.M,
 )
-_AS_CORRECT = re.compile(
+_AS_CORRECT = _rule(
     r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't|ist)(?P<how>(?:,?\s+(?!(?-i:[A-J])\b)\w+){0,4}?)\s+"
     r"(?P<what>richtig|korrekt|correct|right|true|best|better|answer|accurate|appropriate|most\s+(?:plausible|likely|suitable|reasonable)(?!\s+(?:wrong|incorrect|false|not)\b)|incorrect|wrong|false|untrue|inaccurate|impossible|invalid|unlikely|eliminated|excluded|irrelevant|mistaken|too|distractor|(?<!stands\s)out)\b",
     re.I,
@@ -147,7 +170,7 @@ _CHOSEN = re.compile(
     r"points?\s+to|must\s+be|has\s+to\s+be|therefore|thus|hence|so|finally|in\s+conclusion|i\s+would\s+answer|i'd\s+answer|definitely|probably|maybe)|->|→|⇒|∴|选择|选|選)(?!n't)",
     re.I,
 )
-_NEGATED = re.compile(
+_NEGATED = _rule(
     r"(?:(?:(?:\b|can)not|\bnever)(?:\s+(?:be|think|believe|convinced|sure)\b)?(?:\s+(?:that\s+)?it(?:\s+is|\s+be)?\b)?|\bno\s+way|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
     r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bover|(?<=\bprefer\s[A-J])\s+to|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\b(?:reject|refute|dismiss|discard|contradict)(?:s|ed)?|\brule(?:s|d)?\s+out|\bagainst|\bavoid|(?<!a\s)(?<!no\s)(?<!thout\s)\bdoubt|(?:(?<![\w,]\s)\b(?:wrong|incorrect|eliminated)(?:\s*:|\s+(?:answer|option|choice|one)\b))|[❌✗✘]|\bhardly|\bunlikely)"
     r"\s*(?:(?:is|the|option|choice|answer|letter|both|to|be|it's|it|that|choos\w+|pick|select|(?:go|going)\s+(?:with|for)|vote\s+for|opt\s+for)\s*){0,3}[\s:,]*$",
@@ -157,11 +180,11 @@ _FURTHER = re.compile(
     r"\s*(?:,?\s*\bor\b|,?\s+but\s+it\s+(?:may|might|could)\s+(?:also\s+)?be\b|[,/&]|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
     re.I,
 )
-_JOINED = re.compile(
+_JOINED = _rule(
     r"[A-J][)\]]?\s*(?:,\s*)?(?:,|&|/|\band\b|\bor\b)\s*(?:(?:option|choice|statement)s?\s+)?[(\[]?$"
 )
-_SEVERAL = re.compile(r"[(]?[A-J][)]?\s*(?:,|&|\b(?:and|or)\b)\s*[(]?(?!I\s[a-z])[A-J]\b")
-_OR = re.compile(r"[A-J][)\]]?\s+(?:or|nor|(and))\s+[(\[]?$")
+_SEVERAL = _rule(r"[(]?[A-J][)]?\s*(?:,|&|\b(?:and|or)\b)\s*[(]?(?!I\s[a-z])[A-J]\b")
+_OR = _rule(r"[A-J][)\]]?\s+(?:or|nor|(and))\s+[(\[]?$")
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
     re.I,
@@ -174,12 +197,12 @@ _REFUSED = re.compile(
     r"\W{0,4}(?:(?:wait|or)\b|$)|[^.\n]{0,60}\b(?:wrong|incorrect|false|mistaken|impossible|not)\b|[^.\n]{0,20}n't\b",
     re.I,
 )
-_MARKED = re.compile(
+_MARKED = _rule(
     r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*(?:[-:|]\s*)?(?:(correct|right|true|yes|✓|✔|✅)"
     r"|(?:incorrect|wrong|false|no|not|✗|✘|❌))(?![A-Za-z])",
     re.I,
 )
-_HEAD = re.compile(
+_HEAD = _rule(
     r"[ \t\-•]*(?:(?i:option|choice|answer)\s+)?(?:[(\[]\s*([A-Ja-j])\s*[)\]]"
     r"|([A-J])\s*[.):\-](?![A-Za-z0-9]\b)|([a-j])\s*[.):](?=\s)|([A-J])\s+(?=[A-Z0-9\"$\\(]))"
     r"[ \t.:\-]*"
@@ -187,7 +210,7 @@ _HEAD = re.compile(
 _APART_BEFORE = re.compile(
     r"(?:(?:option|choice|letter|statement|answer|but|\w+ly|perhaps|[^\w\s])\s*|^\s*)$", re.I
 )
-_APART_AFTER = re.compile(
+_APART_AFTER = _rule(
     r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b\W*)"
 )
 # "I suspect", "this brings us to", "the winner is": what ends in a letter then concludes.
@@ -206,32 +229,43 @@ _DOUBTED = re.compile(
     r"|un(?:sure|clear|like)|tempting|avoid|discard|cross|ignore|disagree|compared|worst|lacks?)\b",
     re.I,
 )
-_SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
+_SENTENCE = _rule(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
+_LAST = _rule(r"([A-Ja-j])(?=[\s.,;:)]*$)")
+_NO = _rule(r"(?i:\bno)\s[(]?[A-J]\b")
+_INSTEAD = _rule(r"[^.!?\n]{0,60}\b[A-J]\W{0,9}")
+_AT_END = _rule(r"\b[A-J]\W*$")
+_LEAD = _rule(r"^\W*[A-J]\s+")
+_ALONE = _rule(r"[^\w✗✘❌]*([A-Ja-j])[^\w✗✘❌]*")
 
 
 def letter_in(text: str) -> str | None:
-    """The letter, A to J, that a reply gives; None where it gives none, or several."""
-    plain, boxes = _plain_reply(text)
-    for box in reversed(boxes):
-        if (said := _of_clause(box)) is not None:
-            return said or None
-    for read in (_revised, _answered, _called_right, _by_marks, _by_lines):
-        said = read(plain)
-        if said is not None:
-            return said or None
-    return _only_mention(plain)
+    """The letter, A to Z, that a reply gives; None where it gives none, or several."""
+    answer = first_turn(after_thoughts(text), _LETTER.search)
+    plain, boxes = _plain_reply(answer)
+    found = _letter_of(plain, boxes)
+    if (later := _LATER.sub(_stand_in, answer)) != answer:
+        plain, boxes = _plain_reply(later)
+        said = (_revised(plain) or _answered(plain)) if found else _letter_of(plain, boxes)
+        found = said if said and said in _STAND_INS else found
+    return found.translate(_STANDS_FOR) if found else None
+
+
+def _letter_of(plain: str, boxes: list[str]) -> str | None:
+    """The letter that a plain reply gives; "" for several, None for none."""
+    said = (_of_clause(box) for box in reversed(boxes))
+    by_rules = (read(plain) for read in _RULES)
+    return next((each for each in chain(said, by_rules) if each is not None), None)
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    return _STAND_INS[LETTERS.index(found[0].upper()) - FIRST]
 
 
 def _plain_reply(text: str) -> tuple[str, list[str]]:
     """A reply without what only dresses it up, and what stands in its boxes."""
-    answer = text
-    if closed := list(_CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END))):
-        answer = "" if closed[-1]["cut"] else text[closed[-1].end() :]
-    next_question = _NEXT_QUESTION.search(answer[:AT_END])
-    if next_question and _LETTER.search(answer, 0, next_question.start()):
-        answer = answer[: next_question.start()]
-    text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(answer)))
+    text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(text)))
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
+    text = _OTHER_SCRIPT.sub(lambda letter: letter[0].translate(_OF_SCRIPTS), text)
     for _ in range(3):
         text = _LATEX_DRESS.sub(r" \1", text)
     text = text.replace("\\left", "").replace("\\right", "").replace("\\ ", " ").replace("\\;", " ")
@@ -280,9 +314,7 @@ def _of_clause(clause: str) -> str | None:
     start = _FILLER.match(clause)
     assert start is not None  # it may be empty
     at = start.end()
-    first = _LETTER.match(clause, at) or re.compile(r"([A-Ja-j])(?=[\s.,;:)]*$)").match(
-        clause.rstrip(), at
-    )
+    first = _LETTER.match(clause, at) or _LAST.match(clause.rstrip(), at)
     if first is not None and not _is_negated(clause, first):
         further = _FURTHER.match(clause, first.end())
         other = _LETTER.match(clause, further.end()) if further else None
@@ -330,10 +362,10 @@ def _clause_after(text: str, at: int) -> str:
 def _revised(text: str) -> str | None:
     """The letter that ends a reply which takes another one back."""
     *_, back = [None, *_TAKEN_BACK.finditer(text, max(0, len(text) - 200))]
-    if back is None or re.search(r"(?i:\bno)\s[(]?[A-J]\b", text[back.start() : back.end() + 4]):
+    if back is None or _NO.search(text[back.start() : back.end() + 4]):
         return None
     rest = text[back.end() :].lstrip(" .,:;-")
-    return _of_clause(rest) if re.fullmatch(r"[^.!?\n]{0,60}\b[A-J]\W{0,9}", rest) else None
+    return _of_clause(rest) if _INSTEAD.fullmatch(rest) else None
 
 
 def _answered(text: str) -> str | None:
@@ -362,7 +394,7 @@ def _unless_taken_back(named: str, rest: str) -> str:
     if back := _TAKEN_BACK.search(rest):
         rest = rest[back.end() :]
         sentence = _SENTENCE.split(_FILLER.sub("", rest, count=1), maxsplit=1)[0]
-        last = re.search(r"\b[A-J]\W*$", sentence)
+        last = _AT_END.search(sentence)
         instead = _of_clause(sentence) if last or _alone(sentence) else ""
         return _called_right(rest) or instead or ("" if _REFUSED.match(rest) else named)
     return named or _called_right(rest) or ""
@@ -451,12 +483,12 @@ def _called_wrong(line: str) -> bool:
 def choice_in(text: str, choices: Sequence[str]) -> str | None:
     """The letter of the one choice whose text a reply gives as its answer, without its letter."""
     wanted = [_words(choice) for choice in choices]
-    plain, boxes = _plain_reply(text)
+    plain, boxes = _plain_reply(first_turn(after_thoughts(text), _LETTER.search))
     lines = [line for line in plain.split("\n") if line.strip()]
     ends = [found.end() for found in _SUBJECT.finditer(plain) if found["verb"]]
     stated = [_clause_after(plain, end) for end in ends[-MOST_READ:]]
     for said in (*reversed(boxes), *reversed(stated), plain[:1000], *lines[:1], *lines[-1:]):
-        words = _words(re.sub(r"^\W*[A-J]\s+", "", said))
+        words = _words(_LEAD.sub("", said))
         same = [k for k, choice in enumerate(wanted) if choice and choice == words]
         if len(same) == 1:
             return LETTERS[same[0]]
@@ -474,7 +506,7 @@ def _words(text: str) -> str:
 
 
 def _alone(line: str) -> re.Match[str] | None:
-    return re.fullmatch(r"[^\w✗✘❌]*([A-Ja-j])[^\w✗✘❌]*", line)
+    return _ALONE.fullmatch(line)
 
 
 def _only_mention(text: str) -> str | None:
@@ -482,7 +514,7 @@ def _only_mention(text: str) -> str | None:
     the last sentence.
     """
     mentions = [each for each in _LETTER.finditer(text) if not each["small"]]
-    if len(mentions) > MOST_READ:
+    if len(mentions) > MOST_READ or (_STAND_IN.search(text) and _FORMULA.search(text)):
         return None
     mentions = [each for each in mentions if not _is_negated(text, each)]
     if any(_SEVERAL.match(text, each.start()) for each in mentions):
@@ -503,3 +535,6 @@ def _is_given(text: str, letter: re.Match[str]) -> bool:
     sentence = f"{before} {after}"
     concludes = _APART_AFTER.fullmatch(after) and _CONCLUDES.search(before)
     return bool(apart or concludes or _SOUGHT.search(sentence)) and not _DOUBTED.search(sentence)
+
+
+_RULES = (_revised, _answered, _called_right, _by_marks, _by_lines, _only_mention)

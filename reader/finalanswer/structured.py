@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from finalanswer.turns import after_thoughts, first_turn
 from finalanswer.words import normalised
 
 MOST_READ = 50_000
@@ -34,7 +35,7 @@ def last_value(text: str) -> Any:
     none.
     """
     decoder = json.JSONDecoder()
-    text = text[-MOST_READ:]
+    text = first_turn(after_thoughts(text) or text, _OPENS.search)[-MOST_READ:]
     found = None
     place = tried = 0
     while (opens := _OPENS.search(text, place)) and tried < MOST_TRIED:

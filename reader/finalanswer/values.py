@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from finalanswer.comparer import FormulaComparer
 from finalanswer.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_latex
+from finalanswer.turns import after_thoughts, first_turn
 
 MOST_OF_ANSWER = 1000
 """Characters that any answer may have; what is longer is cut."""
@@ -35,8 +36,7 @@ _ONLY_NUMBERS = re.compile(
     rf"[\s=:*]*(-?{UNSIGNED}(?:/\d+)?)(?!,\d)(?:[\s,;]+-?{UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
 )
 _SPACED = re.compile(r"[\s=:*]*(-?\d{1,3}(?: \d{3})+)[\s.*]*")
-# A model of texts goes on with questions of its own.
-_NEXT_QUESTION = re.compile(r"(?s:(?!\s*Q)(?=[^\n]*\d)(.*?)\n[^\S\n]*(?:Q|Question)\s?\d*\s?:)")
+_BEGINS_WITH_VALUE = re.compile(r"(?!\s*Q)[^\n]*\d")
 _STATED = re.compile(
     r"""(?i:\banswer(?:s|\*\*|\")?\s{0,3}
       (?:to\s(?:the|this)\s\w+\s|here\s|therefore,?\s|then,?\s)?
@@ -58,10 +58,16 @@ _NAME = re.compile(
 _SPACING = re.compile(
     r"(?<!\\)\\(?:(?:left|right|displaystyle|bf|rm)(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*|[€£¥]"
 )
+_PERCENT = re.compile(r"[\s$]*\\?%")
+_MARK = re.compile(r"\\%|\^(?:\\circ|\{\\circ\})")
+_UNION = re.compile(r" ?(?:\\text ?\{ ?or ?\}|\bor\b|,) ?")
+_SPAN = re.compile(r"[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
+_CENTS = re.compile(
+    r"(?<![\d.])\d[\d.]*+\s?(?:cents?\b|¢)[\s,(]*(?:that is|or|which is|equivalently)[\s,]*(?=\$\d)"
+)
 _TAIL = re.compile(
-    r"""(?<=[\d}])\ ?(?:\\text\ ?\{\ *(?:percent|degrees?)\ *\}
-    |\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}|\\[bp]?mod\ ?\{?\w+\}?|\(\\?mod\ ?\{?\w+\}?\))$""",
-    re.VERBOSE,
+    r"(?<=[\d}]) ?(?:\\frac\{\\text\{\w+\}\}\{\\text\{\w+\}\}"
+    r"|\\[bp]?mod ?\{?\w+\}?|\(\\?mod ?\{?\w+\}?\))$"
 )
 _LABEL = re.compile(r"^\(?\\?(?:text|textbf|mathrm)?\s?\{?\s?\([A-E]\)\s?\}?\s?(?=[-\d\\.])")
 _RANGE = re.compile(r"([^<>=]*?)(<|\\leq? ?)([a-z])(<|\\leq? ?)([^<>=]*)")
@@ -74,35 +80,14 @@ _UNIT = re.compile(
     r"\\(?:text|mathrm|mbox) ?\{ *([a-z]{1,12})[^{}]{0,40}\}|(?<=\d)\^\\(circ)\b"
     r"|(?<=\d) ([a-z]{1,12})(?![a-z])"
 )
-_UNITS = {
-    name: names.split()[0]
-    for names in (
-        "mm millimeters",
-        "cm centimeter centimeters centimetres",
-        "m meter meters metres",
-        "km kilometer kilometers kilometres",
-        "in inch inches",
-        "ft foot feet",
-        "yd yard yards",
-        "mi mile miles",
-        "g gram grams",
-        "kg kilogram kilograms",
-        "lb pound pounds",
-        "oz ounces",
-        "s sec second seconds",
-        "min minute minutes",
-        "h hr hour hours",
-        "day days",
-        "week weeks",
-        "month months",
-        "year years",
-        "cent cents",
-        "dollar dollars",
-        "circ degree degrees",
-        "rad radian radians",
-    )
-    for name in names.split()
-}
+_NAMES_OF_UNITS = (
+    "mm millimeters; cm centimeter centimeters centimetres; m meter meters metres; km kilometer"
+    " kilometers kilometres; in inch inches; ft foot feet; yd yard yards; mi mile miles; g gram"
+    " grams; kg kilogram kilograms; lb pound pounds; oz ounces; s sec second seconds; min minute"
+    " minutes; h hr hour hours; day days; week weeks; month months; year years; cent cents;"
+    " dollar dollars; circ degree degrees; rad radian radians"
+)
+_UNITS = {name: names.split()[0] for names in _NAMES_OF_UNITS.split(";") for name in names.split()}
 _RELATION = re.compile(r"[<>]|\\(?:[lg]eq?|neq?)(?![a-z])")
 _SAYS_MORE = re.compile(
     r"^-?\d+[a-z]=|\\text ?\{[^{}]*\b(?:not|wrong|incorrect|than|least|most|to)\b"
@@ -119,7 +104,6 @@ _IN_WORDS = re.compile(
     rf"(?i:(?:\\text ?\{{)?(minus |negative )?({'|'.join(NUMERALS)})"
     r"(?:[ -](half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?))?\}?)"
 )
-_THOUGHTS_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷", re.IGNORECASE)
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
 # What is said of a value where it stands: that it is none, that it isn't it, that it is it again.
@@ -194,11 +178,7 @@ def answer_in(text: str) -> str | None:
        names a value, else all of it;
     5. the last value of the text, unless it says that there is none.
     """
-    after = [each.end() for each in _THOUGHTS_END.finditer(text, max(0, len(text) - 100 * AT_END))]
-    if after and text[after[-1] :].strip():
-        text = text[after[-1] :]
-    if next_question := _NEXT_QUESTION.match(text, 0, AT_END):
-        text = next_question[1]
+    text = first_turn(after_thoughts(text) or text, _gives)
     boxed = last_boxed(text[-2 * AT_END :])
     if boxed is not None:
         return _of_box(boxed, text)
@@ -220,6 +200,11 @@ def answer_in(text: str) -> str | None:
     return _last_value(text)
 
 
+def _gives(text: str) -> bool:
+    """Whether a text that another question follows has an answer before it."""
+    return bool("boxed" in text or _BEGINS_WITH_VALUE.match(text) or _STATED.search(text))
+
+
 def _of_box(boxed: str, text: str) -> str | None:
     """The answer in a reply's last box, or what the reply says after it instead."""
     at = max(text.rfind("box"), len(text) - AT_END)
@@ -239,6 +224,7 @@ def _prepared(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
+    text = _CENTS.sub("", text)
     return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
 
 
@@ -314,11 +300,18 @@ def _values(text: str) -> list[str]:
         scaled = _SCALED.match(text, start)
         value = _right_side(f"-{formula}" if negative else scaled[0] if scaled else formula)
         ends = scaled.end() if scaled else ends
+        value = normalise(f"{value}%") if _PERCENT.match(text, ends) else value
         same_kind = bool(_RELATION.search(formula)) == relation
         relation = bool(_RELATION.search(formula))
         if groups and same_kind and _JOINS.fullmatch(between):
-            said = {value, f"{value}/100"} if re.match(r"\s?\\?%", text[ends:]) else {value}
-            if groups[-1] and not any(same_plainly(a, b) for a in said for b in groups[-1]):
+            spans = (
+                relation
+                and "and" not in between
+                and all(map(_SPAN.fullmatch, (*groups[-1], value)))
+            )
+            if groups[-1] and spans:
+                groups[-1] = [f"{groups[-1][-1]}\\cup{value}"]
+            elif groups[-1] and not any(same_plainly(value, each) for each in groups[-1]):
                 groups[-1].append(value)
         elif _NONE_BEFORE.search(before) or (groups and between.strip(" $%") == "to"):
             groups.append([])
@@ -332,6 +325,7 @@ def _values(text: str) -> list[str]:
 
 def _listed(values: list[str]) -> str:
     """Several values as one answer; 1 and 234 apart, so that they are not read as 1234."""
+    values = [each.removesuffix("\\%") for each in values] if len(values) > 1 else values
     joined = ",".join(values)
     return ", ".join(values) if len(values) > 1 and _PLAIN.fullmatch(joined) else joined
 
@@ -374,7 +368,8 @@ def normalise(answer: str) -> str:
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
-    given = _SPACING.sub("", in_latex(answer[:MOST_OF_ANSWER]))
+    latex = in_latex(answer[:MOST_OF_ANSWER])
+    given = _SPACING.sub("", latex)
     text = _without_dress(given)
     if text.count("=") == 1 and "," not in text:
         text = re.sub(r"^[A-Za-z]=", "", text)
@@ -384,10 +379,13 @@ def normalise(answer: str) -> str:
     if re.fullmatch(r"\d{1,3}(?: \d{3})+", text):
         text = text.replace(" ", "")
     text = _in_figures(text)
-    if len(text) > 100 or not _PLAIN.fullmatch(text):
-        return text
     numbers = re.split(r",\s+", given.strip(" .,"))
-    return _shortened(text) if len(numbers) == 1 else _listed([normalise(each) for each in numbers])
+    if len(text) <= 100 and _PLAIN.fullmatch(text):
+        if len(numbers) > 1:
+            return _listed([normalise(each) for each in numbers])
+        text = _shortened(text)
+    percent = latex.rstrip(" .,$*})").endswith("%") and fraction_of(text) is not None
+    return f"{text}\\%" if percent else text
 
 
 def _without_dress(text: str) -> str:
@@ -408,6 +406,7 @@ def _in_figures(text: str) -> str:
         sign, whole, part = (each and each.lower() for each in worded.groups())
         above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
         text = f"\\frac{{{above}}}{{{_PARTS[part[:4]]}}}" if part else above
+    text = re.sub(rf"^({UNSIGNED})[kK]$", r"\1 thousand", text)
     text = _COUNTED_SCALE.sub(lambda found: str(NUMERALS.index(found[1].lower())), text)
     if (scaled := _SCALED.fullmatch(text)) and (scale := _SCALES.get(scaled[2].lower())):
         return f"{scaled[1]}\\times10^{{{scale}}}"
@@ -425,11 +424,15 @@ def _shortened(number: str) -> str:
 
 def _as_interval(text: str) -> str:
     r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
-    if span := _RANGE.fullmatch(text):
+    spans = [_as_interval(part) for part in parts] if len(parts := _UNION.split(text)) > 1 else []
+    if spans and all(span != part for span, part in zip(spans, parts, strict=True)):
+        return "\\cup".join(spans)
+    plain = _MARK.sub("", text)
+    if span := _RANGE.fullmatch(plain):
         low, below, _, above, high = span.groups()
-    elif turned := _HALF_TURNED.fullmatch(text):
+    elif turned := _HALF_TURNED.fullmatch(plain):
         return _as_interval(f"{turned[3]}{_TURNED[turned[2].strip()]}{turned[1]}")
-    elif side := _HALF.fullmatch(text):
+    elif side := _HALF.fullmatch(plain):
         down = side[1].strip() in ("<", r"\le")
         low, below = ("-\\infty", "<") if down else (side[2], side[1])
         high, above = (side[2], side[1]) if down else ("\\infty", "<")
@@ -444,10 +447,11 @@ def same_plainly(right: str, answer: str) -> bool | None:
     """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
     if right == answer:
         return True
-    numbers = fraction_of(right), fraction_of(answer)
-    if None not in numbers:
-        return numbers[0] == numbers[1]
-    if numbers != (None, None) and any(", " in each for each in (right, answer)):
+    wanted, given = fraction_of(right), fraction_of(answer)
+    if wanted is not None and given is not None:
+        scale = Fraction(100) ** (answer.endswith("%") - right.endswith("%"))
+        return given in (wanted, wanted * scale)
+    if (wanted, given) != (None, None) and any(", " in each for each in (right, answer)):
         return False  # several numbers, and one
     return False if _differ_in_kind(right, answer) else None
 
@@ -494,9 +498,27 @@ def same_value(right: str, answer: str) -> bool:
     plainly = same_plainly(right, answer)
     if plainly is not None:
         return plainly
+    right, answer = _comparable(right, answer), _comparable(answer, right)
     if max(len(right), len(answer)) > MAX_SYMBOLIC or not _may_be_formula(answer):
         return False
     return _comparer.equal(right, answer)
+
+
+def _comparable(text: str, other: str) -> str:
+    """A formula as it is compared with another one: degrees in radians where that has pi, an
+    equation's right side as an equation where that is one of one letter more.
+    """
+    text = text.removesuffix("\\%")
+    degrees = text.endswith("\\circ") and fraction_of(text)
+    if degrees and "\\pi" in other:
+        return f"\\frac{{{degrees.numerator}\\pi}}{{{180 * degrees.denominator}}}"
+    if other.count("=") != 1:
+        return text
+    text = re.sub(r"(?<![\w}])(\d+)/(\d+) ?(?=[a-z])", r"\\frac{\1}{\2}", text)
+    own, its = (set(re.findall("[a-z]", re.sub(r"\\[a-z]+", "", each))) for each in (text, other))
+    return (
+        f"{(its - own).pop()}={text}" if "=" not in text and own and len(its - own) == 1 else text
+    )
 
 
 def _may_be_formula(text: str) -> bool:
@@ -515,6 +537,7 @@ def fraction_of(text: str) -> Fraction | None:
     """
     if len(text) > 100:
         return None
+    text = _MARK.sub("", text) if text.endswith(("%", "\\circ", "\\circ}")) else text
     if match := _REPEATING.fullmatch(text):
         nines = 10 ** len(match[3]) - 1
         part = int(match[2] + match[3]) - int(match[2] or 0)

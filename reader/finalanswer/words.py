@@ -6,15 +6,15 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache
-from typing import Any
 
-from finalanswer.errors import MissingLibrary
+from finalanswer.turns import after_thoughts, first_turn
 
 MOST_READ = 20_000
 """Characters of a reply that are compared."""
 
 MOST_STATED = 20
 _STATED = re.compile(r"(?i:\banswer\s{0,3}(?:is(?:\s{0,3}:)?|:|=))")
+_BARE = re.compile(r"\s*\w[^\n.!?:]{0,60}\s*")
 _EDGES = " \t.,;:!?()[]{}<>\"'`*_“”‘’«»…"
 _ARTICLES = {"a", "an", "the"}
 
@@ -40,6 +40,9 @@ def stated(text: str) -> str:
     """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole
     reply.
     """
+    text = after_thoughts(text) or text
+    says = _STATED if _STATED.search(text) else re.compile("")
+    text = first_turn(text, lambda own: _BARE.fullmatch(own) or says.search(own))
     ends = [each.end() for each in _STATED.finditer(text)][-MOST_STATED:]
     said = [text[end : end + MOST_READ].lstrip(" \t").partition("\n")[0] for end in ends]
     return next((each for each in reversed(said) if each.strip()), text)
@@ -53,6 +56,7 @@ def form_in(text: str) -> str | None:
 def label_in(text: str, choices: tuple[str, ...]) -> str | None:
     """Which of these labels a reply gives: the stated one, the last that it names otherwise."""
     forms, pattern = _labels(choices)
+    text = first_turn(after_thoughts(text) or text, lambda own: pattern.search(normalised(own)))
     for said in (stated(text), text):
         if found := pattern.findall(normalised(said)):
             return forms[found[0] if said != text else found[-1]]
@@ -74,17 +78,3 @@ def token_f1(reference: str, text: str) -> float:
     said = words_of(text)
     common = sum((Counter(wanted) & Counter(said)).values())
     return 2 * common / (len(wanted) + len(said)) if common else 0.0
-
-
-def rouge(metric: str, reference: str, text: str) -> float:
-    """ROUGE's F-measure by rouge1, rouge2 or rougeL. Raises MissingLibrary."""
-    return float(_scorer(metric).score(reference, text)[metric].fmeasure)
-
-
-@cache
-def _scorer(metric: str) -> Any:
-    try:
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError:
-        raise MissingLibrary(f"metric {metric} needs the package rouge-score") from None
-    return RougeScorer([metric], use_stemmer=True)

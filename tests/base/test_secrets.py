@@ -1,5 +1,6 @@
 """Nothing that a run writes or says holds a key, and settings that do are refused."""
 
+import base64
 import json
 import logging
 import os
@@ -10,18 +11,32 @@ from contextlib import ExitStack
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab import python_path
 from tests.support.agent_server import agent_server, follows_the_best
 from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import EndpointError, SettingsError
-from ttsgraph.base.secrets import redact, refuse_secrets
+from ttsgraph.base.secrets import redact, redact_pieces, refuse_secrets
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.settings.profile import load_params, load_profile
 
 POOL_KEY = "sk-canary-pool-12345678"
 AGENT_KEY = "canary.agent/87654321+x"
+FORMS = {
+    "whole": lambda key: key,
+    "first half": lambda key: key[: len(key) // 2],
+    "last half": lambda key: key[len(key) // 2 :],
+    "spaced": " ".join,
+    "in lines": lambda key: "\n".join(key[k : k + 5] for k in range(0, len(key), 5)),
+    "upper case": str.upper,
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of a header": lambda key: base64.b64encode(f"user:{key}".encode()).decode(),
+    "base64 for URLs": lambda key: base64.urlsafe_b64encode(f"k={key}".encode()).decode(),
+    "hex": lambda key: key.encode().hex(),
+}
 
 
 class TestSettings:
@@ -69,6 +84,20 @@ class TestTexts:
         monkeypatch.setenv("B_TOKEN", "canary-one-and-more\n")
         monkeypatch.setenv("C_KEY", "EMPTY")
         assert redact("canary-one, canary-one-and-more, EMPTY") == "[key], [key], EMPTY"
+
+    @given(st.binary(min_size=9, max_size=40), st.sampled_from(sorted(FORMS)), st.text(max_size=20))
+    def test_no_form_of_a_key_is_left_in_what_a_server_says(self, drawn, form, around):
+        key = f"sk-{drawn.hex()}+/x"
+        said = redact_pieces(f"{around} {FORMS[form](key)} {around}", [key])
+        rest = "".join(filter(str.isalnum, said)).lower()
+        shown = "".join(filter(str.isalnum, FORMS[form](key))).lower()
+        assert not any(shown[k : k + 10] in rest for k in range(len(shown) - 9))
+
+    def test_what_a_server_says_beside_a_key_stays(self):
+        said = "no key ABCDEF-123 456 for llama-3.2-1b of 131072 tokens"
+        hidden = said.replace("ABCDEF-123 456", "[key]")
+        assert redact_pieces(said, ["abcdef-123456"]) == hidden
+        assert redact_pieces(said, ["another-key-of-mine"]) == said
 
     @pytest.mark.parametrize(
         "key", ["canary with blanks", "canary\nInjected: header", "canäry-12345"]

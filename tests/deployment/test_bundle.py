@@ -116,3 +116,11 @@ def test_a_folder_is_served_under_its_task_and_name_and_read_anew(tmp_path):
     Deployed("math", FUSED, PROFILE).write(other)
     with pytest.raises(InputError, match="different names"):
         FileLoader((blue, other))
+
+
+def test_a_folder_above_what_a_search_found_says_what_to_type(tmp_path):
+    for name in ("random", "found"):
+        (tmp_path / name).mkdir()
+        Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path / name)
+    with pytest.raises(InputError, match=f"type {tmp_path / 'found'} or "):
+        FileLoader((tmp_path,))

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from ttsgraph.deployment.promotion import BETS, Duel
+from ttsgraph.deployment.promotion import Duel
+from ttsgraph.evaluation.compare import BETS
 
 CONFIDENCE = 0.95
 NEVER = 10**9
@@ -47,7 +48,7 @@ def test_it_stays_so_over_thousands_of_answers():
         duel.see("champion", float(difference < 0))
         duel.see("challenger", float(difference > 0))
     assert duel.pairs == 300
-    assert duel.ahead == pytest.approx(logs[:, 0, 299])
+    assert duel.test.ahead == pytest.approx(logs[:, 0, 299])
 
 
 def test_a_better_one_is_promoted_and_a_worse_one_ends_the_test():

@@ -20,11 +20,10 @@ from ttsgraph.deployment.promotion import (
     successor,
 )
 from ttsgraph.deployment.provenance import TestResult
+from ttsgraph.evaluation.compare import Difference, against_first, paired
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
-from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent import llm
-from ttsgraph.searching.response.model import Difference
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:

@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.deployment.promotion import Arm, choose
+from ttsgraph.evaluation.compare import paired, paired_flips_p
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
-from ttsgraph.evaluation.paired import paired, paired_flips_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage

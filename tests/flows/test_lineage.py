@@ -12,6 +12,7 @@ import pytest
 from ttsgraph.base.errors import DeploymentError, InputError
 from ttsgraph.base.files import md5
 from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.promotions import promotions
 from ttsgraph_flows.registry import Registry, dependents
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,19 @@ def test_every_link_of_a_version_holds(project):
     assert {"candidate_id", "graph_hash", "accuracy"} <= walked.candidates[0].keys()
     assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}
     assert set(walked.record.models) == {"llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b"}
+
+
+def test_each_promotion_is_noted_with_its_reason_and_dvc_tracks_it(project):
+    (first,) = promotions("math")
+    assert first.version == "1"
+    assert first.reason == Registry(project.uri).find("math/1").tags["decision"]
+    assert "promotions/math.jsonl" not in project.dvc("status")
+    move_alias(project)
+    assert ("promotion", "math/2") in broken(project)
+    assert project.ttsgraph("promote", "math/2").returncode == 0
+    assert broken(project) == {}
+    assert [each.reason for each in promotions("math")] == [first.reason, "promoted by hand"]
+    assert "promotions/math.jsonl" not in project.dvc("status")
 
 
 def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(project):
@@ -179,9 +193,27 @@ def set_version_tag(tag, value):
     return change
 
 
-def delete_version_tag(project):
+def delete_version_tag(tag):
+    def change(project):
+        mlflow.MlflowClient(project.uri).delete_model_version_tag("ttsgraph-math", "1", tag)
+
+    return change
+
+
+def move_alias(project):
+    """Point the champion's alias to a second version, which nobody promoted."""
     client = mlflow.MlflowClient(project.uri)
-    client.delete_model_version_tag("ttsgraph-math", "1", "ladder_sha256")
+    first = client.get_model_version("ttsgraph-math", "1")
+    other = client.create_model_version(
+        first.name, first.source, first.run_id, first.tags, model_id=first.model_id
+    )
+    client.set_registered_model_alias(first.name, "champion", other.version)
+
+
+def change_promotion(project):
+    file = Path("promotions/math.jsonl")
+    (line,) = file.read_text().splitlines()
+    file.write_text(json.dumps(json.loads(line) | {"by": "somebody"}) + "\n")
 
 
 def swap_in_lock(project):
@@ -230,7 +262,12 @@ def link_to_another(project):
         (set_version_tag("figures", '{"accuracy": 0.99}'), "tags"),
         (set_version_tag("uses", "[]"), "tags"),
         (set_version_tag("manifest", '{"files"'), "version"),
-        (delete_version_tag, "tags"),
+        (set_version_tag("manifest", '{"files": {}, "held": {}, "tags": {}}'), "version"),
+        (delete_version_tag("ladder_sha256"), "tags"),
+        (delete_version_tag("manifest"), "version"),
+        (move_alias, "promotion"),
+        (change_promotion, "promotion"),
+        (lambda project: Path("promotions/math.jsonl").unlink(), "promotion"),
         (swap_in_lock, "file"),
         (cut_in_cache, "file"),
         (link_to_another, "file"),

@@ -28,9 +28,9 @@ def with_gpus(folder: Path) -> dict[str, str]:
     driver.chmod(0o755)
     venv.create(folder / ".venv-serve", symlinks=True)
     (packages,) = (folder / ".venv-serve").glob("lib/python*/site-packages")
-    server = packages / "vllm" / "entrypoints" / "openai"
+    server = packages / "vllm" / "entrypoints" / "cli"
     server.mkdir(parents=True)
-    shutil.copy(ROOT / "tests" / "support" / "stub_vllm.py", server / "api_server.py")
+    shutil.copy(ROOT / "tests" / "support" / "stub_vllm.py", server / "main.py")
     known = packages / "vllm-0.32.0.dist-info"
     known.mkdir()
     (known / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from lab.recorded_draws import RecordedDraws
-from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK, run
+from tests.support.timed import waited
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
@@ -60,7 +61,10 @@ def own_answers(graph, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(voting_graphs(gates=True), st.integers(0, 1000))
-def test_arrays_settle_as_the_executor_does(graph, seed):
+def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
+    """Of one question, the executor asks whom the arrays say; for somebody who waits it asks no
+    more, whichever answers come first, and answers the same.
+    """
     own, replicas = own_answers(graph, seed)
     classes = {}
     for i in graph.order:
@@ -84,6 +88,9 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
             assert classes[i][column] == (-1 if form is None else int(form))
+        served, begun = waited(graph, reply)
+        assert TASK.extract(served.text) == TASK.extract(answer.text)
+        assert begun <= set(answer.completions)
 
 
 @given(st.integers(1, 7), st.integers(0, 5000), st.sampled_from([LOSSLESS, BETA, Stop("none")]))

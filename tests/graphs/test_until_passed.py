@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, run_graph
 from tests.support.service import PoolStub, ask, deployed, pooled
+from tests.support.timed import waited
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
@@ -77,7 +78,7 @@ def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, aske
     st.sampled_from([(1,), (2,), (1, 3)]),
     st.sampled_from([{}, {"gate": {"over": 0.0, "watches": [0, 1]}}]),
 )
-def test_arrays_settle_as_the_executor_does(columns, waves, gate):
+def test_arrays_searches_and_services_stop_at_the_same_answer(columns, waves, gate):
     plain = until_passed(["m"] * 4, "verifier").to_dict()
     plain["nodes"][-1] |= {"wave": list(waves)} | gate
     graph = CollaborationGraph.from_dict(plain)
@@ -87,14 +88,17 @@ def test_arrays_settle_as_the_executor_does(columns, waves, gate):
     classes[4] = answered(graph, 4, classes, lambda: classes[0], passing)
     wanted = needs(graph, classes, passing)
     for k, column in enumerate(columns):
-        client = ScriptedClient(
-            lambda request, column=column: (
-                "no idea" if column[request.replica] < 0 else f"{column[request.replica]}"
-            )
-        )
-        answer = run(graph, client, Even(), Question("q", "?", "0"))
+
+        def reply(request, column=column):
+            return "no idea" if column[request.replica] < 0 else f"{column[request.replica]}"
+
+        client = ScriptedClient(reply)
+        question = Question("q", "?", "0")
+        answer = run(graph, client, Even(), question)
         assert len(client.requests) == wanted.count()[k]
         assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
+        served, begun = waited(graph, reply, Even(), question)
+        assert (served.text, begun) == (answer.text, set(answer.completions))
 
 
 def test_other_nodes_refuse_the_rule_and_one_wave_has_nothing_to_stop():

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from lab.worlds.settings import WorldSettings
 from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
@@ -25,7 +24,7 @@ from ttsgraph.settings.profile import Params, Profile
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
 # Their commands need no results either, but minutes.
-UNHURRIED = ["docs/worlds.md"]
+UNHURRIED = ["docs/pools.md"]
 OTHERS = [page for page in PAGES if page not in QUICK + UNHURRIED and blocks_of(page)]
 SLOW = UNHURRIED + OTHERS
 COMMANDS = [
@@ -79,11 +78,7 @@ def test_settings_and_changes_to_the_code_are_accepted(
                 and not any(block.language == "diff" for block in blocks)
             ):
                 path = tmp_path / block.title.removeprefix("add to ")
-                if path.parent.name == "named":
-                    profile = load(Profile, tmp_path / "profiles" / "simulated.yaml")
-                    load(WorldSettings, path).of(profile, block.title)
-                else:
-                    load(Params if path.name == "params.yaml" else Profile, path)
+                load(Params if path.name == "params.yaml" else Profile, path)
     for path in (tmp_path / "pipeline").rglob("*.py"):
         before = ROOT / path.relative_to(tmp_path)
         if not before.exists() or path.read_bytes() != before.read_bytes():

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.worlds.arrays import ArrayEnvironment
+from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of as contest_brief
 from tests.searching.contest.test_rules import QUESTIONS as CONTEST_QUESTIONS
 from tests.searching.contest.test_rules import Table, contest_of

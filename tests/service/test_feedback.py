@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import sqlite3
 import stat
@@ -111,6 +112,30 @@ def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
     with sqlite3.connect(tmp_path / "served.db") as table:
         found = table.execute("select question, answer, score from served").fetchall()
     assert found == [(None, None, 1.0)]
+
+
+def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{hashlib.sha256(k.encode()).hexdigest()} {k}\n" for k in "ab"))
+    settings = kept(tmp_path) | {"keys_file": keys}
+    with serving(Told(math_champion=version(pool)), **settings) as service:
+        sent = {key: {"authorization": f"Bearer {key}"} for key in "ab"}
+        answer = post(service.url, chat(), **sent["a"]).json()["id"]
+        for key, score, status in (("b", 0, 403), ("a", 1, 200), ("b", 0, 403)):
+            body = {"id": answer, "score": score}
+            found = httpx.post(f"{service.url}/v1/feedback", json=body, headers=sent[key])
+            assert found.status_code == status
+    with sqlite3.connect(tmp_path / "served.db") as table:
+        assert table.execute("select score, client from served").fetchall() == [(1.0, "a")]
+
+
+def test_a_table_from_before_askers_were_kept_goes_on(tmp_path):
+    Book(tmp_path / "served.db", 10).add(of_trial(0))
+    with sqlite3.connect(tmp_path / "served.db") as table:
+        table.execute("alter table served drop column asker")
+    book = Book(tmp_path / "served.db", 10)
+    book.add(of_trial(1))
+    assert [book.find(f"{k:032x}")["asker"] for k in range(2)] == [None, None]
 
 
 def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):

@@ -78,6 +78,7 @@ def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
             (1, {"reasoning_effort": "minimal"}),
             (2, {"reasoning_effort": "medium"}),
             (4, {"reasoning_effort": "high"}),
+            (4, {"reasoning_effort": "max"}),
         ):
             found = post(service.url, chat(**asked)).json()
             assert found["ttsgraph"]["graph_hash"] == GRAPHS[count].content_hash

@@ -142,7 +142,6 @@ BAD = {
     "stop": (chat(stop=[7]), 400, "stop", "valid string"),
     "output mode": (chat(response_format={"type": "xml"}), 400, "response_format", "json_schema"),
     "audio": (chat(audio={"voice": "x"}), 400, "audio", "not supported"),
-    "unknown parameter": (chat(colour="red"), 400, "colour", "unknown parameter"),
     "stream as text": (chat(stream="yes"), 400, "stream", "boolean"),
     "too many tokens": (chat("word " * 600), 400, "messages", "at most 500 tokens"),
     "too many bytes": (chat("x" * 200_000), 413, None, "at most 100100 bytes"),

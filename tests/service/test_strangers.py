@@ -7,7 +7,6 @@ import socket
 import pytest
 from starlette.responses import Response
 
-from tests.support.processes import wait_until
 from tests.support.service import ALONE, chat, deployed, post
 from ttsgraph.base.files import finite
 from ttsgraph.service.requests import read_object
@@ -30,13 +29,6 @@ def sent(url, raw):
 
 END = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 HEALTH = b"GET /healthz" + END
-
-
-def test_more_connections_than_there_may_be_are_told_to_come_back(pool):
-    with deployed(pool, max_connections=2) as url, connect(url):
-        assert b" 200 OK" in sent(url, HEALTH)
-        with connect(url):
-            wait_until(lambda: b" 503 " in sent(url, HEALTH))
 
 
 def test_a_path_makes_no_line_of_its_own_and_no_long_line_in_the_log(pool, caplog):

@@ -155,7 +155,7 @@ def test_a_request_that_fails_is_traced_as_failed(pool):
         with pytest.raises(openai.InternalServerError):
             ask(client)
         with pytest.raises(openai.BadRequestError):
-            ask(client, extra_body={"colour": "red"})
+            ask(client, extra_body={"web_search_options": {}})
     refused, failed = sorted(collector.spans.values(), key=len)
     (request,) = [span for span in failed if not span.parent_span_id]
     assert request.status.code == 2

@@ -34,7 +34,7 @@ def papers(task, limit):
     return profile.model_copy(update=changes | {"budget": budget, "tasks": {task: section}})
 
 
-class Real:
+class Real(estimate.Rehearsal):
     """Evaluates graphs on the simulated pool, and counts the calls that a cache does not have."""
 
     def __init__(self, profile, task):
@@ -45,6 +45,7 @@ class Real:
         lengths = {one.kind: one.lengths.value() for one in profile.tasks.values()}
         client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
         self._ledger = Ledger()
+        self.cost = profile.cost_model(task)
         self._grader = Grader(kind)
         self._environment = Environment(
             kind,

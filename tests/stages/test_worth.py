@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from tests.pool.test_simulated import questions_of
 from tests.support.project import ROOT
 from tests.support.running import PROMPT, TASK, simulated

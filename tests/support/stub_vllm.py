@@ -1,4 +1,4 @@
-"""Stands in for vLLM's server: `python -m vllm.entrypoints.openai.api_server`."""
+"""Stands in for vLLM's server: `python -m vllm.entrypoints.cli.main serve MODEL`."""
 
 import argparse
 import hashlib
@@ -70,7 +70,9 @@ class Server(ThreadingHTTPServer):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    for flag in ("--model", "--served-model-name", "--host", "--revision"):
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("model")
+    for flag in ("--served-model-name", "--host", "--revision"):
         parser.add_argument(flag, required=True)
     for flag in ("--port", "--max-model-len", "--max-num-seqs", "--tensor-parallel-size"):
         parser.add_argument(flag, type=int, required=True)

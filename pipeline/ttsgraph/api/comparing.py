@@ -21,7 +21,7 @@ from pydantic import AliasChoices, Field
 from ttsgraph.api.whole import search_whole
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.parsing import Closed, load, parse
-from ttsgraph.evaluation.paired import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
+from ttsgraph.evaluation.over_seeds import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, check_roles, get_role, role_names
 from ttsgraph.graphs.topologies import layered
@@ -128,7 +128,7 @@ async def compare_methods(
         splits = splits_of(profile, task, seed)
         for method in methods:
             searched = await search_whole(profile, task, splits, seed, method)
-            found = searched.table.iloc[0]
+            found = searched.tested.table.iloc[0]
             scores = {"accuracy": float(found["accuracy"]), "units": float(found["budget_units"])}
             row = {"method": method, "seed": seed, **scores, "calls": searched.calls}
             rows[method].append(row)

@@ -124,7 +124,7 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
         source = parse(_From, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]
     if hasattr(questions, "to_dict"):  # a DataFrame
-        questions = questions.to_dict("records")
+        questions = questions.astype(object).where(questions.notna(), None).to_dict("records")
     rows = list(questions)
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
         raise InputError(

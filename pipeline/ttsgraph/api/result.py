@@ -245,7 +245,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def result_of(searched: Searched, profile: str = "search") -> Result:
     """What a whole search came to, for use; `profile` is the name of its profile."""
-    table = searched.table
+    table = searched.tested.table
     rows = tuple(
         {
             "graph": row["label"],
@@ -257,24 +257,19 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         }
         for row in table.to_dict("records")
     )
-    used = rows[searched.choice.place]["graph"]
+    choice, deployed = searched.choice, searched.deployed
     # What it had on the questions that it was selected by is not what to expect of it.
-    off = searched.choice.expected - rows[searched.choice.place]["accuracy"]
+    here = rows[choice.place]
+    off = choice.expected - here["accuracy"]
     if math.isfinite(off):
         for name in ("accuracy", "low", "high"):
-            here = rows[searched.choice.place]
             here[name] = min(1.0, max(0.0, here[name] + off))
-    shots = tuple(searched.questions["shots"])
-    deployed = Deployed(
-        searched.task, searched.graph, searched.profile, shots, tested=searched.figures
-    )
     tested = TableSource("test", table)
-    pool = searched.profile.model_pool()
-    alone = TableSource("profile", searched.sought.alone)
-    row = tested.rows[searched.choice.place]
-    limit = searched.profile.budget.limit
-    sentence = plain(sentence_for(tested, row, pool, alone, limit))
-    comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
+    alone = TableSource("profile", searched.project.profile_table())
+    known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
+    sentence = sentence_for(tested, tested.rows[choice.place], *known)
+    used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
+    comparison = Comparison(rows, used, choice.reason, plain(sentence), verdict)
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
 
 

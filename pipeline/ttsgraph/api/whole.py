@@ -1,64 +1,38 @@
-"""A whole search in one call: models alone, contest or trials, search, test and gate, over the
-functions that the stages run.
-"""
+"""A whole search in one call: the steps that the stages take, one after another in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    closing,
-    nullcontext,
-)
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import GraphError
-from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import Figures, figures_of, with_plain
+from ttsgraph.deployment.bundle import Deployed, figures_of, with_plain
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.judging import checked
-from ttsgraph.evaluation.paired import against_first, paired
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import checking, get_role, unfit
+from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Chat, Client
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import NO_SPENDING, CountingClient, metered, project_meter
+from ttsgraph.runtime.limits import CountingClient, metered, project_meter
 from ttsgraph.runtime.workers import environment_for
-from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.methods import make_searcher
-from ttsgraph.searching.methods.base import problem_of, searcher_class
-from ttsgraph.searching.methods.driver import Driver
-from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.response.calibration import PRESUMED, expected_leads
-from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.ablation import tried_without
-from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.starting import BySplit, Start, start_of
-from ttsgraph.stages.trials import (
-    Case,
-    cases_feedback,
-    cases_table,
-    pilot_scores,
-    swept,
-    test_cases,
-    test_scored,
-)
-from ttsgraph.stages.worth import evidence_of
-from ttsgraph.tasks.base import can_vote
+from ttsgraph.stages import project as before
+from ttsgraph.stages import steps
+from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.starting import started
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import questions_table
 
 METHOD = "agent_reinforce"
-
 
 NO_PILOT = pd.DataFrame(
     columns=["sweep", "label", "budget_units", "accuracy", "latency_s", "n_scored", "graph"]
@@ -66,69 +40,47 @@ NO_PILOT = pd.DataFrame(
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # asyncio makes texts of what tasks return
-class Sought:
-    """All that a search came by before its test."""
-
-    profile: Profile
-    """With costs as measured."""
-
-    alone: pd.DataFrame
-    pilot: pd.DataFrame
-    """Without rows where there was a contest."""
-
-    start: Start
-    found: Found
-    archive: Archive
-    journal: bytes
-    exchanges: Sequence[Exchange]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Searched:
-    """All that a whole search came by, from the questions (by split) to the test and its gate."""
+    """A whole search: the project whose folder has its tables, its test, and what the gate makes of
+    the latter.
+    """
 
-    task: str
-    seed: int
+    project: Project
     method: str
-    questions: BySplit
-    sought: Sought
-    evidence: Evidence
-    """What is known of nodes: from the contest, or where there was none from the search."""
-
-    cases: Sequence[Case]
-    feedbacks: Sequence[Feedback]
+    tested: steps.Tested
     arms: Sequence[Arm]
-    """What was tested, as the cases, with each question's grade."""
-
-    table: pd.DataFrame
-    """The same with the columns of schemas.Evaluations, the graph that was found first."""
+    """What was tested, with each question's grade."""
 
     choice: Choice
-    nodes: pd.DataFrame
-    spent: Spent = NO_SPENDING
-    calls: int = 0
+    spent: Spent
+    calls: int
     """Different calls that search and test asked for, whether or not the cache had them."""
 
     @property
-    def profile(self) -> Profile:
-        """The profile, with costs as measured."""
-        return self.sought.profile
+    def folder(self) -> Folder:
+        """The folder of the search itself."""
+        return self.project.folder.of_search(self.method)
 
     @property
     def graph(self) -> CollaborationGraph:
         """The graph to use."""
-        return self.cases[self.choice.place].graph
+        return self.tested.cases[self.choice.place].graph
 
     @property
-    def figures(self) -> Figures:
-        """What the graph to use did in its test, which service is held against."""
-        return with_plain(figures_of(self.feedbacks[self.choice.place], self.graph), self.table)
+    def deployed(self) -> Deployed:
+        """The graph to use with all that answering takes, and what it did in its test, which
+        service is held against.
+        """
+        project, tested = self.project, self.tested
+        figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
+        known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
+        return Deployed(*known, tested=with_plain(figures, tested.table))
 
 
 async def search_whole(
     profile: Profile,
     task: str,
-    questions: BySplit,
+    questions: Mapping[str, Sequence[Question]],
     seed: int = 0,
     method: str = METHOD,
     state: Path = STATE,
@@ -153,146 +105,78 @@ async def search_whole(
     if acting.uses_agent or not profile.init.contest.enabled:
         speaking = open_agent(profile, state)
     opened = open_client(profile, state) if client is None else nullcontext(client)
+    project = Project(profile, task, seed, Folder.temporary())
+    project.folder.write("questions", questions_table(questions))
     with project_meter(profile.limits, state, publish) as meter:
-        async with opened as asked, speaking as speak, meter.watched():
-            environment = environment_for(profile, task, asked, questions["shots"])
-            counting = CountingClient(asked, meter, environment.paid)
+        async with opened as to_ask, speaking as speak, meter.watched():
+            environment = environment_for(profile, task, to_ask, questions["shots"])
+            counting = CountingClient(to_ask, meter, environment.paid)
             environment.client = counting
             for line in [
                 *await checked(environment.task, counting),
                 *profile.no_checks(task, questions["train"]),
             ]:
                 say(line)
-            paying = None if speak is None else metered(speak, meter)
-            whole = Whole(task, environment, questions, seed, method, paying, publish)
-            alone = await whole.alone(profile)
+
+            def shown(total: int) -> AbstractContextManager[Publish]:
+                return nullcontext(publish)
+
+            asked = Asked(environment, None if speak is None else metered(speak, meter), shown)
+            alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
                 say("warning: no model is right on any question: see whether its `kind` suits them")
-            profile = with_lengths(profile, task, alone)
-            if team is not None:
-                profile = _within(profile, task, team.graph)
-            searched = await whole.test(await whole.search(profile, alone), team)
+            project = _after_profile(project, team)
+            environment.pool = project.profile.model_pool(task)
+            await _searched(project, method, asked, lambda: meter.now, publish)
+            test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
+            tested = test.write(*await test.asked(environment, publish))
     for line in counting.lines():
         say(line)
-    return replace(searched, spent=meter.now, calls=len(counting.asked))
+    cost = project.profile.cost_model(task)
+    arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
+    choice = choose(arms, profile.deploy.margin)
+    return Searched(project, method, tested, arms, choice, meter.now, len(counting.asked))
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """The steps of a whole search, on questions by split; each publishes how it goes on."""
-
-    task: str
-    environment: Environment
-    questions: BySplit
-    seed: int
-    method: str
-    speak: Chat | None
-    publish: Publish
-
-    async def alone(self, profile: Profile) -> pd.DataFrame:
-        """Each model alone on the training questions."""
-        models = list(profile.model_pool())
-        train = self.questions["train"]
-        return await profiled(profile, self.task, models, self.environment, train, self.publish)
-
-    async def search(self, profile: Profile, alone: pd.DataFrame) -> Sought:
-        """What the search starts from, and what it finds; `profile` has costs as measured. In the
-        paper's way the pilot comes first, which its agent is told of.
-        """
-        environment, questions = self.environment, self.questions
-        train = questions["train"]
-        environment.pool = profile.model_pool(self.task)
-        pilot = NO_PILOT
-        if not profile.init.contest.enabled:
-            known = profile, self.task, alone, train, self.seed
-            pilot = await swept(*known, environment, self._shown)
-        told = pilot_scores(pilot, profile.objective)
-        brief = brief_of(profile, self.task, scores_of(alone), train, told)
-        given = profile, brief, questions, self.seed
-        start = await start_of(*given, environment, self.speak, self._shown)
-        problem = problem_of(*given, start.counts, start.contenders, start.learnt, self.speak)
-        with (
-            TemporaryDirectory() as folder,
-            closing(Journal(Path(folder) / "journal.jsonl", {"type": "search"})) as journal,
-        ):
-            archive = Archive(journal)
-            driver = Driver(brief.cost, profile.search, archive, publish=self.publish)
-            grading = environment.with_free_node_grades()
-            searcher = make_searcher(self.method, problem)
-            found = await driver.run(searcher, grading, train, questions["val"])
-            written = journal.path.read_bytes()
-        return Sought(profile, alone, pilot, start, found, archive, written, driver.exchanges)
-
-    async def test(self, sought: Sought, team: Case | None) -> Searched:
-        """The test of what was found, and what the gate makes of it."""
-        profile, graph = sought.profile, sought.found.graph
-        cases = _cases(sought, self.task) + ([] if team is None else [team])
-        grading = self.environment.with_free_node_grades()
-        asked = await cases_feedback(cases, grading, self.questions["test"], self.publish)
-        cases, feedbacks = test_scored(cases, asked)
-        cost = profile.cost_model(self.task)
-        first = self.questions["val"][0]
-        nodes = await tried_without(graph, cost, self.environment, [], first, feedbacks[0])
-        evidence, off = self._evidence(sought)
-        rng = np.random.default_rng([self.seed, 3])
-        models = tuple(self.environment.pool)
-        leads = expected_leads([case.graph for case in cases], models, evidence, off, rng)
-        arms = arms_of(cases, feedbacks, cost, leads)
-        return Searched(
-            self.task,
-            self.seed,
-            self.method,
-            self.questions,
-            sought,
-            evidence,
-            cases,
-            feedbacks,
-            arms,
-            cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
-            choose(arms, profile.deploy.margin),
-            nodes,
-        )
-
-    def _evidence(self, sought: Sought) -> tuple[Evidence, float]:
-        """What is known of nodes, and by how much predictions from it are off."""
-        if (learnt := sought.start.learnt) is not None:
-            return learnt.evidence, learnt.misfit
-        tried, answers = sought.archive.table(), sought.archive.answers.table()
-        brief = brief_of(sought.profile, self.task, {}, self.questions["train"])
-        return evidence_of(tried, answers, self.questions, brief.greedy), PRESUMED
-
-    def _shown(self, total: int) -> AbstractContextManager[Publish]:
-        return nullcontext(self.publish)
+def _after_profile(project: Project, team: Case | None) -> Project:
+    """The project with costs as measured; of a team, with what that costs as its budget, but for
+    one of which nothing is paid.
+    """
+    project = replace(project)
+    if team is None:
+        return project
+    cost = project.profile.cost_model(project.task)
+    limit = max(cost.graph_cost(team.graph), cost.smallest_call())
+    given = project.given
+    budget = given.budget.model_copy(update={"limit": limit or given.budget.limit})
+    return replace(project, given=given.model_copy(update={"budget": budget}))
 
 
-def _cases(sought: Sought, task: str) -> list[Case]:
-    """What was found, and what it has to beat."""
-    profile = sought.profile
-    kind = profile.task(task).task
-    budget = profile.budget_on(task)
-    check = checking(profile.roles, kind)
-    known = sought.found.graph, sought.pilot, sought.alone, budget, can_vote(kind)
-    return test_cases(*known, sought.start.router, check)
-
-
-def _within(profile: Profile, task: str, team: CollaborationGraph) -> Profile:
-    """The profile with what this graph costs as its budget; its own where nothing is paid."""
-    cost = profile.cost_model(task)
-    limit = max(cost.graph_cost(team), cost.smallest_call())
-    budget = profile.budget.model_copy(update={"limit": limit or profile.budget.limit})
-    return profile.model_copy(update={"budget": budget})
+async def _searched(
+    project: Project, method: str, asked: Asked, spent: Callable[[], Spent], publish: Publish
+) -> None:
+    """From models alone to what is found. The pilot comes first in the paper's way, whose agent is
+    told of it.
+    """
+    if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+    else:
+        await before.pilot(project)(asked)
+    await started(project, asked)
+    await steps.search(project, method, spent, publish)(asked)
 
 
 def verdict_of(searched: Searched) -> str:
     """Whether the team, the last of the arms, is worth what it costs; "" where there is none."""
-    if "team" not in set(searched.table["arm"]):
+    table = searched.tested.table
+    if "team" not in set(table["arm"]):
         return ""
     team = searched.arms[-1]
     used = searched.arms[searched.choice.place]
     if used is team:
         return f"worth it: nothing that was tested does as well as {team.label} for less"
     p = paired(used.outcomes, team.outcomes).p_value()
-    shares = searched.table["accuracy"]
+    shares = table["accuracy"]
     share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
     return (
         f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"

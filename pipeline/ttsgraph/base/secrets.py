@@ -6,6 +6,7 @@ logs. Settings that hold a key are refused, as they end up in git, DVC and MLflo
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import os
@@ -55,6 +56,41 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
+    """The text also without parts of these secrets, spaced out, in base64 or in hex: for what a
+    server says, which need not keep a word that looks like one.
+    """
+    secrets = environment_secrets() if secrets is None else secrets
+    text = redact(text, secrets)
+    places = [k for k, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    plain = "".join(text[k] for k in places).lower()
+    pieces = {
+        form[start : start + SHORTEST]
+        for secret in secrets
+        for form in _forms(secret.encode())
+        for start in range(len(form) - SHORTEST + 1)
+    }
+    hidden: list[list[int]] = []
+    for start in range(len(plain) - SHORTEST + 1):
+        if plain[start : start + SHORTEST] in pieces:
+            first, last = places[start], places[start + SHORTEST - 1]
+            if hidden and first <= hidden[-1][1] + 1:
+                hidden[-1][1] = last
+            else:
+                hidden.append([first, last])
+    for first, last in reversed(hidden):
+        text = f"{text[:first]}{HIDDEN}{text[last + 1 :]}"
+    return text
+
+
+def _forms(secret: bytes) -> Iterator[str]:
+    """Letters and digits, in lower case, of a secret as it is and as it is commonly written."""
+    # In base64 three bytes are four characters, so what they are depends on what comes before.
+    coded = [base64.b64encode(b"\0" * before + secret)[2 * before :] for before in range(3)]
+    for form in (secret, secret.hex().encode(), *coded):
+        yield re.sub("[^a-z0-9]", "", form.decode(errors="ignore").lower())
 
 
 def key_problem(key: str) -> str:

@@ -24,7 +24,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import Client
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.project import as_measured
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ttsgraph.evaluation.environment import Feedback
 
 BUNDLE = "bundle.json"
+GRAPH = "graph.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
 """What service is held against and offers beside the graph, and who found it: a bundle may lack
@@ -349,8 +350,8 @@ class Deployed:
         if len(places) < 2:
             raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>")
         name, task = places
-        profile = as_measured(load_profile(name), task, folder.parent / "profile.parquet")
-        graph = CollaborationGraph.read(folder / "graph.json")
+        profile = as_measured(load_profile(name), task, folder.parent)
+        graph = CollaborationGraph.read(folder / GRAPH)
         read = cls(task, graph, profile, read_shots(name, profile, task))
         return replace(read, version=read.bundle_hash[:12], **_known_of(folder, graph))
 
@@ -453,4 +454,12 @@ class FileLoader(Loader):
 
 def _read_folder(folder: Path) -> Deployed:
     bundle = folder / BUNDLE
+    if not bundle.exists() and not (folder / GRAPH).exists():
+        inside = {found.parent for name in (BUNDLE, GRAPH) for found in folder.glob(f"*/{name}")}
+        if inside:
+            first = sorted(inside, key=lambda each: (each.name != "found", each))[:4]
+            raise InputError(
+                f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; type"
+                f" {' or '.join(map(str, first))}"
+            )
     return Deployed.read(bundle) if bundle.exists() else Deployed.from_results(folder)

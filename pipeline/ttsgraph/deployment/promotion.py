@@ -8,17 +8,9 @@ splits and single calls. A lead is shrunk before: most graphs differ by little, 
 on few questions is mostly luck, and one on many is believed. The champion's rule (`decide`) decides
 whether that version replaces the one that serves; `successor` which one does when it can't.
 
-A `Duel` is for a challenger that serves next to the champion: a test that may be looked at after
-every outcome, as often as one likes, without deciding wrongly more often than it says. A pair is
-one mean of the challenger's scores since the last pair and one of the champion's; where neither is
-better, the difference d of a pair, in [-1, 1], is 0 on average whatever came before. So is what a
-bet on it wins: capital that starts at 1 and is multiplied by 1 + b d for a fixed share b in (0, 1)
-is a nonnegative martingale, and so is the mean of several such capitals, one for each share of
-BETS. By Ville's inequality it ever reaches 1 / alpha with a probability of at most alpha
-(Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS-B 86(1),
-2024, section 4: the capital process; a mixture over bets is the mixture sequential test of Robbins,
-1970, and of Johari, Pekelis and Walsh, 2017, for scores of any distribution). The same with -d for
-the champion, so that a challenger that is worse ends the test too.
+A `Duel` is for a challenger that serves next to the champion: an anytime test, which may be looked
+at after every outcome, as often as one likes, without deciding wrongly more often than it says. A
+pair is one mean of the challenger's scores since the last pair and one of the champion's.
 """
 
 import math
@@ -26,20 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
+from ttsgraph.evaluation.compare import (
+    AnytimeTest,
+    Difference,
+    Outcomes,
+    outcomes_of,
+    paired,
+)
 from ttsgraph.evaluation.environment import Feedback, binary
-from ttsgraph.evaluation.paired import Outcomes, outcomes_of, paired
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.searching.response.calibration import own_shift
-from ttsgraph.searching.response.model import Difference
 from ttsgraph.stages.trials import Case, units_of
-
-BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Shares of a duel's capital: small ones find small differences, large ones large differences soon.
-"""
 
 USUAL_LEAD = 0.017
 """Scale of leads before anything is known of two graphs (`own_shift`)."""
@@ -246,10 +237,8 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
     mean = math.fsum(off) / len(off)
     scale = USUAL_LEAD / math.sqrt(max(1, chances))
     if (seen := _searched(first, second)) is not None:
-        weight = variance / (variance + seen.spread**2)
-        mean = weight * seen.mean + (1 - weight) * mean
-        variance = weight * seen.spread**2
-        scale = USUAL_LEAD
+        both = shrunk(mean, variance, seen)
+        mean, variance, scale = both.mean, both.spread**2, USUAL_LEAD
     return Difference(*own_shift(mean, math.sqrt(variance), scale))
 
 
@@ -273,8 +262,7 @@ class Duel:
         self.totals = {"champion": 0.0, "challenger": 0.0}
         self._waiting: dict[Side, list[float]] = {"champion": [], "challenger": []}
         self.pairs = 0
-        self.ahead = np.zeros(len(BETS))
-        self.behind = np.zeros(len(BETS))
+        self.test = AnytimeTest()
 
     def see(self, side: Side, score: float) -> None:
         """One more score in [0, 1]. Raises ValueError for another."""
@@ -285,10 +273,8 @@ class Duel:
         self._waiting[side].append(score)
         its, mine = self._waiting.values()
         if its and mine:
-            bets = np.array(BETS) * (sum(mine) / len(mine) - sum(its) / len(its))
             self.pairs += 1
-            self.ahead += np.log1p(bets)
-            self.behind += np.log1p(-bets)
+            self.test.see(sum(mine) / len(mine) - sum(its) / len(its))
             its.clear()
             mine.clear()
 
@@ -296,9 +282,7 @@ class Duel:
         """Whether to promote the challenger, and why; None where that is open yet, at most until
         `most` of its answers have a score.
         """
-        # The p that holds at any time is 1 over the mean capital, at most 1.
-        capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
-        better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
+        better, worse = self.test.p_values
         if better <= 1 - confidence:
             verdict = "better"
         elif worse <= 1 - confidence:
@@ -307,9 +291,12 @@ class Duel:
             verdict = "not shown to be better"
         else:
             return None
+        shares = {
+            side: self.totals[side] / count if count else math.nan
+            for side, count in self.counts.items()
+        }
         mine, its = (
-            f"{100 * self.totals[side] / self.counts[side] if self.counts[side] else np.nan:.1f} %"
-            f" of {self.counts[side]}"
+            f"{100 * shares[side]:.1f} % of {self.counts[side]}"
             for side in ("challenger", "champion")
         )
         p = worse if verdict == "worse" else better

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import openai
 
 from ttsgraph.base.errors import PromptRefused
-from ttsgraph.base.secrets import redact
+from ttsgraph.base.secrets import redact_pieces
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.transport import OVERFLOW, refuses, said_by
 from ttsgraph.models.dialect import Dialect, Refusal
@@ -47,7 +47,7 @@ def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
     if isinstance(error, openai.APIStatusError):
         words = _read(said_by(error)).words
     shown = "".join(letter if letter.isprintable() else " " for letter in words)
-    line = redact(" ".join(shown.split()), secrets)
+    line = redact_pieces(" ".join(shown.split()), secrets)
     return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
 

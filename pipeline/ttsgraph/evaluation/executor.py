@@ -1,8 +1,8 @@
 """Inference over a collaboration graph (paper, Algorithm 2), asynchronously. A node starts once its
 predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a
 batch; how many requests are under way is limited where it matters, per endpoint, in the client.
-What is asked never depends on timing: a vote that may stop looks at its answers when a wave is
-complete, and a gate when all that it watches has answered.
+What a search asks never depends on timing: a vote that may stop looks at its answers when a wave is
+complete, and a gate when all that it watches has answered (ttsgraph/graphs/stopping.py).
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from functools import partial
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority, read_by
-from ttsgraph.graphs.stopping import PASSED, Demand, disagreement, stops
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
+from ttsgraph.graphs.stopping import ALL, Asking, NextMove, Patience, Take
 from ttsgraph.models.client import (
-    Begin,
     Client,
     Completion,
-    Deferred,
     Request,
     Sampling,
     Usage,
@@ -33,15 +31,8 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
 
-Finish = Callable[[Request], Awaitable[Completion]]
-"""Makes the sink's call in place of the client: to hand its text over while it is written, or to
-ask for less of it.
-"""
-
-PendingCall = tuple[int, Awaitable[Completion | str | None]]
-"""A node and what it waits for: its model's completion, or the answer that it picks itself, None
-where it goes on to its next stage.
-"""
+BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
+"""Begins a node's call: what a service does with requests beyond making them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +106,10 @@ class GraphRunner:
         for node in graph.nodes:
             self.manner(node.model)
         self.sink = graph.sink
-        self.adaptive = {node.id for node in graph.nodes if node.adaptive}
         self.replicas = replica_numbers(graph, self.manners)
-        self.demand = Demand(graph)  # what every question begins with
-        self.sources = self.demand.ask(self.sink)
+        form, head = partial(read_answer, self.task), head_of(self.task)
+        self.asking = Asking(graph, self.roles, form, head)  # what every question begins with
+        self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
         self.branches = [replace(self, graph=branch) for branch in branches]
@@ -138,12 +129,9 @@ class GraphRunner:
         """What answers this question: the branch that a router sends it to, or itself."""
         return self.branches[self.graph.branch_of(question)] if self.branches else self
 
-    async def answer(self, question: Question, finish: Finish | None = None) -> NodeAnswer:
-        """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
-        run = Run(self, question, finish)
-        if calls := run.advance(run.runner.sources):
-            await run.finish(calls)
-        return run.result()
+    async def answer(self, question: Question) -> NodeAnswer:
+        """Run the graph on one question."""
+        return await Run(self, question).answer()
 
 
 def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
@@ -173,98 +161,134 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
 
 
 class Run:
-    """One question on its way through a graph, or through the branch that `whole` routes it to."""
+    """One question on its way through a graph, or through the branch that `whole` routes it to.
+    `begin` begins a node's call in place of the client; `patience` says what the answer may lack.
+    """
 
-    def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
+    def __init__(
+        self,
+        runner: GraphRunner,
+        question: Question,
+        begin: BeginNode | None = None,
+        patience: Patience = ALL,
+    ) -> None:
         self.whole = runner
         self.runner = runner = runner.of(question)
         self.question = question
-        # What a judge says is not the answer, so nobody is to be told of it while it is written.
-        own_words = runner.roles[runner.sink].read is None
-        self.begin_last: Begin = (
-            (lambda request: Deferred(partial(finish, request)))
-            if finish and own_words
-            else runner.begin
-        )
-        self.demand = runner.demand.copy()
+        self._begin = begin or (lambda i, request: runner.begin(request))
+        self.asking = runner.asking.begun(patience)
+        self.texts = self.asking.texts
         self.closed: list[int] = []
-        self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}
         self.failures: dict[int, CallFailed] = {}
         self.overflows: dict[int, ContextOverflow] = {}
         self.refusals: dict[int, PromptRefused] = {}
+        self.lost: dict[int, CallFailed] = {}
+        self.fallbacks: list[int] = []
+        self.cancelled: list[int] = []
+        self.late = False
+        self._under_way: dict[int, asyncio.Future[Completion | str | None]] = {}
 
-    def advance(self, ready: Iterable[int]) -> list[PendingCall]:
-        """Start these nodes and whatever their answers make ready; returns the calls that have to
-        be waited for.
+    async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
+        """Ask until the graph has answered or has failed; for somebody who waits, for `deadline_s`
+        seconds at most, and no call that nobody needs is waited for. A cancel is that of every
+        call.
         """
+        early = self.asking.patience.quorum is not None
+        loop = asyncio.get_running_loop()
+        end = None if deadline_s is None else loop.time() + deadline_s
+        try:
+            self._advance(self.runner.sources)
+            while calls := self._under_way:
+                if early and (self.failures or self.runner.sink in self.texts):
+                    break
+                left = None if end is None else max(0.0, end - loop.time())
+                first = asyncio.FIRST_COMPLETED
+                done, _ = await asyncio.wait(calls.values(), timeout=left, return_when=first)
+                if not done:
+                    self._give_up()
+                    break
+                for i in [i for i, call in calls.items() if call in done]:
+                    self._take(i, calls.pop(i))
+                if early:
+                    needed = self.asking.drop()
+                    self._cancel([i for i in calls if i not in needed])
+        finally:
+            left_over = list(self._under_way.values())
+            self._cancel(list(self._under_way))
+            await asyncio.gather(*left_over, return_exceptions=True)
+        return self.result()
+
+    def _take(self, i: int, call: asyncio.Future[Completion | str | None]) -> None:
+        try:
+            ready = self._arrived(i, call.result())
+        except (CallFailed, NoAnswer) as error:
+            ready = self._missing(i, error)
+        self._advance(ready)
+
+    def _advance(self, ready: Iterable[int]) -> None:
+        """Let these nodes do their next step, and whatever that makes ready."""
         queue = deque(ready)
-        calls: list[PendingCall] = []
+        asking = self.asking
         while queue and not self.failures:
             i = queue.popleft()
-            if self._ended(i):  # a vote that was decided in between
+            if asking.ended(i) or i in self._under_way:  # decided in between, or begun
                 continue
-            if i in self.runner.adaptive:
-                taken = self._taken(i)
-                if taken is not None:
-                    self.texts[i] = taken
-                    queue += self._reached(i)
-                    continue
-                if self.demand.goes_on(i):
-                    if self.runner.graph.node(i).stop != PASSED:
-                        queue += self.demand.go_on(i)
-                    elif i in self.runner.slow:
-                        calls.append((i, asyncio.to_thread(self._passed, i)))
-                    else:
-                        queue += self._arrived(i, self._passed(i))
-                    continue
-            role = self.runner.roles[i]
-            answers = self._heard(self.runner.graph.reads[i])
-            if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):
-                queue += self._missing(i, refusal)
-                continue
-            if i in self.runner.slow:
-                calls.append((i, asyncio.to_thread(role.choose, self._ballot(i, answers))))
-                continue
-            if not role.calls_model:
-                self.texts[i] = role.choose(self._ballot(i, answers))
-                queue += self._reached(i)
-                continue
-            try:
-                begin = self.begin_last if i == self.runner.sink else self.runner.begin
-                found = begin(self._request(i, role, answers))
-            except (CallFailed, NoAnswer) as error:
-                queue += self._missing(i, error)
-                continue
-            if isinstance(found, Completion):
-                queue += self._arrived(i, found)
-            else:
-                calls.append((i, found))
-        return calls
+            step = asking.decide(i)
+            if step is NextMove.RUN:
+                queue += self._run(i)
+            elif isinstance(step, Take):
+                self.closed += [i] if step.closed else []
+                self.texts[i] = self.texts[step.of]
+                queue += asking.arrived(i)
+            elif step is NextMove.ASK:
+                queue += asking.go_on(i)
+            elif step is NextMove.CHECK:
+                queue += self._chosen(i, partial(self._passed, i))
+            elif step is NextMove.FAIL:
+                before = self.runner.graph.predecessors[i]
+                queue += self._lose(i, next(self.lost[p] for p in before if p in self.lost))
 
-    async def finish(self, calls: list[PendingCall]) -> None:
-        """Wait for these calls and all that follow from them; what is under way when one fails
-        still finishes.
-        """
+    def _run(self, i: int) -> list[int]:
+        """Let a node do what its role does; returns what that makes ready at once."""
+        role = self.runner.roles[i]
+        answers = self._heard(self.runner.graph.reads[i])
+        if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):
+            return self._missing(i, refusal)
+        if not role.calls_model:
+            return self._chosen(i, partial(role.choose, self._ballot(i, answers)))
         try:
-            async with asyncio.TaskGroup() as group:
-                await self._follow(calls, group)
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            found = self._begin(i, self._request(i, role, answers))
+        except (CallFailed, NoAnswer) as error:
+            return self._missing(i, error)
+        if isinstance(found, Completion):
+            return self._arrived(i, found)
+        self._under_way[i] = asyncio.ensure_future(found)
+        return []
 
-    async def _follow(self, calls: list[PendingCall], group: asyncio.TaskGroup) -> None:
-        """Follow the first call in this task and each other one in a task of its own, so that a
-        chain needs one task.
-        """
-        while calls:
-            (i, call), *others = calls
-            for other in others:
-                group.create_task(self._follow([other], group))
-            try:
-                ready = self._arrived(i, await call)
-            except (CallFailed, NoAnswer) as error:
-                ready = self._missing(i, error)
-            calls = self.advance(ready)
+    def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
+        """Let a node choose: where that runs programs, in a thread, which is a call too."""
+        if i not in self.runner.slow:
+            return self._arrived(i, choose())
+        self._under_way[i] = asyncio.ensure_future(asyncio.to_thread(choose))
+        return []
+
+    def _cancel(self, nodes: list[int]) -> None:
+        self.cancelled += nodes
+        for i in nodes:
+            self._under_way.pop(i).cancel()
+
+    def _give_up(self) -> None:
+        """The deadline: every node asked passes on what there is of its inputs."""
+        self.late = True
+        graph = self.runner.graph
+        for i in graph.order:
+            there = self.asking.heard(graph.predecessors[i])
+            if i in self.asking.stage and i not in self.texts and there:
+                self.texts[i] = self.texts[self.asking.leader(there).of]
+        if self.runner.sink not in self.texts:
+            late = CallFailed("no answer before the deadline")
+            self.failures.setdefault(self.runner.sink, late)
 
     def used(self) -> Usage:
         """What the calls that were answered used, summed in the graph's order."""
@@ -288,7 +312,7 @@ class Run:
             error = str(self.refusals[self.runner.sink])
             made = self.completions
             return NodeAnswer(None, math.nan, usage, texts, error, completions=made, refused=True)
-        stages = {i: place + 1 for i, place in self.demand.stage.items()}
+        stages = {i: place + 1 for i, place in self.asking.stage.items()}
         made = self.completions
         seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
         latency = longest_run(self.runner.graph, seconds, stages)
@@ -298,33 +322,6 @@ class Run:
         closed = tuple(sorted(self.closed))
         return NodeAnswer(text, latency, usage, texts, "", note, made, stages, closed)
 
-    def _taken(self, i: int) -> str | None:
-        """What a node whose stage is complete answers without doing what it else does: where its
-        gate stays closed, or its vote stops; None where it goes on.
-        """
-        graph = self.runner.graph
-        task = self.runner.task
-        stage = self.demand.stage[i]
-        node = graph.node(i)
-        stages = graph.stages[i]
-        if node.gate and stage == 0:
-            answers = self._heard(stages[0])
-            if disagreement([read_answer(task, answer) for answer in answers]) > node.gate.over:
-                return None
-            self.closed.append(i)
-            return majority(task, answers)
-        if not self.demand.goes_on(i) or node.stop == PASSED:
-            return None
-        voices = [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
-        answers = self._heard(voices)
-        known = {k: self._form(p) for k, p in enumerate(voices) if self._ended(p)}
-        stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
-        return majority(task, answers) if stop and answers else None
-
-    def _form(self, i: int) -> str | None:
-        """What the task reads of a node's answer; None where there is nothing."""
-        return read_answer(self.runner.task, self.texts[i]) if i in self.texts else None
-
     def _refusal_before(self, i: int) -> PromptRefused | None:
         """Why the first of those that a node reads has no answer, if it was refused."""
         reads = self.runner.graph.reads[i]
@@ -333,34 +330,25 @@ class Run:
     def _passed(self, i: int) -> str | None:
         """What a node takes that stops once an answer passes; None where none has."""
         graph = self.runner.graph
-        read = [p for p in graph.reads[i] if p in self.texts]
+        read = self.asking.heard(graph.reads[i])
         # Not those that a gate watches, and earlier stages had none that passes.
-        latest = {self.texts[p] for p in read if p in graph.stages[i][self.demand.stage[i]]}
+        latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
         if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """What these nodes answered, without those that were refused."""
-        return [self.texts[p] for p in nodes if p in self.texts]
+        """What these nodes answered, without those that gave none."""
+        return [self.texts[p] for p in self.asking.heard(nodes)]
 
     def _ballot(self, i: int, answers: list[str]) -> Ballot:
         """What a node knows that picks one of these answers."""
         runner = self.runner
         known = [
             runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
-            for p in runner.graph.reads[i]
-            if p in self.texts
+            for p in self.asking.heard(runner.graph.reads[i])
         ]
         return Ballot(runner.task, self.question, answers, known)
-
-    def _ended(self, i: int) -> bool:
-        """Whether nothing more is to come of a node."""
-        return i in self.texts or i in self.refusals
-
-    def _reached(self, i: int) -> list[int]:
-        """The nodes that can go on now that this one has answered."""
-        return self.demand.arrived(i)
 
     def model_of(self, i: int) -> str:
         """The member of the pool that a node's call asks."""
@@ -377,33 +365,51 @@ class Run:
 
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
         if completion is None:
-            return self.demand.go_on(i)
+            return self.asking.go_on(i)
         if isinstance(completion, str):
             self.texts[i] = completion
-            return self._reached(i)
-        self.texts[i] = completion.text
+            return self.asking.arrived(i)
+        text = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
         # A prompt that a model continues asks for an answer, whatever the role.
         if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
-            heard = self._heard(self.runner.graph.reads[i])
-            self.texts[i] = read(self.runner.task, completion.text, heard)
-        return self._reached(i)
+            text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
+        self.texts[i] = text
+        return self.asking.arrived(i)
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
-        """A node without an answer: an overflow is an empty one, a refusal none, a failed call the
-        end of the run.
+        """A node without an answer: an overflow is an empty one, a refusal none, a failed call what
+        a run may bear or not.
         """
-        if isinstance(error, CallFailed):
-            self.failures[i] = error
-            return []
+        if isinstance(error, ContextOverflow):
+            self.texts[i] = ""
+            self.overflows[i] = error
+            return self.asking.arrived(i)
+        inputs = self.runner.graph.reads[i]
+        falls_back = self.asking.patience.fallback and bool(self.asking.heard(inputs))
+        if falls_back:
+            self.texts[i] = self.texts[self.asking.leader(inputs).of]
+            self.fallbacks.append(i)
         if isinstance(error, PromptRefused):
             self.refusals[i] = error
-            return self._reached(i)
-        assert isinstance(error, ContextOverflow)
-        self.texts[i] = ""
-        self.overflows[i] = error
-        return self._reached(i)
+        else:
+            assert isinstance(error, CallFailed)
+            if not falls_back:
+                return self._lose(i, error)
+            self.lost[i] = error
+        self.asking.silent.add(i)
+        return self.asking.arrived(i)
+
+    def _lose(self, i: int, error: CallFailed) -> list[int]:
+        """A node's call failed, or what it needs is lost: with the sink the run is."""
+        self.lost[i] = error
+        if i == self.runner.sink or self.asking.patience.quorum is None:
+            self.failures[i] = error
+            return []
+        self.asking.silent.add(i)
+        self.asking.lost.add(i)
+        return self.asking.arrived(i)
 
 
 def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:

@@ -200,17 +200,19 @@ CHOOSE = (
 _ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
+# What a number counts that names no solution.
+_COUNTED = r"(?:times|points|steps|ways|reasons|parts|(?:solution|answer|option|candidate)s)"
 # What is said to be the best, a numbered solution, one by its place, a number that goes with one,
 # or that is all of the first or the last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (
         rf"\b(?P<best>(?:best|最佳|winner|correct\sone|preferred|choice|decision|verdict|selected|boxed)(?:[^\w\n]{{0,8}}(?:(?:is|overall|would\sbe)\b|{_NOUN}\b"
-        rf"|(?P<no>not)\b)){{0,4}})\W{{0,8}}{_NUMBER}",
+        rf"|(?P<no>not)\b)){{0,4}})\W{{0,8}}{_NUMBER}(?!\s{_COUNTED}\b)",
         rf"\b{_NOUN}s?[^\w\n]{{0,6}}(?:(?:no|number)\b\W{{0,3}})?{_NUMBER}",
         rf"\b(?P<place>{_ORDINALS})\s{_NOUN}\b",
         rf"(?:\b(?P<verb>go\swith|pick|choose|chose|select|prefer|not)\W{{1,4}}|(?:\A|\n)[^\w\n]{{0,9}}(?=\w+\W{{0,20}}\Z)|\A\W{{0,9}}(?=\w+[^\w\n]{{0,9}}\n)){_NUMBER}",
-        rf"(?<=\boption\s[A-J])\W{{0,4}}(?P<join>\b(?:or|and|nor|but)\b|[,/&])\W{{0,4}}{_NUMBER}",
+        rf"(?<=\boption\s[A-Z])\W{{0,4}}(?P<join>\b(?:or|and|nor|but)\b|[,/&])\W{{0,4}}{_NUMBER}",
         rf"{_NUMBER}(?=\sis\s(?:the\s)?best\b)",
     )
 ]
@@ -220,7 +222,7 @@ def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
     """The answer that a judge names, as it came, read as a choice among lettered ones is. A judge
     that names none of them, or several, abstains: then it is the most frequent one.
     """
-    text = re.sub(r"(?<!\w)[A-Ja-j](?!\w)", "x", said.replace("_", " "))
+    text = re.sub(r"(?<!\w)[A-Za-z](?!\w)", "xx", said.replace("_", " "))
     text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
     for pattern in _NAMINGS:
         text = pattern.sub(_lettered, text)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ttsgraph.base.wording import counted
+from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.environment import CONFIDENCE
-from ttsgraph.evaluation.paired import paired
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
@@ -348,10 +348,16 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
         "serve": answer.serve,
         "graph_hash": answer.graph.content_hash,
         "graph": [*graph, *_branch_lines(answer.graph, own, texts)],
-        "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
-        "rows": [_cells(row, answer, report.metric) for row in method.test],
+        "heads": (table := table_of(answer, report.metric))[0],
+        "rows": table[1:],
         "chart": overview(task, front, answer.row, report.metric).as_data(),
     }
+
+
+def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
+    """The heads of the small table, then a row for each graph of the test."""
+    heads = [UNIT_HEADS[metric] if head == "units" else head for head in HEADS]
+    return [heads, *(_cells(row, answer, metric) for row in answer.method.test)]
 
 
 def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:

@@ -18,6 +18,7 @@ from finalanswer import LETTERS, fraction_of, normalise, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
+from ttsgraph.tasks.choice import by_label
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 Ask = Callable[[str], str]
@@ -39,10 +40,10 @@ _WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?
 _LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
 _LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
 _PICKED = re.compile(
-    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-j]|\d)[)\].:]*(?:\s+(.+))?", re.I | re.S
+    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
 )
 _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
-MOST_LABELS = 10
+MOST_LABELS = len(LETTERS)
 """Different answers that are taken for labels."""
 
 SHORT_WORDS = 5
@@ -215,7 +216,8 @@ def _row(
     if answer in choices:  # beside the wrong ones: in an order that tells nothing
         told["choices"].sort(key=lambda text: crc32(f"{told['question']} {text}".encode()))
     elif told.get("choices") and isinstance(found, str):
-        told["answer"] = _picked(found, told["choices"])
+        own = row.get(choices[0]) if len(choices) == 1 else None
+        told["answer"] = _picked(by_label(own, found), told["choices"])
     return told
 
 
@@ -324,12 +326,14 @@ def labels_of(where: str, answers: Sequence[str]) -> list[str]:
 
 
 def _from_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Answers that number choices from 1 as letters."""
+    """Answers that number choices from 1 as letters, also in a file whose others are letters."""
     pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
     for answer, known in pairs:
-        if answer in known or not answer.isdecimal() or not 1 <= int(answer) <= len(known):
+        lettered = len(answer) == 1 and answer.upper() in LETTERS[: len(known)]
+        numbered = answer.isdecimal() and 1 <= int(answer) <= len(known)
+        if answer in known or not (lettered or numbered):
             return rows
-    letters = [LETTERS[int(answer) - 1] for answer, _ in pairs]
+    letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 

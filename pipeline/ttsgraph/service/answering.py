@@ -46,8 +46,8 @@ class Answering:
         live: Live,
         asked: ChatRequest,
         settings: ServiceSettings,
-        trace: RequestTrace | None = None,
-        context: Mapping[str, str] | None = None,
+        trace: RequestTrace | None,
+        context: Mapping[str, str],
     ) -> None:
         self.live = live
         self.asked = asked
@@ -58,7 +58,7 @@ class Answering:
         self.begun = asyncio.Event()  # there is a piece, or the end
         self.first_at: float | None = None  # the event loop's time of the first piece
         self._alive: asyncio.TimerHandle | None = None
-        self.run = ServedRun(
+        self.served = ServedRun(
             _runner_for(live, asked),
             Question("asked", asked.question, ""),
             self._finish if asked.stream or asked.max_tokens is not None else None,
@@ -69,6 +69,7 @@ class Answering:
             trace,
             context,
         )
+        self.run = self.served.run
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure that nobody is left to hear of is not a warning of the event loop.
@@ -95,7 +96,7 @@ class Answering:
             loop = asyncio.get_running_loop()
             self._alive = loop.call_later(HEAD_S, self._sign_of_life)
         try:
-            answer = await self.run.answer(self._limit_s)
+            answer = await self.served.answer(self._limit_s)
             self._check(answer)
             self.choices = self._choices(answer)
             for choice in self.choices:
@@ -152,9 +153,10 @@ class Answering:
             return [plain]
         sink = run.runner.sink
         said = [i for i in run.runner.graph.order if answer.node_texts.get(i) == answer.text]
-        if sink in run.acting and sink in answer.completions:
+        acting = self.served.acting
+        if sink in acting and sink in answer.completions:
             said = [sink]
-        made = [answer.completions[i] for i in said if i in run.acting and i in answer.completions]
+        made = [answer.completions[i] for i in said if i in acting and i in answer.completions]
         if any(not completion.choices for completion in made):
             told = "this model's pool answers in plain text, without tools, JSON modes or choices"
             raise ApiError(400, told, code="unsupported_parameter")
@@ -195,10 +197,9 @@ class Answering:
 
     def _reason(self, answer: Served) -> str:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
-        graph = self.live.deployed.graph
-        sink = graph.branches[graph.route.taken(answer.stages)].sink if graph.route else graph.sink
-        last = answer.completions.get(sink)
-        most = self.run.whole.manners[graph.node(sink).model].sampling.max_tokens
+        runner = self.run.runner
+        last = answer.completions.get(runner.sink)
+        most = runner.manner(self.run.model_of(runner.sink)).sampling.max_tokens
         limit = min(most, self.asked.max_tokens or most)
         return "length" if last and last.completion_tokens >= limit else "stop"
 

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -29,7 +29,7 @@ from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.limits import Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import chat_request, read_object, response_request
-from ttsgraph.service.responses import Reply, ResponseReply, model_of
+from ttsgraph.service.responses import Reply, ResponseReply, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ CONTEXT = ("traceparent", "tracestate")
 """Headers of the W3C's trace context; without tracing they go on as they came."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+MOST_NAMED = 200
+"""Parameters without effect that are logged."""
+
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
 """Characters of a path and of a method that are logged: a client may send any."""
@@ -72,6 +75,7 @@ class App:
         self.deployments = Deployments(loader, names, self.metrics, settings)
         self._places = asyncio.Semaphore(settings.concurrency)
         self._started = int(time.time())
+        self._named = set[str]()
         self._inner = self._routes()
 
     @contextlib.asynccontextmanager
@@ -121,12 +125,13 @@ class App:
         return JSONResponse(model_of(live, self._started))
 
     async def _feedback(self, request: Request) -> Response:
-        raw = await read_body(request, self._settings.max_body_bytes)
-        client = str(request.state.key)
-        if client == "-":  # no keys are needed
-            client = f"address {request.client.host if request.client else ''}"
+        raw = await self._body(request)
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client))
+        return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client_of(request)))
+
+    async def _body(self, request: Request) -> bytes:
+        settings = self._settings
+        return await read_body(request, settings.max_body_bytes, settings.receive_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request; `state` gets `model` and `answering`. Its work ends with it."""
@@ -193,13 +198,21 @@ class App:
         headers = reply.headers() | {"cache-control": "no-cache"}
         return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
 
+    def _name(self, ignored: Iterable[str]) -> None:
+        """Log each parameter without effect once; how many clients can add to it is bounded."""
+        new = shown(name for name in ignored if name not in self._named)
+        if new and len(self._named) < MOST_NAMED:
+            self._named.update(ignored)
+            _log.info("parameters without effect here: %s", new)
+
     async def _begin(self, request: Request) -> Answering:
         """Begin to answer a request, which is counted and kept once that has ended."""
         started = asyncio.get_running_loop().time()
         state = request.state
         settings = self._settings
-        body = read_object(await read_body(request, settings.max_body_bytes))
-        asked = ANSWERING[request.url.path][0](body, settings.max_input_tokens)
+        body = read_object(await self._body(request))
+        read = ANSWERING[request.url.path][0]
+        asked = read(body, settings.max_input_tokens, settings.strict)
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.trace_id)
@@ -208,6 +221,7 @@ class App:
             arm = None
         elif asked.effort:
             asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
+        self._name(asked.ignored)
         state.model = live.name
         if self._places.locked():
             self.metrics.shed.labels(live.name).inc()
@@ -217,18 +231,27 @@ class App:
         await self._places.acquire()  # at once, as there is one
         self.metrics.under_way.inc()
 
+        client = client_of(request)
+
         def ended(task: asyncio.Task[Any]) -> None:
             self._places.release()
             self.metrics.under_way.dec()
-            self.metrics.called(live, answering.run)
+            self.metrics.called(live, answering.served)
             if asked.stream and answering.first_at is not None:
                 self.metrics.first_text.labels(live.name).observe(answering.first_at - started)
             if not task.cancelled() and task.exception() is None:
                 self.metrics.served(live, task.result())
-                outcomes.keep(state.trace_id, live, champion, arm, asked, task.result())
+                outcomes.keep(state.trace_id, client, live, champion, arm, asked, task.result())
 
         answering.task.add_done_callback(ended)
         return answering
+
+
+def client_of(request: Request) -> str:
+    """Who asks or judges: a key's name, or where it has none an address."""
+    key = str(request.state.key)
+    host = request.client.host if request.client else ""
+    return f"address {host}" if key == "-" else key
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

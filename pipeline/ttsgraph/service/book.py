@@ -34,7 +34,8 @@ create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
     model text not null, task text not null, version text not null, arm text, champion text,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, score real, right_answer text, client text, counts integer
+    question text, answer text, score real, right_answer text, client text, counts integer,
+    asker text
 );
 create index if not exists of_version on served (task, version, seq);
 create table if not exists trials (
@@ -51,7 +52,9 @@ create table if not exists alerts (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An answer as it is kept. `arm` is its side in a trial against `champion`, a version."""
+    """An answer as it is kept. `arm` is its side in a trial against `champion`, a version; of an
+    `asker` that is not known anybody may judge it.
+    """
 
     trace: str
     model: str
@@ -64,6 +67,7 @@ class Entry:
     answer: str | None = None
     arm: Side | None = None
     champion: str | None = None
+    asker: str | None = None
 
 
 class Book:
@@ -76,6 +80,9 @@ class Book:
         made_private(path)
         with self._open() as table:
             table.executescript(_TABLES)
+            columns = [row["name"] for row in table.execute("pragma table_info(served)")]
+            if "asker" not in columns:  # a table of an earlier version
+                table.execute("alter table served add column asker text")
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""

@@ -39,7 +39,7 @@ class Live:
     deployed: Deployed
     client: Client
     connection: AsyncExitStack
-    upstream: Upstream | None = None
+    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
     work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, Live] = field(default_factory=dict)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -83,8 +84,8 @@ def check_framing(headers: Headers) -> None:
         raise ApiError(400, said, headers={"connection": "close"})
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The request's body, read no further than allowed. Raises ApiError 413 or 415."""
+async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+    """The request's body, read no further than allowed. Raises ApiError 408, 413 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
@@ -93,8 +94,13 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     if declared.isdigit() and int(declared) > max_bytes:
         raise too_large
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise too_large
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        said = f"expected the request's body within {seconds:g} seconds"
+        raise ApiError(408, said, headers={"connection": "close"}) from None
     return bytes(body)

@@ -62,8 +62,9 @@ class Metrics:
         self.deployed = gauge("deployed", "1 for what a name stands for now.", version)
         self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
 
-    def called(self, live: Live, run: ServedRun) -> None:
+    def called(self, live: Live, served: ServedRun) -> None:
         """Count the calls of a request that has ended, however it did."""
+        run = served.run
         for i in run.runner.graph.order:
             if not run.runner.roles[i].calls_model:
                 continue
@@ -76,7 +77,7 @@ class Metrics:
             else:
                 outcome = "cancelled" if i in run.cancelled else "left_out"
             self.calls.labels(*labels, outcome).inc()
-            if (used := run.used_by(i)).prompt_tokens or used.completion_tokens:
+            if (used := served.used_by(i)).prompt_tokens or used.completion_tokens:
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)

@@ -78,6 +78,7 @@ class Outcomes:
     def keep(
         self,
         trace: str,
+        asker: str,
         live: Live,
         champion: Live,
         arm: Side | None,
@@ -100,6 +101,7 @@ class Outcomes:
             answer.text if whole else None,
             arm,
             champion.deployed.version if arm else None,
+            asker,
         )
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
@@ -117,6 +119,9 @@ class Outcomes:
         kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
+        if kept["asker"] not in (client, None):
+            told = "expected feedback with the key, or from the address, that asked the question"
+            raise ApiError(403, told, "id", "not_your_answer")
         score = said.score
         if score is None:
             assert said.answer is not None

@@ -1,7 +1,7 @@
 """What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
 
-The user's last message is the question; docs/serve.md says what becomes of the rest. Parameters for
-which there is nothing here (audio, ...) are refused, unless they ask for nothing.
+The user's last message is the question; docs/serve.md says what becomes of the rest. Parameters
+without effect here are ignored and named; those that would make it another answer are refused.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import JSON_ADVICE, TOOLS_ADVICE, Form, dumped
 
-IGNORED = {
+OPENAIS = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
     *("prediction", "user", "metadata", "store", "safety_identifier", "prompt_cache_key"),
-    *("prompt_cache_retention", "service_tier"),
+    *("prompt_cache_retention", "prompt_cache_options", "service_tier", "logit_bias"),
+    *("max_tool_calls",),
 }
-"""Parameters without effect: sampling is the version's, and nothing is stored."""
+"""OpenAI's parameters without effect: sampling is the version's, and nothing is stored. All others
+that nothing is known of are ignored too, or refused by a strict server.
+"""
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "logit_bias": ({},),
     "modalities": (["text"],),
     "audio": (),
     "web_search_options": (),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
+    "structured_outputs": (),
+    "grammar": ("",),
 }
 """Parameters that are refused, but for values that ask for nothing: these, and None."""
 
@@ -67,10 +72,14 @@ class _ChatMessage(BaseModel):
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
+    images: Any = None
+    audio: Any = None
 
     @model_validator(mode="after")
     def _complete(self) -> _ChatMessage:
-        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+        if self.images or self.audio:
+            raise ValueError("expected text alone, found images or audio")
+        if self.content is None and self.role != "assistant":
             raise ValueError("expected content")
         if self.role == "tool" and self.tool_call_id is None:
             raise ValueError("expected the tool_call_id of the call that this is the result of")
@@ -112,6 +121,24 @@ class _StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+def _whole(value: Any) -> Any:
+    """An integer that was written as a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _limit(value: Any) -> Any:
+    return None if value == -1 else _whole(value)
+
+
+def _stops(stop: Any) -> Any:
+    stops = [stop] if isinstance(stop, str) else stop
+    return [each for each in stops if each != ""] if isinstance(stops, list) else stops
+
+
+Limit = Annotated[PositiveInt | None, BeforeValidator(_limit)]
+"""At most so many tokens; -1 is no limit, as many clients write it."""
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -119,22 +146,21 @@ class _Body(BaseModel):
     messages: list[_ChatMessage] = Field(min_length=1)
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
-    max_tokens: PositiveInt | None = None
-    max_completion_tokens: PositiveInt | None = None
+    max_tokens: Limit = None
+    max_completion_tokens: Limit = None
     ttsgraph_trace: bool | None = False
     timeout_s: PositiveFloat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    stop: Annotated[
-        Annotated[list[Text], Field(max_length=16)] | None,
-        BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
-    ] = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    stop: Annotated[list[Text] | None, Field(max_length=16), BeforeValidator(_stops)] = None
     tools: list[_Tool] | None = None
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     response_format: _Output | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    n: Annotated[int | None, Field(ge=1, le=128), BeforeValidator(_whole)] = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[int | None, Field(ge=0, le=20), BeforeValidator(_whole)] = None
 
     def form(self, raw: Mapping[str, Any]) -> Form:
         """The form that the body, `raw` as it came, asks for. Raises ApiError."""
@@ -147,7 +173,7 @@ class _Body(BaseModel):
         names += ["logprobs", "top_logprobs"] if self.logprobs else []
         if not tools and self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
-        wanted = {name: raw[name] for name in names if raw.get(name) is not None}
+        wanted = {name: _whole(raw[name]) for name in names if raw.get(name) is not None}
         advice = ""
         if tools:
             advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
@@ -164,7 +190,7 @@ class _Body(BaseModel):
 _EFFORTS: dict[str | None, Effort] = {
     **dict.fromkeys(("none", "minimal", "low"), "low"),
     "medium": "medium",
-    **dict.fromkeys(("high", "xhigh"), "high"),
+    **dict.fromkeys(("high", "xhigh", "max"), "high"),
 }
 
 
@@ -211,8 +237,10 @@ def said_of(error: ValidationError) -> ApiError:
     return ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param)
 
 
-def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
-    """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
+def chat_request(data: dict[str, Any], max_input_tokens: int, strict: bool = False) -> ChatRequest:
+    """Read a request's body. Raises ApiError that names the first parameter that can't be used; a
+    `strict` server can't use one of another API.
+    """
     try:
         body = _Body.model_validate(data)
     except ValidationError as error:
@@ -220,7 +248,8 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
     form = body.form(data)
     others = body.model_extra or {}
     refuse(others, REFUSED, "is not supported by this server")
-    if unknown := [name for name in others if name not in REFUSED and name not in IGNORED]:
+    ignored = {name for name, value in others.items() if value is not None} - set(REFUSED)
+    if strict and (unknown := sorted(ignored - OPENAIS)):
         raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
     given = zip(body.messages, data["messages"], strict=True)
     messages = [message.plain(raw) for message, raw in given]
@@ -246,7 +275,7 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
         max_tokens=min(limits, default=None),
         trace=bool(body.ttsgraph_trace),
-        ignored=tuple(sorted(name for name in IGNORED if others.get(name) is not None)),
+        ignored=tuple(sorted(ignored)),
         timeout_s=body.timeout_s,
         form=form,
         effort=_EFFORTS.get(body.reasoning_effort),
@@ -265,14 +294,13 @@ _STATEFUL: dict[str, tuple[Any, ...]] = {
     "previous_response_id": (),
     "conversation": (),
     "prompt": (),
-    "truncation": ("disabled",),
+    "truncation": ("disabled", "auto"),
     "context_management": ([],),
     "moderation": (),
     "image": (),
 }
 """Parameters that are refused, and the values that ask for nothing. None is always one."""
 
-_WITHOUT_EFFECT = ("stream_options", "max_tool_calls", "prompt_cache_options")
 _CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
 _PARAMS = {
@@ -308,7 +336,9 @@ class _ItemsBody(BaseModel):
     top_logprobs: Any = None
 
 
-def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
+def response_request(
+    data: dict[str, Any], max_input_tokens: int, strict: bool = False
+) -> ChatRequest:
     """Read a body to /v1/responses as the chat request that says the same. Raises ApiError naming
     the first parameter that can't be used: as nothing is kept here, also those of replies to look
     up (background, previous_response_id, conversation), and tools that run elsewhere than with the
@@ -324,8 +354,8 @@ def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest
         body = _ItemsBody.model_validate(data)
     except ValidationError as error:
         raise said_of(error) from None
-    left_out = {*_STATEFUL, *_WITHOUT_EFFECT}
-    chat = {name: value for name, value in (body.model_extra or {}).items() if name not in left_out}
+    others = body.model_extra or {}
+    chat = {name: value for name, value in others.items() if name not in _STATEFUL}
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
     chat |= {
         "messages": [*system, *_messages(body.input)],
@@ -348,7 +378,7 @@ def response_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
     echo = {name: data[name] for name in _ECHOED if name in data}
     try:
-        return replace(chat_request(chat, max_input_tokens), echo=echo)
+        return replace(chat_request(chat, max_input_tokens, strict), echo=echo)
     except ApiError as error:
         error.param = _PARAMS.get(error.param or "", error.param)
         raise

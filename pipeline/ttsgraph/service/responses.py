@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from ttsgraph.base.files import finite, json_text
 from ttsgraph.models.actions import CALLS
@@ -15,6 +17,10 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.service.run import Served
 
 DONE = b"data: [DONE]\n\n"
+MOST_SHOWN = 40
+LONGEST_NAME = 60
+"""Parameters that are named, and characters of a name."""
+
 COMMENT = b": working\n\n"
 """Of server-sent events: clients read over it, and proxies see that the stream is alive."""
 
@@ -28,13 +34,15 @@ class Reply:
     answering: Answering
 
     def headers(self) -> dict[str, str]:
-        """Where the answer comes from."""
+        """Where the answer comes from, and which of the client's parameters have no effect."""
         deployed = self.answering.live.deployed
-        return {
+        found = {
             "x-ttsgraph-graph-hash": deployed.graph.content_hash,
             "x-ttsgraph-model-version": deployed.version,
             "x-ttsgraph-trace-id": self.trace_id,
         }
+        ignored = shown(self.answering.ignored)
+        return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
 
     def whole(self, answer: Served) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
@@ -289,6 +297,11 @@ class _Items:
         self.done.append(item)
         self._known_by = None
         return found
+
+
+def shown(names: Iterable[str]) -> str:
+    """Parameters' names as a header or a log may hold them, whatever a client sent."""
+    return ", ".join(quote(name[:LONGEST_NAME]) for name in islice(names, MOST_SHOWN))
 
 
 def model_of(live: Live, created: int) -> dict[str, Any]:

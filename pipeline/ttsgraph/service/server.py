@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import typer
 import uvicorn
@@ -22,6 +23,7 @@ from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
+from ttsgraph.service.connections import Connection
 from ttsgraph.service.limits import Keys
 from ttsgraph.settings.service import ServiceSettings
 
@@ -130,14 +132,13 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
     """How uvicorn runs the server."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=partial(Connection, settings),  # type: ignore[arg-type]  # it makes them
         ws="none",
         log_config=None,
         access_log=False,
         lifespan="off",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.max_connections + 1,  # which it doesn't allow
         timeout_keep_alive=60,  # seconds
         timeout_graceful_shutdown=settings.drain_s,
     )

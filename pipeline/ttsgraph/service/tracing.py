@@ -30,6 +30,7 @@ from ttsgraph.models.client import whole_text
 from ttsgraph.settings.service import TraceSettings
 
 if TYPE_CHECKING:
+    from ttsgraph.evaluation.executor import Run
     from ttsgraph.service.answering import Answering
     from ttsgraph.service.run import ServedRun
 
@@ -149,7 +150,7 @@ class RequestTrace:
             found |= self._of_answer(answering)
             now = time.time_ns()
             for i in answering.run.runner.graph.order:
-                self._add_node(answering.run, i, now)
+                self._add_node(answering.served, i, now)
         if status >= 500:
             found["error.type"] = str(status)
             self._span.set_status(_failure(f"HTTP {status}"))
@@ -161,7 +162,7 @@ class RequestTrace:
         run = answering.run
         task = answering.task
         done = task.done() and not task.cancelled() and task.exception() is None
-        usage = task.result().usage if done else run.used()
+        usage = task.result().usage if done else answering.served.used()
         said = run.texts.get(run.runner.sink, "")
         return {
             "gen_ai.agent.name": answering.live.name,
@@ -175,8 +176,9 @@ class RequestTrace:
             **self._tracing.messages([("user", answering.asked.question)], [said]),
         }
 
-    def _add_node(self, run: ServedRun, i: int, now: int) -> None:
+    def _add_node(self, served: ServedRun, i: int, now: int) -> None:
         """The span of a node; one that was not asked says why."""
+        run = served.run
         role = run.runner.roles[i]
         named = run.runner.nodes[i].role
         how, why = outcome(run, i)
@@ -188,7 +190,7 @@ class RequestTrace:
             found["error.type"] = "call_failed"
         if role.calls_model:
             name = f"chat {run.model_of(i)}"
-            found |= self._of_call(run, i)
+            found |= self._of_call(served, i)
         else:
             name = f"{named} {i}"
             reads = run.runner.graph.reads[i]
@@ -215,7 +217,8 @@ class RequestTrace:
         )
         self._tracing.processor.on_end(span)
 
-    def _of_call(self, run: ServedRun, i: int) -> Attributes:
+    def _of_call(self, served: ServedRun, i: int) -> Attributes:
+        run = served.run
         model = run.model_of(i)
         found: Attributes = {
             "gen_ai.operation.name": "chat",
@@ -224,7 +227,7 @@ class RequestTrace:
         }
         if i not in self._nodes:
             return found
-        request = run.requests[i]
+        request = served.requests[i]
         found["gen_ai.request.max_tokens"] = request.sampling.max_tokens
         completion = run.completions.get(i)
         if completion is not None:
@@ -252,7 +255,7 @@ def _span_id() -> int:
     return random.getrandbits(64) or 1
 
 
-def outcome(run: ServedRun, i: int) -> tuple[str, str]:
+def outcome(run: Run, i: int) -> tuple[str, str]:
     """What became of a node, and why where that is not an answer of its own."""
     if i in run.fallbacks:
         return "fallback", f"its own call failed: {run.lost.get(i) or run.refusals[i]}"

@@ -141,9 +141,11 @@ def _vllm(
     max_seqs: int | None,
 ) -> list[str]:
     """On the CPU in the number format `dtype`; on GPUs (None) in that of the weights."""
-    # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have:
-    # hence the module.
-    command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
+    # `vllm serve`, but in this environment's Python. It looks up a distribution named vllm, which
+    # the CPU build doesn't have: there its server's module.
+    command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
+    if dtype is not None:
+        command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
     command += ["--served-model-name", server.model]
     command += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:

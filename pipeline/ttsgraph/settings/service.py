@@ -123,8 +123,16 @@ class ServiceSettings(Closed):
     """of a request's messages together, as estimated"""
     concurrency: PositiveInt = 256
     """requests answered at once; more are told to come back"""
+    strict: bool = False
+    """whether parameters of other APIs are refused, rather than ignored and named"""
     max_connections: PositiveInt = 1024
-    """open at once; those beyond are told to come back (503)"""
+    """open at once; beyond, those end that have sent no whole request, or new ones are told to come
+    back (503)"""
+    max_connections_per_client: PositiveInt = 768
+    """the same for one address; a gateway has one for all"""
+    receive_s: PositiveFloat = 20
+    """for the head of a request to arrive, from the connection or the head's first byte on, and
+    for its body"""
     timeout_s: PositiveFloat = 300
     """for one answer"""
     max_retries: int = Field(default=6, ge=0)

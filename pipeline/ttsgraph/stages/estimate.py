@@ -14,29 +14,28 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
-from ttsgraph.evaluation.progress import Publish, ignore, unseen
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import FUSER, checking, get_role
+from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.contest.contest import PROBE_SHARE
-from ttsgraph.searching.methods import make_searcher
-from ttsgraph.searching.methods.base import problem_of
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages import trials
+from ttsgraph.stages import project as before
+from ttsgraph.stages import steps, trials
 from ttsgraph.stages.ablation import removal_cases, removals
-from ttsgraph.stages.lengths import READ_QUESTIONS, brief_of, scores_of
-from ttsgraph.stages.starting import multisets_tried, preferred
-from ttsgraph.tasks.base import Question, Task, can_vote
+from ttsgraph.stages.lengths import READ_QUESTIONS
+from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.starting import init_family, init_instances
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.sources import questions_table
 
 Kind = tuple[str, int]
 """Of calls: the model, and how many answers they read."""
@@ -63,6 +62,7 @@ JUDGE_READS = 100
 JUDGE_WRITES = 30
 """Tokens of what a judge is told besides, and of its verdict."""
 
+METHOD = "agent_reinforce"
 INIT_STAGES = 2
 """Stages before the search that ask the agent."""
 
@@ -213,7 +213,7 @@ class Rehearsal:
     """
 
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
-        self._cost = cost
+        self.cost = cost
         self._rng = rng
         self._known: dict[int, set[str]] = defaultdict(set)
         self._calls: Counter[Kind] = Counter()
@@ -223,6 +223,10 @@ class Rehearsal:
         calls = self._calls
         self._calls = Counter()
         return calls
+
+    def with_free_node_grades(self) -> Self:
+        """Nodes are not graded."""
+        return self
 
     def failed(self, feedback: Feedback) -> bool:
         """Nothing fails."""
@@ -243,7 +247,7 @@ class Rehearsal:
         for key, kind in asked:
             self._calls[kind] += len(ids - self._known[key])
             self._known[key] |= ids
-        units = {name: self._cost.single(name) for name in self._cost.pool}
+        units = {name: self.cost.single(name) for name in self.cost.pool}
         best = max(units[name] for _, (name, _) in asked) / (max(units.values()) or 1.0)
         right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(asked))
         graded = zip(questions, right, strict=True)
@@ -275,40 +279,37 @@ def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
 
 
 async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
-    rng = np.random.default_rng(0)
-    splits = profile.task(task).splits
-    brief = brief_of(profile, task, {}, [])
-    cost = brief.cost
-    stage = Rehearsal(cost, rng)
+    # As of simulated models: their lengths are what they are said to be, and nothing is measured.
+    engine = profile.engine.model_copy(update={"kind": "simulated"})
+    given = profile.model_copy(update={"engine": engine})
+    project = Project(given, task, 0, Folder.temporary())
     questions = {
         split: [Question(f"{split}{k}", "", "") for k in range(size)]
-        for split, size in splits.sizes().items()
+        for split, size in profile.task(task).splits.sizes().items()
     }
-    train, val, test = (questions[split] for split in ("train", "val", "test"))
+    project.folder.write("questions", questions_table(questions))
+    stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
+    # Of an environment a search takes no more than that it evaluates.
+    asked = Asked(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
-    singles = trials.single_cases(cost.pool)
-    alone = await trials.evaluate_cases(singles, stage, cost, train)
+    await before.profile(project)(asked)
     found["profile"] = stage.take() + reading_calls(profile, task)
-    brief = replace(brief, single_scores=scores_of(alone))
-    piloted = await trials.swept(profile, task, alone, train, 0, stage, unseen)
+    project = replace(project)  # with what was measured
+    await before.pilot(project)(asked)
     found["pilot"] = stage.take()
     if profile.init.contest.enabled:
         return found
-    known = profile, brief, questions, 0
-    _, chosen = await preferred(*known, stage, None, unseen)
+    await init_family(project)(asked)
     found["init_family"] = stage.take()
-    _, started = await multisets_tried(*known, chosen, stage, None, unseen)
+    await init_instances(project)(asked)
     found["init_instances"] = stage.take()
-    searcher = make_searcher("agent_reinforce", problem_of(*known, started["counts"]))
-    driver = Driver(cost, profile.search, Archive(None))
-    graph = (await driver.run(searcher, stage, train, val)).graph
+    await steps.search(project, METHOD)(asked)
     found["search"] = stage.take()
-    kind = profile.task(task).task
-    check = checking(profile.roles, kind)
-    cases = trials.test_cases(graph, piloted, alone, brief.budget, can_vote(kind), check=check)
-    await trials.cases_feedback(cases, stage, test)
-    removed = removal_cases(removals(graph, cost)) if profile.evaluate.ablation else []
-    await trials.cases_feedback(removed, stage, test[: profile.evaluate.ablation])
+    test = steps.evaluate(project, METHOD)
+    graph = test.cases[0].graph
+    await trials.cases_feedback(test.cases, stage, questions["test"])
+    removed = removal_cases(removals(graph, stage.cost)) if test.ablation else []
+    await trials.cases_feedback(removed, stage, questions["test"][: test.ablation])
     found["evaluate"] = stage.take()
     return found
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -31,6 +30,9 @@ from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
 """Questions on which it is measured what an answer that is read adds to a call."""
+
+OFF = 0.25
+"""Share by which a given length may differ from the measured one without a warning."""
 
 
 async def profiled(
@@ -154,6 +156,22 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     }
 
 
+def lengths_off(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
+    """In words, by model: lengths that a profile gives and that differ from the measured ones by
+    more than OFF.
+    """
+    given = profile.task(task).lengths.given
+    if given is None or profile.engine.kind == "simulated":
+        return []
+    names = ("prompt_tokens", "generated_tokens")
+    return [
+        f"{model}: {name} {getattr(given, name):g}, measured {getattr(found, name):.1f}"
+        for model, found in measured_lengths(table).items()
+        for name in names
+        if abs(getattr(given, name) / getattr(found, name) - 1) > OFF
+    ]
+
+
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
     """The lengths of all these members. One of which nothing is known, as it took no prompt, is
     taken to read and write as much as the one that does most.
@@ -178,18 +196,6 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     pool = profile.model_pool()
     known = _of_all(table["model"], measured_lengths(table))
     return profile.with_measured(task, {name: known[name] for name in known if name in pool})
-
-
-def as_measured(profile: Profile, task: str, path: Path) -> Profile:
-    """The profile, its costs as the profile stage measured them if its table is there and of now:
-    whoever needs it reads it too.
-    """
-    from ttsgraph.stages.schemas import Profiles, read_table  # of the stages alone
-
-    try:
-        return with_lengths(profile, task, read_table(Profiles, path, "profile"))
-    except DataError:
-        return profile
 
 
 def brief_of(

@@ -3,6 +3,7 @@ read them. A record carries the checksum of its content, so that a digit that ch
 noticed too. Tables are in ttsgraph/stages/schemas.py.
 """
 
+import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Contender
 from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
 from ttsgraph.searching.response.calibration import PRESUMED
-from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
+from ttsgraph.stages.project import Folder
 
 
 class Exchanged(Closed):
@@ -264,29 +265,34 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
 
 
 def write_search(
-    folder: Path,
+    folder: Folder,
     found: Found,
     archive: Archive,
     spent: Spent,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Write what was found beside the journal of the folder, journal.jsonl; returns the summary,
-    and the table of nodes' answers.
+    """Write what was found into the search's folder, beside its journal, journal.jsonl; returns the
+    summary, and the table of nodes' answers.
     """
+    path = folder.path
     candidates = archive.table()
     evidence = archive.answers.table()
-    write_table(candidates, Candidates, folder / "archive.parquet")
-    write_table(evidence, Evidence, folder / "evidence.parquet")
-    write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-    journal = folder / "journal.jsonl"
-    write_history(without_nodes(entries_of(journal)), folder / "history.jsonl")
-    write_table(edge_table(entries_of(journal)), Edges, folder / "edges.parquet")
+    entries = path / "journal.jsonl"
+    write_history(without_nodes(entries_of(entries)), path / "history.jsonl")
+    for name, table in (
+        ("archive", candidates),
+        ("evidence", evidence),
+        ("trajectory", found.trajectory),
+        ("edges", edge_table(entries_of(entries))),
+    ):
+        folder.write(name, table)
+    trajectory = found.trajectory.to_csv(index=False).encode()
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
-        "trajectory_md5": md5(folder / "trajectory.csv"),
+        "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
         "evidence_left_out": archive.answers.left_out,
     }
-    write_record(Searched, folder / "search.json", summary, SPENT)
-    write_text(folder / "graph.json", found.graph.to_json())
+    write_record(Searched, path / "search.json", summary, SPENT)
+    write_text(path / "graph.json", found.graph.to_json())
     return summary, evidence

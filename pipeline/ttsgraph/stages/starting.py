@@ -1,27 +1,26 @@
-"""Where a search starts: what the init stages come to, by a contest or in the paper's way (section
-5.2). The stages run these functions one by one, a whole search in a row.
-"""
+"""Steps that say where a search starts, by a contest or in the paper's way (section 5.2)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.evaluation.environment import Environment, Evaluator
+from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.node_answers import NodeAnswers
-from ttsgraph.evaluation.progress import Shown
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Chat
+from ttsgraph.evaluation.progress import Shown, unseen
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
-from ttsgraph.searching.contest.contenders import Contender, Learnt
 from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.profile import AgentSettings
+from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages.project import Asked, Project, Step
+from ttsgraph.stages.records import Preferred, Started, read_data, write_record
 from ttsgraph.stages.standings import (
     contest_evidence,
     contest_table,
@@ -32,129 +31,177 @@ from ttsgraph.stages.standings import (
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
+if TYPE_CHECKING:
+    from ttsgraph.searching.agent.heuristic import HeuristicAgent
+
 BySplit = Mapping[str, Sequence[Question]]
 """By split."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What the init stages come to, for a search and as their files: `family` and `trials` are
-    their tables, `answers` those of the nodes of the latter, `preferred` and `started` are
-    preference.json and start.json.
+def init_family(project: Project) -> Step[pd.DataFrame]:
+    """Say which families and sizes of models the task prefers: by trials, or by a contest's probes.
+    Writes init_family.parquet and preference.json.
     """
+    brief = project.brief()
 
-    family: pd.DataFrame
-    trials: pd.DataFrame
-    answers: pd.DataFrame
-    preferred: dict[str, Any]
-    started: dict[str, Any]
-    contenders: tuple[Contender, ...] = ()
-    learnt: Learnt | None = None
-    router: CollaborationGraph | None = None
+    async def probed(asked: Asked) -> pd.DataFrame:
+        contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
+        with asked.shown(_contest_calls(project, brief)) as publish:
+            await contest.begin(asked.environment.with_node_grades(), publish)
+        _write_preference(project, contest)
+        return _kept(project, "init_family", contest_table(contest))
 
-    @property
-    def counts(self) -> Counts:
-        """The models that a search starts from."""
-        return dict(self.started["counts"])
+    async def tried(asked: Asked) -> pd.DataFrame:
+        rng = np.random.default_rng(project.seed)
+        agent = make_agent(project.profile.agent, rng, asked.speak)
+        known = brief, project.profile.init, project.questions["train"]
+        table, chosen = await families_tried(agent, *known, asked.environment, rng, asked.shown)
+        data = preference_data(chosen, map(asdict, agent.take_exchanges()))
+        write_record(Preferred, project.folder.path / "preference.json", data)
+        return _kept(project, "init_family", table)
+
+    return probed if project.profile.init.contest.enabled else tried
 
 
-def contest_of(profile: Profile, brief: Brief, questions: BySplit, seed: int) -> Contest:
+def init_instances(project: Project) -> Step[pd.DataFrame]:
+    """Say how many instances of which models a search starts from: by trials, or by a contest,
+    whose best graphs stand in every search. Writes init_instances.parquet, evidence.parquet and
+    start.json.
+    """
+    brief = project.brief()
+    init = project.profile.init
+    if init.contest.enabled:
+        return partial(_contested, project, brief)
+    chosen = read_data(Preferred, project.folder.path / "preference.json", "init_family")
+
+    async def tried(asked: Asked) -> pd.DataFrame:
+        rng = np.random.default_rng([project.seed, 1])
+        agent = make_agent(project.profile.agent, rng, asked.speak)
+        preferred = Preference(tuple(chosen["models"]), chosen["reason"])
+        known = brief, init, preferred, project.questions["train"]
+        table = await multisets_tried(agent, *known, asked.environment, rng, asked.shown)
+        begin = start_trial(table, brief, project.profile.search.way)
+        # With those of the stage before: all of what the agent was asked on the way to this start.
+        exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
+        started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
+        write_record(Started, project.folder.path / "start.json", started)
+        project.folder.write("evidence", NodeAnswers().table())  # no node is graded but the sink
+        return _kept(project, "init_instances", table)
+
+    return tried
+
+
+async def started(project: Project, asked: Asked) -> None:
+    """Take both steps, with a contest that is run once."""
+    if not project.profile.init.contest.enabled:
+        await init_family(project)(asked)
+        await init_instances(project)(asked)
+        return
+    table = await _contested(project, project.brief(), asked, both=True)
+    project.folder.write("init_family", table[:0])
+
+
+async def _contested(
+    project: Project, brief: Brief, asked: Asked, both: bool = False
+) -> pd.DataFrame:
+    """The contest, from its beginning: after the first step its probes are in the call cache.
+    `both` says that there was no such step.
+    """
+    contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
+    with asked.shown(_contest_calls(project, brief)) as publish:
+        await contest.run(asked.environment.with_node_grades(), publish)
+    if both:
+        _write_preference(project, contest)
+    kept = project.profile.init.contest.kept
+    write_record(Started, project.folder.path / "start.json", start_data(contest, kept))
+    project.folder.write("evidence", contest_evidence(contest))
+    return _kept(project, "init_instances", contest_table(contest))
+
+
+def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> Contest:
     """The contest of the init stages, which has not begun."""
     rng = np.random.default_rng([seed, 1])
-    return Contest(brief, questions["train"], questions["val"], profile.contest, rng)
+    return Contest(brief, questions["train"], questions["val"], settings, rng)
 
 
-def contest_start(contest: Contest, kept: int) -> Start:
-    """What a contest comes to, once it has run; `kept` contenders stand in every search."""
-    table = contest_table(contest)
-    return Start(
-        table[:0],
-        table,
-        contest_evidence(contest),
-        preference_data(preference_of(contest, contest.standings)),
-        start_data(contest, kept),
-        contest.contenders(kept),
-        contest.learnt(),
-        contest.router,
-    )
-
-
-async def preferred(
-    profile: Profile,
+async def families_tried(
+    agent: HeuristicAgent,
     brief: Brief,
-    questions: BySplit,
-    seed: int,
+    init: InitSettings,
+    train: Sequence[Question],
     environment: Evaluator,
-    speak: Chat | None,
-    shown: Shown,
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The paper's first init stage, which family and size the task prefers: its trials (columns of
-    schemas.Trials), and preference.json.
+    rng: np.random.Generator,
+    shown: Shown = unseen,
+) -> tuple[pd.DataFrame, Preference]:
+    """The paper's first init stage: its trials (columns of schemas.Trials), and what the agent
+    makes of them.
     """
-    init = profile.init
-    rng = np.random.default_rng(seed)
-    cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
-    agent = make_agent(profile.agent, rng, speak)
-    train = questions["train"][: init.questions]
-    with shown(len(cases) * len(train)) as publish:
-        table = await evaluate_cases(cases, environment, brief.cost, train, publish)
+    table = await _tried(family_size_trials(brief), brief, init, train, environment, rng, shown)
     trials = trials_of(table, brief.objective)
     # In a thread, as one that asks a language model waits for it.
-    preference = await asyncio.to_thread(agent.select_family_size, brief, trials)
-    return table, preference_data(preference, map(asdict, agent.take_exchanges()))
+    return table, await asyncio.to_thread(agent.select_family_size, brief, trials)
 
 
 async def multisets_tried(
-    profile: Profile,
+    agent: HeuristicAgent,
     brief: Brief,
-    questions: BySplit,
-    seed: int,
-    chosen: Mapping[str, Any],
+    init: InitSettings,
+    preference: Preference,
+    train: Sequence[Question],
     environment: Evaluator,
-    speak: Chat | None,
-    shown: Shown,
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The paper's second init stage, how many instances of which models: its trials (columns of
-    schemas.Trials), and start.json. `chosen` is preference.json.
+    rng: np.random.Generator,
+    shown: Shown = unseen,
+) -> pd.DataFrame:
+    """The paper's second init stage: the trials (columns of schemas.Trials) of multisets that the
+    agent selects.
     """
-    init = profile.init
-    rng = np.random.default_rng([seed, 1])
-    agent = make_agent(profile.agent, rng, speak)
-    preference = Preference(tuple(chosen["models"]), chosen["reason"])
     multisets = await asyncio.to_thread(agent.select_instances, brief, preference, init.candidates)
-    cases = trial_cases(multisets, brief, init.topologies, rng)
-    train = questions["train"][: init.questions]
-    with shown(len(cases) * len(train)) as publish:
-        table = await evaluate_cases(cases, environment, brief.cost, train, publish)
-    start = start_trial(table, brief, profile.search.way)
-    # With those of the stage before: all of what the agent was asked on the way to this start.
-    exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
-    started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": exchanges}
-    return table, started
+    return await _tried(multisets, brief, init, train, environment, rng, shown)
 
 
-async def start_of(
-    profile: Profile,
+async def multiset_of(
+    settings: AgentSettings,
     brief: Brief,
-    questions: BySplit,
-    seed: int,
-    environment: Environment,
-    speak: Chat | None,
+    init: InitSettings,
+    train: Sequence[Question],
+    environment: Evaluator,
+    rng: np.random.Generator,
+) -> Counts:
+    """The multiset that both of the paper's stages lead to, without files; with an agent that is no
+    language model.
+    """
+    agent = make_agent(settings, rng)
+    asked = train, environment, rng
+    _, preference = await families_tried(agent, brief, init, *asked)
+    table = await multisets_tried(agent, brief, init, preference, *asked)
+    return start_trial(table, brief, "paper").counts
+
+
+async def _tried(
+    multisets: Sequence[Counts],
+    brief: Brief,
+    init: InitSettings,
+    train: Sequence[Question],
+    environment: Evaluator,
+    rng: np.random.Generator,
     shown: Shown,
-) -> Start:
-    """Both init stages, as the profile says: a contest, or the paper's way."""
-    if profile.init.contest.enabled:
-        contest = contest_of(profile, brief, questions, seed)
-        with shown(contest_calls(profile, brief, questions)) as publish:
-            await contest.run(environment.with_node_grades(), publish)
-        return contest_start(contest, profile.init.contest.kept)
-    known = profile, brief, questions, seed
-    asked = environment, speak, shown
-    family, chosen = await preferred(*known, *asked)
-    trials, started = await multisets_tried(*known, chosen, *asked)
-    return Start(family, trials, NodeAnswers().table(), chosen, started)
+) -> pd.DataFrame:
+    cases = trial_cases(multisets, brief, init.topologies, rng)
+    asked = train[: init.questions]
+    with shown(len(cases) * len(asked)) as publish:
+        return await evaluate_cases(cases, environment, brief.cost, asked, publish)
 
 
-def contest_calls(profile: Profile, brief: Brief, questions: BySplit) -> int:
+def _write_preference(project: Project, contest: Contest) -> None:
+    preference = preference_data(preference_of(contest, contest.standings))
+    write_record(Preferred, project.folder.path / "preference.json", preference)
+
+
+def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:
+    project.folder.write(name, table)
+    return table
+
+
+def _contest_calls(project: Project, brief: Brief) -> int:
     """The most calls that the contest makes."""
-    return len(brief.cost.pool) * len(questions["train"]) + profile.contest.calls
+    return len(brief.cost.pool) * len(project.questions["train"]) + project.profile.contest.calls

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -17,39 +18,26 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response import evidence
 from ttsgraph.searching.response.calibration import SAMPLES
-from ttsgraph.searching.response.model import Difference, ResponseModel
+from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.stages.ablation import removals
+from ttsgraph.stages.project import Folder
 from ttsgraph.tasks.base import Question
 
 
 def evidence_in(
-    results: Path,
+    folder: Folder,
     questions: Mapping[str, Sequence[Question]],
     greedy: frozenset[str],
-    searched: Path | None = None,
+    searched: Folder | None = None,
 ) -> evidence.Evidence:
     """What is known of nodes on training and validation questions: from the contest, or where there
     was none from the search of a folder. Raises DataError.
     """
-    from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table  # needs pandera
-
-    table = read_table(Evidence, results / "evidence.parquet", "init_instances")
-    tried = read_table(Trials, results / "init_instances.parquet", "init_instances")
-    if table.empty and searched is not None:
-        table = read_table(Evidence, searched / "evidence.parquet", "search")
-        tried = read_table(Candidates, searched / "archive.parquet", "search")
-    return evidence_of(tried, table, questions, greedy)
-
-
-def evidence_of(
-    tried: pd.DataFrame,
-    answers: pd.DataFrame,
-    questions: Mapping[str, Sequence[Question]],
-    greedy: frozenset[str],
-) -> evidence.Evidence:
-    """What is known of nodes, from a table of graphs and that of their nodes' answers. Raises
-    DataError as `known_evidence`.
-    """
+    answers = folder.table("evidence")
+    tried = folder.table("init_instances")
+    if answers.empty and searched is not None:
+        answers = searched.table("evidence")
+        tried = searched.table("archive")
     used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
     return known_evidence(answers, graphs, [*questions["train"], *questions["val"]], greedy)
@@ -96,16 +84,20 @@ def known_evidence(
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
     known = evidence.Evidence(questions, greedy)
-    for number, rows in table.groupby("candidate_id", sort=True):
-        graph = graphs[int(str(number))]
-        results = []
-        for question, answered in rows.groupby("question_id", sort=False):
-            cells = answered[["node", "correct", "answer"]].itertuples(index=False)
-            nodes = {
-                int(i): NodeResult(correct, "" if answer == NO_FORM else str(answer))
-                for i, correct, answer in cells
-            }
-            results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
+    said: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    cells = ("candidate_id", "question_id", "node", "correct", "answer")
+    for number, question, node, correct, answer in zip(
+        *(table[name].tolist() for name in cells), strict=True
+    ):
+        form = "" if answer == NO_FORM else str(answer)
+        of_graph = said.setdefault(number, {})
+        of_graph.setdefault(str(question), {})[node] = NodeResult(correct, form)
+    for number in sorted(said):
+        graph = graphs[number]
+        results = [
+            QuestionResult(question, nodes[graph.sink].correct, nodes=nodes)
+            for question, nodes in said[number].items()
+        ]
         known.add(graph, Feedback(tuple(results)))
     return known
 

@@ -48,8 +48,10 @@ class LetteredTask(base.ReadTask):
 
     def grade(self, question: base.Question, text: str) -> bool:
         """Whether it is the right one, by its letter or without any by its text."""
-        said = self.extract(text) or choice_in(text, question.meta.get("choices") or ())
-        return said == question.answer
+        choices = question.meta.get("choices") or ()
+        said = self.extract(text)
+        known = said is not None and (not choices or said in LETTERS[: len(choices)])
+        return (said if known else choice_in(text, choices)) == question.answer
 
 
 class ChoiceTask(LetteredTask):
@@ -74,6 +76,7 @@ class ChoiceTask(LetteredTask):
         expected = "a list of choices (or labels that all questions share: grading.choices)"
         choices = list(shared) or _choices_of(row, where, expected, len(LETTERS))
         given = base.text_field(row, base.ANSWER_FIELDS, "an answer", where).strip()
+        given = given if shared else by_label(row.get("choices", row.get("options")), given)
         alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
         letters = ", ".join(LETTERS[: len(choices)])
         if shared:
@@ -127,10 +130,32 @@ def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) ->
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
         raise base.missing_field(row, ("choices",), expected, where)
-    choices = [str(choice) for choice in raw]
+    choices = [text for _, text in labelled(raw)]
     if not 2 <= len(choices) <= most:
         raise DataError(f"{where}: expected 2 to {most} choices, found {len(choices)}")
     return choices
+
+
+def labelled(choices: Any) -> list[tuple[str, str]]:
+    """The choices of a row as pairs of their own label ("" without one) and their text: of a list,
+    of {"label": ..., "text": ...}, alone or with lists, or of labels as keys.
+    """
+    if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
+        return [(str(label), str(text)) for label, text in choices.items()]
+    if isinstance(choices, Mapping):
+        texts = choices["text"]
+        labels = choices.get("label") or [""] * len(texts)
+        return [(str(label), str(text)) for label, text in zip(labels, texts, strict=False)]
+    pairs = [each if isinstance(each, Mapping) else {"text": each} for each in choices]
+    return [(str(each.get("label", "")), str(each.get("text", each))) for each in pairs]
+
+
+def by_label(choices: Any, given: str) -> str:
+    """The letter of the choice whose own label an answer is; else the answer."""
+    if isinstance(choices, str) or not isinstance(choices, Iterable):
+        return given
+    labels = [label for label, _ in labelled(choices)]
+    return LETTERS[labels.index(given)] if given in labels[: len(LETTERS)] else given
 
 
 def _letter_of(given: str, count: int) -> str | None:

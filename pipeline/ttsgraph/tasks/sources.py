@@ -295,7 +295,7 @@ def _jsonl_rows(path: Path) -> Rows:
     text = _text(path)
     listed = None
     with suppress(ValueError):
-        listed = json.loads(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
+        listed = _json(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
     if isinstance(listed, dict):
         listed = next((each for each in listed.values() if isinstance(each, list)), [listed])
     # A string may hold other line separators than this.
@@ -306,7 +306,7 @@ def _jsonl_rows(path: Path) -> Rows:
             continue
         where = f"{path.name}:{number}"
         try:
-            row = json.loads(line) if listed is None else line
+            row = _json(line) if listed is None else line
         except json.JSONDecodeError as error:
             hint = "" if "json" in path.name else "; save a table as .csv"
             raise DataError(
@@ -316,6 +316,11 @@ def _jsonl_rows(path: Path) -> Rows:
             raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
         rows.append((where, row))
     return rows
+
+
+def _json(text: str) -> Any:
+    """A JSON value in which NaN, as tables of numbers write what is missing, is none."""
+    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
 
 
 def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:

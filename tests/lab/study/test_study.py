@@ -30,7 +30,7 @@ from lab.study.plan import (
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.evaluation.paired import mean_of, paired_p, smallest_p
+from ttsgraph.evaluation.over_seeds import mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.settings.profile import load_profile

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
-from lab.worlds.settings import load_worlds
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_settle import measured_on
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
@@ -106,8 +105,8 @@ def test_the_predicted_mean_cost_of_copies_is_near_what_test_questions_take(prof
 
 @pytest.mark.slow
 def test_where_draws_are_alike_the_mean_cost_is_predicted_too_high(profile, brief):
-    world = load_worlds(ROOT / "lab/worlds/named")["alike-draws"]
-    errors = cost_errors(profile, brief, world.task, world.of(profile, "alike-draws"))
+    traits = profile.simulation.tasks["math"].model_copy(update={"alike": 0.8})
+    errors = cost_errors(profile, brief, "math", traits)
     assert 0 < np.mean(errors) < 0.6
 
 

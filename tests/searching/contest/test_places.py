@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.pools.arrays import ArrayEnvironment
 from lab.pools.tables import LENGTHS, Table, table_of
 from lab.pools.worlds import world_of
-from lab.worlds.arrays import ArrayEnvironment
 from ttsgraph.evaluation.environment import Feedback, Job
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.worlds.arrays import ArrayEnvironment
+from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import (
     PAIR,
     ROLES,

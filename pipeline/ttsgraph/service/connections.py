@@ -1,0 +1,81 @@
+"""A connection of the server: a request's head has to arrive in time, and there is always room for
+one that asks.
+
+Connections without a whole request make room for new ones, last those that had an answer before: so
+nobody keeps others out by opening many and saying nothing, half a head or half a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ttsgraph.settings.service import ServiceSettings
+
+
+class Connection(H11Protocol):
+    """A connection within the limits of the settings."""
+
+    def __init__(self, settings: ServiceSettings, **given: Any) -> None:
+        super().__init__(**given)
+        self._settings = settings
+        self._began = self.loop.time()
+        self._head: asyncio.TimerHandle | None = None
+
+    @property
+    def _waits(self) -> bool:
+        """No request is under way on it."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head, and make room."""
+        super().connection_made(transport)
+        self._expect_head()
+        host = self.client and self.client[0]
+        open_now: set[Any] = self.connections
+        if len(open_now) > self._settings.max_connections_per_client:
+            own = [each for each in open_now if (each.client and each.client[0]) == host]
+            self._make_room(own, self._settings.max_connections_per_client)
+        self._make_room(open_now, self._settings.max_connections)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes; the head that they begin has to end in time."""
+        super().data_received(data)
+        if self._waits:
+            self._expect_head()
+        else:
+            self._forget_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _make_room(self, connections: Collection[Any], most: int) -> None:
+        """End one that has no whole request; where all have one, this one's is answered 503."""
+        if len(connections) <= most:
+            return
+        waiting = [c for c in connections if c is not self and (c._waits or c.cycle.more_body)]
+        if not waiting:
+            self.limit_concurrency = 0
+            return
+        oldest = min(waiting, key=lambda c: (c.cycle is not None and c._waits, c._began))
+        self.connections.discard(oldest)
+        oldest.transport.close()
+
+    def _expect_head(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(self._settings.receive_s, self._too_late)
+
+    def _forget_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _too_late(self) -> None:
+        self._head = None
+        if self._waits:
+            self.transport.close()

@@ -1,0 +1,223 @@
+"""One task of a profile and the folder that its tables are in, and the steps before a search.
+
+A step reads the tables of the steps before it and returns the work that is left, which asks models
+and writes the step's own tables. The stages, `ttsgraph run`, `ttsgraph.search`, a re-search and an
+estimate take the same steps, each with models of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import makes
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.task import TaskSettings
+from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
+from ttsgraph.stages.trials import pilot_scores, swept
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import (
+    load_questions,
+    questions_of,
+    questions_table,
+    split_questions,
+)
+
+TABLES = {
+    "questions": ("Questions", "sample"),
+    "profile": ("Profiles", "profile"),
+    "pilot": ("Pilots", "pilot"),
+    "init_family": ("Trials", "init_family"),
+    "init_instances": ("Trials", "init_instances"),
+    "evidence": ("Evidence", "init_instances"),
+    "archive": ("Candidates", "search"),
+    "edges": ("Edges", "search"),
+    "trajectory": ("Trajectory", "search"),
+    "test": ("Evaluations", "evaluate"),
+    "nodes": ("Nodes", "evaluate"),
+    "answers": ("Answers", "evaluate"),
+}
+"""Table -> its schema (schemas.py), and the stage that makes it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a run's files are. Tables are files as well, unless they are `held` in memory until
+    `save`: checking and writing them takes packages of the extra `tables`. `questions` is the table
+    of questions where that is elsewhere; `searched` says that it is the folder of one search.
+    """
+
+    path: Path
+    questions: Path | None = None
+    held: dict[Path, pd.DataFrame] | None = None
+    searched: bool = False
+
+    @classmethod
+    def temporary(cls) -> Folder:
+        """A folder that holds its tables, and goes with the last of its users."""
+        folder = cls(Path(mkdtemp(prefix="ttsgraph-")), held={})
+        weakref.finalize(folder, shutil.rmtree, folder.path, True)
+        return folder
+
+    def of_search(self, method: str) -> Folder:
+        """The folder of a method's search."""
+        return replace(self, path=self.path / method, searched=True)
+
+    def file(self, name: str) -> Path:
+        """The file of a table."""
+        if name == "questions" and self.questions is not None:
+            return self.questions
+        return self.path / (name + (".csv" if name == "trajectory" else ".parquet"))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table by its name. Raises DataError where it is missing or damaged."""
+        schema, made_by = TABLES[name]
+        if name == "evidence" and self.searched:
+            made_by = "search"
+        path = self.file(name)
+        if self.held is None:
+            from ttsgraph.stages import schemas  # with pandera
+
+            return schemas.read_table(getattr(schemas, schema), path, made_by)
+        if path not in self.held:
+            raise DataError(f"{path}: expected a table, found none; {makes(made_by, path)}")
+        return self.held[path]
+
+    def write(self, name: str, table: pd.DataFrame) -> None:
+        """Keep a table. Raises DataError where it is none of its schema."""
+        path = self.file(name)
+        if self.held is not None:
+            self.held[path] = table
+            return
+        from ttsgraph.stages import schemas
+
+        schema: Any = getattr(schemas, TABLES[name][0])
+        schemas.write_table(table if len(table) else schema.empty(), schema, path)
+
+    def save(self, path: Path) -> None:
+        """Write all of it into another folder. Raises ModuleNotFoundError where packages that write
+        tables are not installed.
+        """
+        import ttsgraph.stages.schemas  # noqa: F401 (before anything is written)
+
+        shutil.copytree(self.path, path, dirs_exist_ok=True)
+        for file, table in (self.held or {}).items():
+            Folder(path / file.relative_to(self.path).parent).write(file.stem, table)
+
+
+@dataclass(frozen=True)
+class Project:
+    """One task under one profile: settings, the seed, and where its files are."""
+
+    given: Profile
+    task: str
+    seed: int
+    folder: Folder
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile, with costs as the profile stage measured them once it has run."""
+        try:
+            return with_lengths(self.given, self.task, self.profile_table())
+        except DataError:
+            return self.given
+
+    @property
+    def settings(self) -> TaskSettings:
+        """The task's settings."""
+        return self.profile.task(self.task)
+
+    @cached_property
+    def questions(self) -> dict[str, list[Question]]:
+        """Split -> questions. Raises DataError when the sample stage has not run."""
+        return questions_of(self.folder.table("questions"))
+
+    def profile_table(self) -> pd.DataFrame:
+        """The profile stage's table. Raises DataError when it has not run."""
+        return self.folder.table("profile")
+
+    def pilot_table(self) -> pd.DataFrame:
+        """The pilot stage's table. Raises DataError when it has not run."""
+        return self.folder.table("pilot")
+
+    def brief(self) -> Brief:
+        """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
+        # Before any table is read: what no call fits is reported at once.
+        self.profile.budget_on(self.task).require_feasible()
+        alone = self.profile_table()
+        piloted = pilot_scores(self.pilot_table(), self.profile.objective)
+        train = self.questions["train"]
+        return brief_of(self.profile, self.task, scores_of(alone), train, piloted)
+
+
+def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
+    """The profile, its costs as the profile stage measured them if its table is there and of now:
+    whoever needs it reads it too.
+    """
+    return Project(profile, task, 0, Folder(folder)).profile
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The models that a step's work asks, the agent's language model if it has one, and how the
+    work is shown.
+    """
+
+    environment: Environment
+    speak: Chat | None = None
+    shown: Shown = unseen
+
+
+Step = Callable[[Asked], Awaitable[T]]
+"""What is left of a step once it has read its tables."""
+
+
+def sample(project: Project) -> pd.DataFrame:
+    """Draw a task's disjoint questions. Raises InputError."""
+    settings = project.given.task(project.task)  # as given: no question depends on a measurement
+    questions = load_questions(settings.task, settings.source, project.seed)
+    table = questions_table(split_questions(questions, settings.splits.sizes(), project.seed))
+    project.folder.write("questions", table)
+    return table
+
+
+def profile(project: Project) -> Step[pd.DataFrame]:
+    """Ask each model of the pool alone on the training questions."""
+    given, task = project.given, project.task
+    train = project.questions["train"]
+    members = list(given.model_pool())
+
+    async def work(asked: Asked) -> pd.DataFrame:
+        with asked.shown(len(members) * len(train)) as publish:
+            table = await profiled(given, task, members, asked.environment, train, publish)
+        project.folder.write("profile", table)
+        return table
+
+    return work
+
+
+def pilot(project: Project) -> Step[pd.DataFrame]:
+    """Run the sweeps of fixed graphs (paper, section 4)."""
+    known = project.profile, project.task, project.profile_table(), project.questions["train"]
+
+    async def work(asked: Asked) -> pd.DataFrame:
+        table = await swept(*known, project.seed, asked.environment, asked.shown)
+        project.folder.write("pilot", table)
+        return table
+
+    return work

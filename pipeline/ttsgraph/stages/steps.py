@@ -1,0 +1,248 @@
+"""Steps from where a search starts to its test: the loop of one method, again once models have
+joined the pool, and the graphs that what it found has to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.base.journal import Journal
+from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.compare import Difference, against_first
+from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
+from ttsgraph.evaluation.progress import Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import checking
+from ttsgraph.searching.agent.base import Exchange
+from ttsgraph.searching.contest.contenders import Learnt
+from ttsgraph.searching.methods import Searcher, searcher_class
+from ttsgraph.searching.methods.base import Problem, problem_of
+from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.searching.response.calibration import expected_leads
+from ttsgraph.settings.profile import Profile, SearchSettings
+from ttsgraph.stages.ablation import removal_cases, removals, tried_without
+from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
+from ttsgraph.stages.project import Asked, Folder, Project, Step
+from ttsgraph.stages.records import Started, read_record, write_search
+from ttsgraph.stages.trials import (
+    Case,
+    answers_table,
+    cases_feedback,
+    cases_table,
+    test_cases,
+    test_scored,
+)
+from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
+from ttsgraph.tasks import missing_isolation
+from ttsgraph.tasks.base import Question, can_vote
+
+Prepare = Callable[[Asked], Awaitable[tuple[Searcher, SearchSettings]]]
+"""Makes the searcher, and says how long the loop goes on; may ask models for it."""
+
+
+async def loop(
+    searcher: Searcher,
+    settings: SearchSettings,
+    environment: Evaluator,
+    questions: Mapping[str, Sequence[Question]],
+    archive: Archive,
+    on_record: Callable[[Record], None] = lambda record: None,
+    publish: Publish = ignore,
+) -> tuple[Found, list[Exchange]]:
+    """Run one search, and return what it found with the agent's exchanges. `on_record` hears of
+    each evaluation once it is in the archive. Raises RunStopped.
+    """
+    driver = Driver(searcher.problem.brief.cost, settings, archive, on_record, publish)
+    found = await driver.run(searcher, environment, questions["train"], questions["val"])
+    return found, driver.exchanges
+
+
+def start_of(project: Project) -> Started:
+    """Where a search of the project starts. Raises DataError when the init stages have not run."""
+    return read_record(Started, project.folder.path / "start.json", "init_instances")
+
+
+def problem_in(project: Project, start: Started) -> Problem:
+    """The problem that each method searches in, with what a contest learnt, by its tables."""
+    contenders = start.standing()
+    brief = project.brief()
+    learnt = None
+    if contenders:
+        alone = project.profile_table()
+        learnt = Learnt(
+            evidence_in(project.folder, project.questions, brief.greedy),
+            start.misfit,
+            start.leaders(),
+            len(project.questions["train"]),
+            start.contest_calls or 0,
+            dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
+        )
+    known = project.profile, brief, project.questions, project.seed
+    return problem_of(*known, start.counts, contenders, learnt)
+
+
+def search(
+    project: Project, method: str, spent: Callable[[], Spent] = Spent, publish: Publish = ignore
+) -> Step[None]:
+    """Search with one method into its place in the project's folder; `spent` is what the run has
+    spent by now.
+    """
+    problem = problem_in(project, start_of(project))
+    folder = project.folder.of_search(method)
+
+    async def work(asked: Asked) -> None:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
+        with closing(Journal(folder.path / "journal.jsonl", {"type": "search"})) as journal:
+            archive = Archive(journal)
+            asking = asked.environment.with_free_node_grades(), project.questions
+            found, exchanges = await loop(
+                searcher, project.profile.search, *asking, archive, publish=publish
+            )
+            lacking = missing_isolation(project.settings.kind)
+            write_search(folder, found, archive, spent(), exchanges, lacking)
+
+    return work
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The last search: the graph that is in use, its distribution as plain data, if any, and the
+    tables of models alone (schemas.Profiles) and of its candidates (schemas.Candidates).
+    """
+
+    graph: CollaborationGraph
+    distribution: Mapping[str, Any] | None
+    alone: pd.DataFrame
+    archive: pd.DataFrame
+
+
+async def begun_warm(
+    project: Project, before: Before, newcomers: Sequence[str], folder: Folder, asked: Asked
+) -> WarmReinforce:
+    """The searcher for a pool with newcomers, which begins from the last search. The newcomers are
+    asked alone for it; the table of all models alone goes into a folder. Raises as `profiled`.
+    """
+    profile, task, train = project.profile, project.task, project.questions["train"]
+    new = await profiled(profile, task, newcomers, asked.environment, train)
+    old = before.alone
+    kept = old[old["model"].isin(set(profile.model_pool()) - set(newcomers))]
+    alone = pd.concat([kept, new], ignore_index=True)
+    folder.write("profile", alone)
+    brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
+    history = history_of(before.archive, brief)
+    warm = Warm(before.graph, before.distribution, history, tuple(newcomers))
+    known = brief, profile.search, profile.agent
+    return WarmReinforce(Problem(*known, {}, project.seed, asked.speak), warm)
+
+
+def arms_in(
+    profile: Profile,
+    task: str,
+    found: CollaborationGraph,
+    pilot: pd.DataFrame,
+    alone: pd.DataFrame,
+    router: CollaborationGraph | None = None,
+) -> list[Case]:
+    """What was found, and what it has to beat within the profile's budget; by the tables of the
+    steps before.
+    """
+    kind = profile.task(task).task
+    check = checking(profile.roles, kind)
+    budget = profile.budget_on(task)
+    return test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A test: its graphs, the found one first, what came of each, the table of that, and by how
+    much the search's evidence has the found graph ahead of each.
+    """
+
+    cases: Sequence[Case]
+    feedbacks: Sequence[Feedback]
+    table: pd.DataFrame
+    leads: Sequence[Difference | None] = ()
+
+
+def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> Tested:
+    """What came of a test, without graphs that could not be scored. Raises RunStopped when the
+    found graph could not be.
+    """
+    able, feedbacks = test_scored(cases, asked)
+    table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
+    return Tested(able, feedbacks, table.join(against_first(feedbacks)))
+
+
+def evaluate(
+    project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
+) -> FinalTest:
+    """Test what a search found, against what it has to beat and `more`. A `thorough` test grades
+    every node, and tries the found graph without each of its nodes.
+    """
+    start = start_of(project)
+    graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
+    tables = project.pilot_table(), project.profile_table()
+    cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
+    ablation = project.profile.evaluate.ablation if thorough else 0
+    return FinalTest(project, method, [*cases, *more], ablation, thorough)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTest:
+    """A test that is to be made: `ablation` is on how many questions nodes are left out."""
+
+    project: Project
+    method: str
+    cases: Sequence[Case]
+    ablation: int
+    thorough: bool
+
+    @property
+    def total(self) -> int:
+        """The questions that it asks, each graph's counted."""
+        project = self.project
+        test = project.settings.splits.test
+        cost = project.profile.cost_model(project.task)
+        count = min(self.ablation, test)
+        removed = removal_cases(removals(self.cases[0].graph, cost)) if count else []
+        return len(self.cases) * test + len(removed) * count
+
+    async def asked(
+        self, environment: Environment, publish: Publish
+    ) -> tuple[Sequence[Feedback], pd.DataFrame]:
+        """What comes of each graph, and the found graph's nodes."""
+        project = self.project
+        test, example = project.questions["test"], project.questions["val"][0]
+        free = environment.with_free_node_grades
+        grading = environment.with_node_grades() if self.thorough else free()
+        feedbacks = await cases_feedback(self.cases, grading, test, publish)
+        cost = project.profile.cost_model(project.task)
+        known = self.cases[0].graph, cost, environment, test[: self.ablation], example
+        return feedbacks, await tried_without(*known, feedbacks[0], publish)
+
+    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> Tested:
+        """Write the test's tables. Raises RunStopped when the found graph could not be scored."""
+        project, folder = self.project, self.project.folder.of_search(self.method)
+        found = tested(project, self.cases, asked)
+        cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph
+        folder.write("test", found.table)
+        brief = project.brief()
+        known = evidence_in(project.folder, project.questions, brief.greedy, folder)
+        losses = predicted_losses(graph, brief, known, np.random.default_rng([project.seed, 2]))
+        folder.write("nodes", with_worth(nodes, graph, feedbacks[0], losses))
+        answers = answers_table(cases, feedbacks, project.settings.task.extract)
+        folder.write("answers", answers)
+        misfit = start_of(project).misfit
+        rng = np.random.default_rng([project.seed, 3])
+        graphs = [case.graph for case in cases]
+        leads = expected_leads(graphs, tuple(brief.cost.pool), known, misfit, rng)
+        return replace(found, leads=leads)

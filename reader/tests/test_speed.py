@@ -1,0 +1,77 @@
+"""Any reply is read in a moment, whatever it is made of."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from finalanswer import (
+    answer_in,
+    choice_in,
+    form_in,
+    label_in,
+    last_value,
+    letter_in,
+    normalise,
+    program_value,
+)
+
+LENGTH = 200_000
+PIECES = (
+    *("```\n", "\n", " \n", " ", "\t", "{", "(", "[", "\\boxed{", "\\boxed{1} ", "Answer: 3\n"),
+    *("the answer is ", "The answer is B. ", "1", ",", "1,", "100,", ".1", "\\frac{", "$", "$1$ "),
+    *("\\frac{1}{2}+", "A ", "(A) ", "A or B, ", "(K) ", "<think>", "</think>\n", "<|im_end|>\n"),
+    *("\nQuestion: x\n", "\n### Question\n", "12\nUser: hi\n", '{"a": ', "[{", "prose of words\n"),
+    *("+", "-", "1+", "x_", "^", "\\", "\\text{a} ", "\\left(", "50% ", "45 degrees ", "12k "),
+    *("50 cents, i.e. ", "x < -1 or ", "wait, no. B. ", "not A, ", "is it A? ", "[x] A\n", "=1"),
+    *("A) foo\nB) bar\n", "a", "_", ".", ":", "|", "\\begin{pmatrix} ", "sqrt(", "| A | B |\n"),
+    *("\u00a0", "\u200b", "\u7b54\u6848\u662f", "analysisA", "assistantfinal", "if A is "),
+)
+READS: dict[str, Callable[[str], object]] = {
+    "number": answer_in,
+    "letter": letter_in,
+    "choice": lambda reply: choice_in(reply, ["Paris", "12"]),
+    "label": lambda reply: label_in(reply, ("yes", "no", "may be")),
+    "words": form_in,
+    "json": last_value,
+    "formula": normalise,
+    "calculation": program_value,
+}
+
+
+def core_s(read: Callable[[str], object], text: str) -> float:
+    start = time.process_time()
+    read(text)
+    return time.process_time() - start
+
+
+# A yardstick of the machine: what Python takes to parse 16,000 short lines.
+LINES = "abcdefgh = ijklmnop + 12\n" * 2000
+MOMENT = 8 * min(core_s(ast.parse, LINES) for _ in range(3))
+
+
+def in_a_moment(read: Callable[[str], object], text: str) -> bool:
+    """Whether it is read so quickly, once of a few times, as others use the machine too; another
+    text each time, as some are remembered.
+    """
+    return any(core_s(read, f"{number} {text}") < MOMENT for number in range(3))
+
+
+@pytest.mark.parametrize("kind", READS)
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=4))
+def test_a_reply_of_mixed_shapes_is_read_in_a_moment(kind, pieces):
+    text = ("".join(pieces) * LENGTH)[:LENGTH]
+    assert in_a_moment(READS[kind], text)
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_a_reply_of_any_shape_is_read_in_a_moment(kind):
+    tail = "\nThe answer is $\\frac{1}{2"
+    texts = {piece: (piece * LENGTH)[:LENGTH] + tail for piece in PIECES}
+    assert [piece for piece in PIECES if not in_a_moment(READS[kind], texts[piece])] == []
