@@ -26,6 +26,7 @@ from ttsgraph.evaluation.compare import (
     Outcomes,
     outcomes_of,
     paired,
+    shrunk,
 )
 from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.graphs.budget import CostModel
