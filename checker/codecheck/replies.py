@@ -11,7 +11,6 @@ import ast
 import builtins
 import doctest
 import html
-import json
 import re
 import symtable
 import textwrap
@@ -20,11 +19,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, islice
-from typing import Any
 
 from codecheck.naming import alias_of
 from codecheck.parsing import parse, spend, within_bounds
-from codecheck.wrappings import in_here_documents, unwrapped
+from codecheck.wrappings import in_here_documents, strings_in, unwrapped, values_in
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
@@ -33,9 +31,7 @@ for.
 """
 
 MOST_ATTEMPTS = 200
-"""Lines taken out of a reply to find a program between them, and places looked at where an object
-may begin.
-"""
+"""Lines taken out of a reply to find a program between them."""
 
 MOST_AHEAD = 200
 MOST_AT_ONCE = 20
@@ -52,9 +48,6 @@ EACH_LINE = 30
 
 MOST_OF_TAG = 200
 """Characters of a tag or token at a reply's end."""
-
-MOST_DEPTH = 20
-"""Of an object of JSON that is looked through."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _THOUGHT_ENDS = re.compile(
@@ -436,7 +429,7 @@ def _in_json(text: str, function: str | None, given: str) -> _Module | None:
     """The program in the strings of a text's JSON objects, of which one alone defines the
     function.
     """
-    strings = dict.fromkeys(string for value in _values(text) for string in _strings(value))
+    strings = dict.fromkeys(string for value in values_in(text) for string in strings_in(value))
     modules = []
     for string in strings:
         blocks = [] if _module(string) else blocks_of(_lines_joined(string))
@@ -448,46 +441,6 @@ def _in_json(text: str, function: str | None, given: str) -> _Module | None:
         return None
     others = [module for module in modules if not module.has(function)]
     return _joined([*others, *having], function, given)
-
-
-def _values(text: str) -> Iterator[object]:
-    """The JSON objects that stand in a text."""
-    # Models break lines within strings, which JSON's own rules don't allow.
-    decoder = json.JSONDecoder(strict=False)
-    at = text.find("{")
-    for _ in range(MOST_ATTEMPTS):
-        if at < 0:
-            return
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            yield value
-        at = text.find("{", end)
-
-
-def _strings(value: object, depth: int = 0) -> Iterator[str]:
-    """The strings in a value of JSON, also of one that is written in a string."""
-    if depth > MOST_DEPTH:
-        return
-    if isinstance(value, list) and _are_lines(value):
-        value = "\n".join(line.removesuffix("\n") for line in value)
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner, depth + 1)
-    elif isinstance(value, str):
-        yield value
-        for inner in _values(value) if value.startswith("{") else ():
-            yield from _strings(inner, depth + 1)
-
-
-def _are_lines(values: list[Any]) -> bool:
-    """Whether these are the lines of one text: they end as such, or some are indented."""
-    if not all(isinstance(value, str) for value in values):
-        return False
-    ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])
-    return ended or any(value[:1] in (" ", "\t") for value in values)
 
 
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 _STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019\u00b4", "\"\"\"'''")
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -20,6 +22,12 @@ _BLOCK_SCALAR = re.compile(
 _HERE_DOCUMENT = re.compile(r"^(?=.*\.py)[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n", re.MULTILINE)
 MOST_OF_A_KIND = 50
 """Programs that a reply wraps in one way."""
+
+MOST_PLACES = 200
+"""Places looked at where an object of JSON may begin."""
+
+MOST_DEPTH = 20
+"""Of an object of JSON that is looked through."""
 
 _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOTALL)
 
@@ -65,3 +73,43 @@ def _without_numbers(text: str) -> str:
             last = int(number[1])
             lines[k] = line[number.end() :]
     return "\n".join(lines)
+
+
+def values_in(text: str) -> Iterator[object]:
+    """The JSON objects that stand in a text."""
+    # Models break lines within strings, which JSON's own rules don't allow.
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    for _ in range(MOST_PLACES):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield value
+        at = text.find("{", end)
+
+
+def strings_in(value: object, depth: int = 0) -> Iterator[str]:
+    """The strings in a value of JSON, also of one that is written in a string."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, list) and _are_lines(value):
+        value = "\n".join(line.removesuffix("\n") for line in value)
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(inner, depth + 1)
+    elif isinstance(value, str):
+        yield value
+        for inner in values_in(value) if value.startswith("{") else ():
+            yield from strings_in(inner, depth + 1)
+
+
+def _are_lines(values: list[Any]) -> bool:
+    """Whether these are the lines of one text: they end as such, or some are indented."""
+    if not all(isinstance(value, str) for value in values):
+        return False
+    ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])
+    return ended or any(value[:1] in (" ", "\t") for value in values)

@@ -60,6 +60,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
         "Best: 2",
         "Best: Solution 2",
         "Best: _2_",
+        "Best: 2. It is the best 1 times over",
+        "It is best 1 times out of 3.\nBest: 2",
         "The correct one is 2.",
         "best: two",
         "The best solution is Solution 2.",

@@ -69,6 +69,37 @@ def test_choice_takes_a_letter_an_index_or_the_text(answer: object) -> None:
     assert get_task("choice").parse(row, "f:1").answer == "B"
 
 
+WEATHER = ["sun", "rain", "snow", "fog"]
+
+
+@pytest.mark.parametrize("labels", ["1234", "ABCD", "0123", "WXYZ"])
+def test_an_answer_that_is_a_choices_own_label_is_that_choice(labels: str) -> None:
+    pairs = zip(labels, WEATHER, strict=True)
+    for choices in (
+        {"text": WEATHER, "label": list(labels)},
+        dict(pairs),
+        [{"label": label, "text": text} for label, text in zip(labels, WEATHER, strict=True)],
+    ):
+        parsed = [
+            get_task("choice").parse({"question": "q", "choices": choices, "answer": label}, "f:1")
+            for label in labels
+        ]
+        assert [question.answer for question in parsed] == list("ABCD")
+        assert parsed[0].meta["choices"] == WEATHER
+
+
+@pytest.mark.parametrize("count", [11, 14, 26])
+def test_more_than_ten_choices_are_lettered_read_and_graded(count: int) -> None:
+    task = get_task("choice")
+    row = {"question": "q", "choices": [f"kind {k}" for k in range(count)], "answer": count - 1}
+    question = task.parse(row, "f:1")
+    last = chr(ord("A") + count - 1)
+    assert task.render(question).endswith(f"\n{last}. kind {count - 1}")
+    assert task.grade(question, f"Think.\nThe answer is ({last}).")
+    assert not task.grade(question, "The answer is (B).")
+    assert task.grade(question, f"Answer: kind {count - 1}")
+
+
 @pytest.mark.parametrize(
     ("kind", "grading", "row", "said"),
     [

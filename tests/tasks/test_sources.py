@@ -80,6 +80,7 @@ NO_ANSWER = b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []
         (b"\xff\xfe\n", r"q\.jsonl: expected JSON lines, but it can't be read"),
         (NO_ANSWER, r"q\.jsonl:3: expected an answer in field 'answer', found fields question"),
         (b'{"question": "?", "answer": null}\n', r"q\.jsonl:1: .* field 'answer', found None"),
+        (b'{"question": "?", "answer": NaN}\n', r"q\.jsonl:1: .* field 'answer', found None"),
     ],
 )
 def test_a_broken_file_is_told_with_its_line(tmp_path, content, message):
