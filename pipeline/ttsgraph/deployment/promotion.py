@@ -135,7 +135,12 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
     if 0 in scored:
         scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
-    ranked = sorted(able, key=lambda k: (arms[k].units, k != 0, -_share(scored[k]), k))
+
+    def order(k: int) -> tuple[float, ...]:
+        lead = scored[k].lead or Difference(math.inf, 0.0)
+        return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, k
+
+    ranked = sorted(able, key=order)
     place = _selected(scored, ranked, margin)
     by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, ranked, margin)
     questions = f"of {counted(len(common), f'{split} question')}"
