@@ -34,7 +34,7 @@ def project(tmp_path_factory):
         "discernment": 0.1,
         "favourite": [0.9, 0.95],
     }
-    project.seed = 1  # of five seeds the one, 0, finds one call by itself
+    project.seed = 2  # another finds one call by itself, or a cheaper graph
     project.build()
     return project
 
