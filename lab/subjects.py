@@ -18,12 +18,13 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs import topologies
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.workers import environment_for
-from ttsgraph.searching.response.routing import FOLDS, ScoreTable
+from ttsgraph.searching.response.routing import Learner
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
 
 TASK = "mmlu"
+FOLDS = 5
 
 
 async def scores(profile: Profile, questions: Sequence[Question]) -> FloatArray:
@@ -67,7 +68,7 @@ def main() -> None:
     for name, share in zip(profile.pool, right.mean(axis=0), strict=True):
         print(f"{name}: {share:.1%}")
     print(f"either: {right.max(axis=1).mean():.1%}; by subject: {by_subject(rest, right):.1%}")
-    route = ScoreTable(rest, right).best(np.zeros(right.shape[1]))
+    route = Learner(rest).route(right, np.ones(right.shape))
     print("by text: no route" if route is None else f"by text: {route.value:.1%}")
 
 

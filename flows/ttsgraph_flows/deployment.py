@@ -84,7 +84,7 @@ def challenger(stage: Stage, tested: Tested) -> Challenger:
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
-    choice = choose(arms, settings.margin, settings.confidence)
+    choice = choose(arms, settings.margin)
     case = tested.cases[choice.place]
     feedback = tested.feedbacks[choice.place]
     test = provenance.test_result(feedback, stage.questions["test"])

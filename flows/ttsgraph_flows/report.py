@@ -55,6 +55,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
     from ttsgraph_flows.tracking import HISTORY, add_answer
 
     pool = found.profile.model_pool()
+    limit = found.profile.budget.limit
     for task in found.tasks:
         plots = REPORTS / found.name / "plots" / task.name
         charts = [plots / "overview.png", plots / "candidates.png"]
@@ -62,7 +63,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
             stage = stages[task.name]
             history = Path(method.graph_file).with_name(HISTORY)
             if run_id := run_that_made(stage, method.name, history):
-                answer = answer_by(task, method, pool)
+                answer = answer_by(task, method, pool, limit)
                 add_answer(
                     stage.params.tracking_uri,
                     run_id,

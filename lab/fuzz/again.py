@@ -61,4 +61,4 @@ async def searched_again(searched: Searched, client: Client, entry: Mapping[str,
     cases = arms_in(*known)
     feedbacks = await cases_feedback(cases, environment, questions["test"])
     arms = arms_of(cases, feedbacks, now.profile.cost_model(task))
-    return choose(arms, profile.deploy.margin, profile.deploy.confidence)
+    return choose(arms, profile.deploy.margin)

@@ -108,39 +108,19 @@ def test_the_best_on_the_champions_questions_stands_in_for_it_else_the_newest(qu
 
 
 FOUND = arm("found", 6, 100)
-
-
-ONE = arm("one call", 1, 100)
 NOTHING = arm("nothing", 1, 0, lost=200)
-THOUSAND = arm("found", 6, 500, 1000)
-SHOWN_WORSE = arm("one call", 1, 494, 1000)  # 6 behind and none ahead: p = 2^-6
-NOT_SHOWN = arm("one call", 1, 494, 1000, first=100)
-GRID = [arm("found", 2, 100), arm("a vote", 3, 101), arm("a grid", 7, 106)]
-CHEAPER = [FOUND, arm("a vote", 3, 101), ONE, arm("another", 1, 101)]
-MANY = [FOUND, ONE, arm("a vote", 6, 120), arm("a chain", 4, 119), arm("a grid", 7, 121)]
-WORSE = [arm("found", 6, 494, 1000), arm("a vote", 8, 500, 1000)]
 CHOICES = {
-    "it has beaten both": ([FOUND, arm("a", 1, 90), arm("b", 6, 97)], "found", "found"),
-    # A test that shows nothing buys no call: 4 of 4 that differ are p = 0.06, 5 of 5 are 0.03.
-    "4 behind": ([FOUND, arm("one call", 1, 96)], "one call", "as good"),
-    "5 behind": ([FOUND, arm("one call", 1, 95)], "found", "found"),
-    # Each dearer graph is one more chance to look better: 2 times 0.03 is not shown.
-    "5 behind one of two": (
-        [FOUND, arm("one call", 1, 95), arm("a vote", 7, 90)],
-        "one call",
-        "as good",
-    ),
-    # What is shown worse by less than the margin (10 of 1,000) is not as good.
-    "shown worse": ([THOUSAND, SHOWN_WORSE], "found", "found"),
-    "not shown worse": ([THOUSAND, NOT_SHOWN], "one call", "as good"),
-    "found shown worse": (WORSE, "a vote", "better"),
-    # A dearer baseline has to be shown better.
-    "dearer, not shown": ([FOUND, arm("a vote", 8, 104)], "found", "found"),
-    "dearer, shown": ([FOUND, arm("a vote", 8, 105)], "a vote", "better"),
-    "the grid is shown, the vote not": (GRID, "a grid", "better"),
+    "it has beaten both": ([FOUND, arm("a", 1, 70), arm("b", 6, 97)], "found", "found"),
+    # A few questions buy no call, whichever way.
+    "2 behind": ([FOUND, arm("one call", 1, 98)], "one call", "as good"),
+    "dearer, by 1": ([FOUND, arm("a vote", 8, 101)], "found", "found"),
+    "dearer, by 40": ([FOUND, arm("a vote", 8, 140)], "a vote", "better"),
+    "cheaper and better": ([FOUND, arm("one call", 1, 130)], "one call", "better"),
+    # Nothing is paid for what is hardly dearer.
+    "by 8 for a hundredth more": ([FOUND, arm("a vote", 6.06, 108)], "a vote", "better"),
+    "by 2 for six calls": ([arm("found", 6, 102), arm("one call", 1, 100)], "one call", "as good"),
     # On a tie the found graph stays, among baselines the cheaper counts.
-    "the cheaper": (CHEAPER, "another", "as good"),
-    "the cheapest as good as the best": (MANY, "a chain", "better"),
+    "a tie": ([FOUND, arm("a vote", 6, 100)], "found", "found"),
     # An arm without any score is left out.
     "a rival without scores": ([FOUND, NOTHING], "found", "found"),
     "found without scores": ([NOTHING, arm("one call", 1, 3)], "one call", "better"),
@@ -149,21 +129,20 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("case", CHOICES)
-def test_what_is_put_up_is_the_cheapest_that_no_dearer_one_is_shown_to_beat(case):
+def test_what_is_selected_is_worth_its_price(case):
     arms, label, verdict = CHOICES[case]
     for order in itertools.permutations(arms[1:]):
-        choice = choose([arms[0], *order], 0.01, 0.95)
+        choice = choose([arms[0], *order], 0.01)
         assert ([arms[0], *order][choice.place].label, choice.verdict) == (label, verdict)
 
 
 def test_only_what_was_scored_for_all_graphs_is_compared():
     # On the 150 questions that both were scored on, the found graph has 50 right, one call 90.
     found = Arm("found", 6, {str(k): 50 <= k < 100 or k >= 150 for k in range(200)})
-    choice = choose([found, arm("one call", 1, 90, lost=50)], 0.01, 0.95)
+    choice = choose([found, arm("one call", 1, 90, lost=50)], 0.01)
     assert (choice.place, choice.verdict) == (1, "better")
     assert "60.0 % against 33.3 % of 150 test questions for 1 instead of 6" in choice.reason
-    assert choice.reason.endswith("chosen on these questions, so this score is optimistic")
-    choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01, 0.95)
+    choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01)
     assert choice.place == 0
     assert choice.reason.startswith("nothing to compare: no test question was scored for all")
 
@@ -171,7 +150,7 @@ def test_only_what_was_scored_for_all_graphs_is_compared():
 def put_up(found: int, one: int, of: int, lead: Difference | None) -> Choice:
     """Of a found graph of six calls and one call, with so many right."""
     rival = arm("one call", 1, one, of, first=of - one)
-    return choose([arm("found", 6, found, of), replace(rival, lead=lead)], 0.01, 0.95)
+    return choose([arm("found", 6, found, of), replace(rival, lead=lead)], 0.01)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +162,9 @@ def put_up(found: int, one: int, of: int, lead: Difference | None) -> Choice:
         # A lead of two questions that the search did not expect is no reason to pay for six calls.
         (49, 47, 60, Difference(0.0, 0.02), 1),
         # Of what the search says nothing, the test alone decides; no number is no evidence.
-        (49, 40, 60, None, 1),
-        (49, 40, 60, Difference(math.nan, math.nan), 1),
-        (59, 40, 60, None, 0),
+        (47, 40, 60, None, 1),
+        (47, 40, 60, Difference(math.nan, math.nan), 1),
+        (59, 30, 60, None, 0),
         # Thousands of questions say more than what was expected.
         (2000, 2080, 4000, Difference(0.1, 0.04), 1),
         (2180, 2000, 4000, Difference(-0.05, 0.04), 0),
@@ -248,33 +227,29 @@ def compared(arms):
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
-def test_nothing_dearer_is_shown_to_beat_what_is_put_up_and_by_tests_alone_all_cheaper_is_beaten(
+def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected_and_its_score_is_no_chosen_one(
     arms, margin
 ):
-    place = choose(arms, margin, 0.95).place
+    choice = choose(arms, margin)
     told = compared(arms)
     if not told:
-        assert place == 0
+        assert choice.place == 0
         return
-
-    def shown(first, second):
-        return paired(told[first], told[second]).p_value("greater")
-
-    dearer = [k for k in told if arms[k].units > arms[place].units]
-    assert all((len(told) - 1) * shown(k, place) >= 0.05 for k in dearer)
-    alone = choose([replace(arm, lead=None) for arm in arms], margin, 0.95).place
-    for cheaper in (k for k in told if arms[k].units < arms[alone].units):
-        others = [k for k in told if k != cheaper and arms[k].units >= arms[cheaper].units]
-        assert any(shown(k, cheaper) < 0.05 for k in others)
+    assert arms[choose(arms, margin + 0.05).place].units <= arms[choice.place].units
+    cheapest = min(arms[k].units for k in told)
+    assert 0 <= choice.expected <= 1
+    if arms[choice.place].units > cheapest:  # less than it had on these questions, or believed
+        shares = [sum(told[k].values()) / len(told[k]) for k in told if arms[k].units == cheapest]
+        assert choice.expected >= min(shares)
 
 
 @given(GRIDS, st.randoms())
 def test_the_order_of_baselines_does_not_matter_and_no_reason_has_a_nan(arms, random):
     def put(those):
-        choice = choose(those, 0.01, 0.95)
+        choice = choose(those, 0.01)
         assert "nan" not in choice.reason
-        arm = those[choice.place]
-        return arm.units, sum(filter(None, arm.outcomes.values())) if compared(those) else None
+        told = compared(those)
+        return those[choice.place].units, sum(told[choice.place].values()) if told else None
 
     others = arms[1:]
     random.shuffle(others)
@@ -304,7 +279,7 @@ def dearer_shares(right, tested, known, draws=200, shared=0.5):
             lead = Difference(float(off.mean()), spread) if known else None
             outcomes = dict(enumerate(test[:, k].tolist()))
             arms.append(Arm(str(k), UNITS[k], outcomes, lead))
-        count += UNITS[choose(arms, 0.01, 0.95).place] > 1
+        count += UNITS[choose(arms, 0.01).place] > 1
     return count / draws
 
 
@@ -326,6 +301,27 @@ def test_a_lead_that_the_search_shows_is_kept_in_most_tests_of_60_questions():
     assert dearer_shares([0.60, 0.5], 60, 300, shared=0.85) > 0.9
 
 
+@pytest.mark.parametrize(("tested", "known"), [(60, 90), (160, 240)])
+def test_what_the_search_shows_to_be_ten_points_better_stands_at_60_test_questions(tested, known):
+    """A split or a route of a model with 64 % and one with 85 %, of which it asks half."""
+    assert dearer_shares([0.745, 0.64], tested, known) > 0.5
+
+
+def test_the_score_that_is_said_is_not_that_of_the_questions_that_chose():
+    """Of eight equal graphs the luckiest looks better than it is."""
+    rng = np.random.default_rng(7)
+    said, had = [], []
+    for _ in range(100):
+        arms = [
+            Arm(str(k), 5.0, dict(enumerate((rng.random(60) < 0.6).tolist()))) for k in range(8)
+        ]
+        choice = choose(arms, 0.0)
+        said.append(choice.expected)
+        had.append(max(sum(arm.outcomes.values()) / 60 for arm in arms))
+    assert np.mean(had) > 0.66
+    assert np.mean(said) < 0.64
+
+
 def test_a_coin_of_four_choices_on_48_questions_is_answered_by_one_call():
     """Two calls with 33.3 %, one with 25.0 %: ten questions differ, p = 0.34."""
     one = [q < 12 for q in range(48)]
@@ -336,7 +332,7 @@ def test_a_coin_of_four_choices_on_48_questions_is_answered_by_one_call():
         for name, units, outcomes in zip(names, (6, 2, 1), (one, two, one), strict=True)
     ]
     assert paired(arms[1].outcomes, arms[2].outcomes).p_value() == pytest.approx(0.34, abs=0.02)
-    choice = choose(arms, 0.01, 0.95)
+    choice = choose(arms, 0.01)
     assert (arms[choice.place].label, choice.verdict) == ("one call", "as good")
 
 

@@ -88,7 +88,7 @@ def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
 def test_the_gate_puts_up_the_better_mean_score() -> None:
     found = Arm("found", 5.0, {f"q{k}": 0.4 for k in range(20)})
     single_ = Arm("one call", 1.0, {f"q{k}": 0.55 for k in range(20)})
-    chosen = choose([found, single_], margin=0.02, confidence=0.95)
+    chosen = choose([found, single_], margin=0.02)
     assert (chosen.place, chosen.verdict) == (1, "better")
     assert "55.0 % against 40.0 %" in chosen.reason
 

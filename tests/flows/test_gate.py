@@ -34,7 +34,7 @@ def project(tmp_path_factory):
         "discernment": 0.1,
         "favourite": [0.9, 0.95],
     }
-    project.seed = 1  # of five seeds the one, 0, finds one call by itself
+    project.seed = 2  # another finds one call by itself, or a cheaper graph
     project.build()
     return project
 
@@ -74,7 +74,7 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
         assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
     assert lines[0].startswith(f"math/1, a baseline ({BEST}), put up instead of what random found")
-    assert "chosen on these questions, so this score is optimistic" in lines[0]
+    assert "is expected on new questions" in lines[0]
 
 
 def test_its_lineage_holds_and_a_changed_baseline_in_the_run_is_named(project):

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
+from tests.support.routers import by_field
 from tests.support.running import run_graph
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment
@@ -22,7 +26,7 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.response.routing import ScoreTable
+from ttsgraph.searching.response.routing import Learner
 from ttsgraph.stages.ablation import removals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -38,11 +42,9 @@ PROMPT = Prompt("Answer.", "few_shot")
 
 
 TASK = get_task("math")
-SUM = Question("sum", "3 + 4 =", "7", {"topic": "sums"})
-ROW = Question("row", "1, 2, 3,", "4", {"topic": "rows"})
-RULE = Router.of(
-    {"branches": 2, "default": 0, "shares": [0.75, 0.25], "field": "topic", "values": {"rows": 1}}
-)
+SUM = Question("sum", "3 + 4 =", "7", {"fields": {"topic": "sums"}})
+ROW = Question("row", "1, 2, 3,", "4", {"fields": {"topic": "rows"}})
+RULE = by_field("topic", {"rows": 1}, [0.75, 0.25])
 VOTE = parallel(["n"] * 3, "n", "voter")
 ROUTE = routed(RULE, [single("m"), VOTE])
 
@@ -91,7 +93,7 @@ def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
 
 def test_json_and_hash_hold_the_router():
     assert CollaborationGraph.from_json(ROUTE.to_json()) == ROUTE
-    other = routed(Router.of(RULE.data | {"default": 1}), [single("m"), VOTE])
+    other = routed(Router.new(RULE.data | {"default": 1}), [single("m"), VOTE])
     graphs = (ROUTE, other, routed(RULE, [VOTE, single("m")]))
     assert len({graph.content_hash for graph in graphs}) == 3
     assert routed(RULE, [single("m"), VOTE]).content_hash == ROUTE.content_hash
@@ -102,7 +104,7 @@ def learnt():
     """A router that sends questions with "add" to one branch, and the others to another."""
     questions = [Question(f"q{k}", f"{'add' if k % 2 else 'row'} {k}", "") for k in range(80)]
     scores = np.array([[k % 2, 1 - k % 2] for k in range(80)], dtype=float)
-    return ScoreTable(questions, scores).best(np.zeros(2)).router
+    return Learner(questions).route(scores, np.ones((80, 2))).router
 
 
 def test_a_changed_byte_of_the_parameters_is_found(learnt):
@@ -125,8 +127,7 @@ def test_a_changed_byte_of_the_parameters_is_found(learnt):
 )
 def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
     assert 0 <= learnt.choose(Question("q", text, "")) < learnt.branches
-    assert sum(tokens(text * 9).values()) < 8 * (HEAD + 1000)
-    assert {sign for branch in (0, 1) for sign in learnt.signs(branch)} & {"add", "row"}
+    assert sum(tokens(Question("q", text * 9, "")).values()) < 8 * (HEAD + 1000)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
         {"spread": [0.0] * 5},
         {"code": "x"},
         {"tokens": ["a" * MOST_CHARACTERS]},
-        {"field": "subject", "values": {}},
+        {"loads": [1.0]},
     ],
 )
 def test_parameters_that_are_none_are_refused(learnt, wrong):
@@ -148,10 +149,32 @@ def test_parameters_that_are_none_are_refused(learnt, wrong):
         Router.new(learnt.data | wrong)
 
 
-def test_a_rule_by_metadata_is_written_by_hand():
+def test_a_field_that_is_given_decides_and_a_question_without_it_has_a_branch():
     assert [RULE.choose(each) for each in (SUM, ROW, Question("q", "?", ""))] == [0, 1, 0]
-    assert RULE.signs(1) == ["topic rows"]
     assert Router.of(RULE.to_json()) == RULE
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=4), st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_a_split_sends_as_many_questions_as_it_says_and_the_same_each_time(weights, seed):
+    shares = [round(weight / sum(weights), 3) for weight in weights]
+    shares[0] += 1 - sum(shares)
+    split = Router.split(shares)
+    questions = [Question(str(k), f"{seed} {k}?", "") for k in range(1000)]
+    sent = [split.choose(question) for question in questions]
+    for branch, share in enumerate(shares):
+        off = 4.5 * math.sqrt(share * (1 - share) / 1000) + 0.002
+        assert sent.count(branch) / 1000 == pytest.approx(share, abs=off)
+    again = Router.of(json.loads(json.dumps(split.to_json())))
+    assert [again.choose(question) for question in questions] == sent
+
+
+def test_what_a_route_costs_follows_from_the_questions_that_each_branch_gets():
+    cost = CostModel(POOL, Lengths(100, 10))
+    longer = Router.new(RULE.data | {"loads": [1.0, 1.2]})
+    one, other = cost.single("m"), cost.single("n")
+    graph = routed(longer, [single("m"), single("n")])
+    assert cost.graph_cost(graph) == pytest.approx(0.75 * one + 0.25 * 1.2 * other)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +221,8 @@ def test_variations_change_a_branch_and_keep_the_router():
 def test_evidence_and_predictions_follow_the_branches():
     topics = {True: "rows", False: "sums"}
     questions = [
-        Question(f"q{k}", f"{k} + 0 =", str(k), {"topic": topics[k % 4 == 0]}) for k in range(60)
+        Question(f"q{k}", f"{k} + 0 =", str(k), {"fields": {"topic": topics[k % 4 == 0]}})
+        for k in range(60)
     ]
 
     def reply(request):

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from tests.graphs.test_stopping import with_sink
+from tests.support.routers import by_field
 from tests.support.service import FUSED, PoolStub, ask, chat, deployed, pooled, post
-from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, routed, single
 
@@ -39,8 +39,7 @@ def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
 
 
 def test_a_routes_branch_is_named_and_counted(pool):
-    shares = {"branches": 2, "default": 1, "shares": [0.5, 0.5]}
-    rule = Router.of(shares | {"field": "topic", "values": {"rows": 0}})
+    rule = by_field("topic", {"rows": 0}, [0.5, 0.5], default=1)
     with deployed(pool, routed(rule, [single("small"), single("large")])) as url:
         answer = ask(url)
         figures = httpx.get(f"{url}/metrics").text

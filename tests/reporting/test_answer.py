@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,8 +49,22 @@ def row(
     return known | more
 
 
+ALONE = TableSource(
+    "profile.parquet",
+    pd.DataFrame(
+        [
+            {"model": "a", "accuracy": 0.87, "n_scored": 200, "budget_units": 1.2},
+            {"model": "b", "accuracy": 0.95, "n_scored": 200, "budget_units": 30.0},
+        ]
+    ),
+)
+
+
 def answer(
-    rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, **lineage: Any
+    rows: list[dict[str, Any]],
+    gate: dict[str, Any] | None = None,
+    limit: float = math.inf,
+    **lineage: Any,
 ) -> Recommendation:
     """The answer for a task of one method with this test."""
     told = {"version": "math/3", "promoted": True} | ({"gate": gate} if gate else {}) | lineage
@@ -59,8 +74,8 @@ def answer(
         test=TableSource("test.parquet", pd.DataFrame(rows)),
         lineage=Row("lineage.json", "", told),
     )
-    task: Any = SimpleNamespace(name="math", methods=(method,))
-    return answer_of(task, POOL)
+    task: Any = SimpleNamespace(name="math", methods=(method,), profile=ALONE)
+    return answer_of(task, POOL, limit=limit)
 
 
 def against(
@@ -188,10 +203,20 @@ def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(
     rights: list[str], speaks: str, gate: str
 ) -> None:
     methods = tuple(method_of(f"method {k}", right, gate) for k, right in enumerate(rights))
-    task: Any = SimpleNamespace(name="math", methods=methods)
+    task: Any = SimpleNamespace(name="math", methods=methods, profile=ALONE)
     told = answer_of(task, POOL)
     assert told.method.name == speaks
     assert told.row["arm"] == gate
+
+
+def test_where_most_of_the_budget_is_unspent_it_is_said_what_a_dearer_call_has() -> None:
+    rows = [found(0.875), against(0.64, 12, 10, **CHEAP)]
+    said = "Most of the budget is unspent; one call of b, which costs more, has 95.0 % of the"
+    assert said in answer(rows, GATE, limit=12.0).text
+    for limit in (2.0, math.inf):
+        assert "unspent" not in answer(rows, GATE, limit=limit).text
+    best = answer([found(0.97, units=1.0), against(0.6, 12, 10)], limit=99.0).text
+    assert best.endswith("Most of the budget is unspent.")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of as contest_brief
 from tests.searching.contest.test_rules import QUESTIONS as CONTEST_QUESTIONS
 from tests.searching.contest.test_rules import Table, contest_of
+from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -25,7 +26,6 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
-from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -43,9 +43,7 @@ from ttsgraph.stages.trials import test_cases as arms_of
 from ttsgraph.tasks.base import Question
 
 ROLES = ((ASSISTANT,), (ASSISTANT, VOTER), (ASSISTANT, FUSER), (ASSISTANT, FUSER, VOTER))
-ROUTER = Router.of(
-    {"branches": 2, "default": 0, "shares": [0.75, 0.25], "field": "topic", "values": {"rows": 1}}
-)
+ROUTER = by_field("topic", {"rows": 1}, [0.75, 0.25])
 QUESTIONS = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(6)]
 
 

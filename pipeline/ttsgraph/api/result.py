@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ T = TypeVar("T")
 class Comparison:
     """The graphs that were tested on the same questions, one row each: what it is, its accuracy (or
     mean score) with its interval, cost in the budget's units, and p of the paired test against the
-    graph that was found. The one in use is named `used`.
+    graph that was found. The one in use is named `used`; its accuracy is the one that is expected
+    on new questions.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -256,8 +258,16 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         for row in table.to_dict("records")
     )
     choice, deployed = searched.choice, searched.deployed
+    # What it had on the questions that it was selected by is not what to expect of it.
+    here = rows[choice.place]
+    off = choice.expected - here["accuracy"]
+    if math.isfinite(off):
+        for name in ("accuracy", "low", "high"):
+            here[name] = min(1.0, max(0.0, here[name] + off))
     tested = TableSource("test", table)
-    sentence = sentence_for(tested, tested.rows[choice.place], deployed.profile.model_pool())
+    alone = TableSource("profile", searched.project.profile_table())
+    known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
+    sentence = sentence_for(tested, tested.rows[choice.place], *known)
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
     comparison = Comparison(rows, used, choice.reason, plain(sentence), verdict)
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)

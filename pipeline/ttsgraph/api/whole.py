@@ -137,7 +137,7 @@ async def search_whole(
         say(line)
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
-    choice = choose(arms, profile.deploy.margin, profile.deploy.confidence)
+    choice = choose(arms, profile.deploy.margin)
     return Searched(project, method, tested, arms, choice, meter.now, recorder.answered)
 
 

@@ -2,9 +2,11 @@
 and when it becomes champion.
 
 The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found,
-or a baseline, the cheapest one over which no dearer one is worth its price, by the test and by what
-the search's own evidence lets expect. The champion's rule (`decide`) decides whether that version
-replaces the one that serves; `successor` which one does when it can't.
+or a baseline. It is the one that is expected best by search and test together, less half the
+standard error of its lead over the cheaper one and less its price; the same for graphs, routes,
+splits and single calls. A lead is shrunk before: most graphs differ by little, so that a large lead
+on few questions is mostly luck, and one on many is believed. The champion's rule (`decide`) decides
+whether that version replaces the one that serves; `successor` which one does when it can't.
 
 A `Duel` is for a challenger that serves next to the champion: an anytime test, which may be looked
 at after every outcome, as often as one likes, without deciding wrongly more often than it says. A
@@ -14,8 +16,6 @@ pair is one mean of the challenger's scores since the last pair and one of the c
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from statistics import NormalDist
 from typing import Literal
 
 from ttsgraph.base.wording import counted
@@ -30,13 +30,14 @@ from ttsgraph.evaluation.compare import (
 )
 from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.graphs.budget import CostModel
+from ttsgraph.searching.response.calibration import own_shift
 from ttsgraph.stages.trials import Case, units_of
 
-DOUBT = 0.02
-"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
-its winner is, beyond what that evidence says: a winner was chosen for looking good there. In drawn
-pools of tables leads were expected .017 too high, and were off by no more than presumed otherwise.
-"""
+USUAL_LEAD = 0.017
+"""Scale of leads before anything is known of two graphs (`own_shift`)."""
+
+SURE = 0.5
+"""Standard errors that a lead has to be above its price."""
 
 Side = Literal["champion", "challenger"]
 
@@ -89,13 +90,15 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which of the arms is put up, by its place (0 is the found graph), how it stands to the found
-    graph, and why. `p_value` is of the paired test (`Pairs`) against the found graph, two-sided;
-    None for the found graph itself.
+    graph, and why. `expected` is its score on new questions: that of the cheapest arm in the test,
+    and the lead over it. `p_value` is of the paired test (`Pairs`) against the found graph,
+    two-sided; None for the found graph itself.
     """
 
     place: int
     verdict: Literal["found", "as good", "better"]
     reason: str
+    expected: float
     p_value: float | None = None
 
 
@@ -115,47 +118,65 @@ def arms_of(
     ]
 
 
-def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "test") -> Choice:
-    """Put up the cheapest graph that no dearer one is worth its price over (`_worth`). `arms[0]` is
-    the found graph, the others what it has to beat.
+def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
+    """Select, from cheap to dear, each graph that is worth its price over the one selected before
+    (`_worth`). `arms[0]` is the found graph, the others what it has to beat.
 
     Compared are the questions that all arms were scored on; an arm without any score is left out.
-    Of graphs that cost the same the found one comes first, then the one that did best. The reason
-    says that the choice was made on these questions (`split` names them), on which the best of
-    several looks better than it is; only a test on others is a fair one.
+    Of graphs that cost the same the found one comes first, then the one that did best. `split`
+    names the questions.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
     common = sorted(set.intersection(*(asked[place] for place in able))) if able else []
     if not common:
         why = f"nothing to compare: no {split} question was scored for all graphs"
-        return Choice(0, "found", why)
+        return Choice(0, "found", why, math.nan)
     scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
     if 0 in scored:
         scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
-    ranked = sorted(able, key=lambda k: (arms[k].units, k != 0, -_share(scored[k]), k))
-    rule = partial(_cheapest, margin=margin, confidence=confidence)
-    place = ranked[rule([scored[k] for k in ranked])]
-    by_test = ranked[rule([replace(scored[k], lead=None) for k in ranked])]
+
+    def order(k: int) -> tuple[float, ...]:
+        lead = scored[k].lead or Difference(math.inf, 0.0)
+        return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, k
+
+    ranked = sorted(able, key=order)
+    place = _selected(scored, ranked, margin)
+    by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, ranked, margin)
     questions = f"of {counted(len(common), f'{split} question')}"
+    # What the cheapest has in the test was not a reason to select anything.
+    cheapest = scored[ranked[0]]
+    expected = _share(cheapest)
+    if place != ranked[0]:
+        expected += _lead(scored[place], cheapest, len(ranked) - 1).mean
+    expected = min(1.0, max(0.0, expected))
+    to_expect = f"; {100 * expected:.1f} % is expected on new questions"
     if place == 0:
-        return Choice(0, "found", _kept(scored, by_test, questions))
+        return Choice(0, "found", _kept(scored, by_test, questions) + to_expect, expected)
     chosen = scored[place]
     score = f"{100 * _share(chosen):.1f} %"
-    warning = "chosen on these questions, so this score is optimistic"
     if 0 not in scored:
         told = f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
-        return Choice(place, "better", f"{told}; {warning}")
+        return Choice(place, "better", told + to_expect, expected)
     found = scored[0]
-    better = chosen.units > found.units or _worth(chosen, found, margin, confidence, 1)
+    lead = _lead(chosen, found, 1)
+    better = chosen.units > found.units or lead.mean > SURE * lead.spread
     verdict: Literal["as good", "better"] = "better" if better else "as good"
     p = paired(chosen.outcomes, found.outcomes).p_value()
     told = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
-    expected = _told(_lead(chosen, found), chosen.label, "the found graph")
-    return Choice(
-        place, verdict, f"{chosen.label} is {verdict}: {told} {price}{expected}; {warning}", p
-    )
+    expected_lead = _told(chosen, found, chosen.label, "the found graph")
+    reason = f"{chosen.label} is {verdict}: {told} {price}{expected_lead}{to_expect}"
+    return Choice(place, verdict, reason, expected, p)
+
+
+def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
+    """The place of the graph that is selected, of some from cheap to dear."""
+    place = ranked[0]
+    for k in ranked[1:]:
+        if _worth(arms[k], arms[place], margin, len(ranked) - 1):
+            place = k
+    return place
 
 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
@@ -169,7 +190,7 @@ def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
     told = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
     told += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
     rival = arms[by_test]
-    return told + _told(_lead(rival, arms[0]), rival.label, "the found graph") if by_test else told
+    return told + _told(rival, arms[0], rival.label, "the found graph") if by_test else told
 
 
 def _share(arm: Arm) -> float:
@@ -182,57 +203,50 @@ def _graded(arms: Mapping[int, Arm], questions: str) -> str:
     return f"{questions} {'right' if whole else 'of the score'}"
 
 
-def _told(lead: Difference | None, of: str, over: str) -> str:
+def _told(first: Arm, second: Arm, of: str, over: str) -> str:
     """The lead of a graph over another in words; nothing where the search says nothing of it."""
-    if lead is None:
+    if _searched(first, second) is None:
         return ""
-    where = f"{100 * abs(lead.mean):.1f} points {'ahead of' if lead.mean > 0 else 'behind'}"
+    lead = _lead(first, second, 1).mean
+    where = f"{100 * abs(lead):.1f} points {'ahead of' if lead > 0 else 'behind'}"
     return f"; with what the search saw, {of} is expected {where} {over}"
 
 
-def _cheapest(arms: Sequence[Arm], margin: float, confidence: float) -> int:
-    """The place of the first graph, of some from cheap to dear, that no later one is worth its
-    price over.
+def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
+    """Return whether a dearer graph is worth its price over a cheaper one: `margin`, a share, as
+    far as it costs more. `chances` as of `_lead`.
     """
-    later = [arms[k + 1 :] for k in range(len(arms))]
-    return next(
-        k
-        for k, arm in enumerate(arms)
-        if not any(_worth(each, arm, margin, confidence, len(later[k])) for each in later[k])
-    )
+    more = 1 - cheaper.units / dearer.units if dearer.units > 0 else 0.0
+    lead = _lead(dearer, cheaper, chances)
+    return lead.mean > SURE * lead.spread + margin * more + 1e-9
 
 
-def _worth(dearer: Arm, cheaper: Arm, margin: float, confidence: float, chances: int) -> bool:
-    """Return whether a dearer graph is worth its price over a cheaper one, of so many that had the
-    chance to look better.
-
-    It is if the paired test shows it better with this confidence: its p, once for each chance
-    (Bonferroni), is below 1 - `confidence`. It is too if test and search together (`_lead`) show
-    it: its lead is above `margin`, a share, and so many of its standard errors above 0. Where the
-    search says nothing, the test decides alone: a question more or less buys no call.
-    """
-    p = paired(dearer.outcomes, cheaper.outcomes).p_value("greater")
-    if chances * p < 1 - confidence:
-        return True
-    lead = _lead(dearer, cheaper)
-    sure = NormalDist().inv_cdf(confidence)
-    return lead is not None and lead.mean > max(margin + 1e-9, sure * lead.spread)
-
-
-def _lead(first: Arm, second: Arm) -> Difference | None:
-    """By how much the first graph is expected ahead of the second, with the standard error of that:
-    the difference on the test and the one by the search's evidence, each as its precision weighs
-    (two normal measurements of the same). None where the search says nothing of one of them.
+def _searched(first: Arm, second: Arm) -> Difference | None:
+    """By how much the first graph is ahead of the second by what the search saw; None where it says
+    nothing of one of them.
     """
     known = [arm.lead for arm in (first, second) if arm.lead is not None]
     if len(known) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in known):
         return None
-    spread = math.hypot(known[0].spread, known[1].spread, DOUBT)
-    expected = Difference(known[1].mean - known[0].mean, spread)
+    spread = max(1e-6, math.hypot(known[0].spread, known[1].spread))
+    return Difference(known[1].mean - known[0].mean, spread)
+
+
+def _lead(first: Arm, second: Arm, chances: int) -> Difference:
+    """By how much the first graph is expected ahead of the second, with the standard error of that:
+    the difference on the test and the one by the search's evidence, each as its precision weighs
+    (two normal measurements of the same), shrunk. Where the test alone speaks, it is shrunk the
+    more, the more graphs had the chance to look better in it.
+    """
     off = [(grade or 0) - (second.outcomes[q] or 0) for q, grade in first.outcomes.items()]
     # One question more that differs wholly: where none does, not nothing is left open.
-    error = (1 + math.fsum(each**2 for each in off)) / len(off) ** 2
-    return shrunk(math.fsum(off) / len(off), error, expected)
+    variance = (1 + math.fsum(each**2 for each in off)) / len(off) ** 2
+    mean = math.fsum(off) / len(off)
+    scale = USUAL_LEAD / math.sqrt(max(1, chances))
+    if (seen := _searched(first, second)) is not None:
+        both = shrunk(mean, variance, seen)
+        mean, variance, scale = both.mean, both.spread**2, USUAL_LEAD
+    return Difference(*own_shift(mean, math.sqrt(variance), scale))
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:

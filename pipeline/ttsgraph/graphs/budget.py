@@ -130,6 +130,19 @@ class CostModel:
         """Budget units of one call of this model with nothing but the query."""
         return self.call_cost(model, 0)
 
+    def relative(self, model: str, lengths: FloatArray) -> FloatArray:
+        """(Q,) what calls with these tokens (Q, 2) of prompt and answer cost, of their mean; 1
+        where they are NaN.
+        """
+        coefficients = COEFFICIENTS[self.metric]
+        known = ~np.isnan(lengths).any(axis=1)
+        found = np.ones(len(lengths))
+        spec = self.pool[model]
+        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[known].tolist()]
+        if sum(units) > 0:
+            found[known] = np.array(units) / np.mean(units)
+        return found
+
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
         n = len(nodes)
@@ -157,12 +170,13 @@ class CostModel:
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of one question through the graph: the sum of its nodes, or the critical
-        path for runtime. Of a route, the mean of its branches by the questions that each gets.
+        path for runtime. Of a route, the mean of its branches by the questions that each gets, as
+        far as these cost more or less than others.
         """
         if graph.route is not None:
-            shares = graph.route.router.shares
+            loads = graph.route.router.loads
             units = map(self.graph_cost, graph.branches)
-            return math.fsum(share * each for share, each in zip(shares, units, strict=True))
+            return math.fsum(load * each for load, each in zip(loads, units, strict=True))
         return self.branch_cost(graph)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:

@@ -1,9 +1,9 @@
 """A router: which branch of a graph answers a question, read from its text, without any call.
 
 Its parameters are data. A learnt one gives every branch a score, linear in TF-IDF of words, pairs
-of words and characters and in a few lengths, and takes the best; a rule written by hand looks at a
-field of the question's metadata. A question that it was learnt on goes where routers learnt on
-others send it (`held_out`), so that what a route scores on these questions is honest.
+of words, characters and given fields and in a few lengths, and takes the best. A question that it
+was learnt on goes where routers learnt on others send it (`held_out`), so that what a route scores
+on these questions is honest. One without these is a split: a hash of the question decides.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,9 @@ LENGTHS = ("characters", "lines", "digits", "capitals", "other letters")
 SEEN_FROM = 3.0
 """A length further from the mean than so many standard deviations counts as that far."""
 
+KEY = 10
+"""Hexadecimal digits of what a question is known by."""
+
 LENGTH_WEIGHT = 0.2
 """What a length one standard deviation from the mean counts, next to words of norm 1."""
 
@@ -50,9 +53,11 @@ def read(text: str) -> str:
     return text if len(text) <= HEAD + TAIL else text[:HEAD] + text[-TAIL:]
 
 
-def tokens(text: str) -> Counter[str]:
-    """Counts of words ("w:add"), pairs of them, and 1 to 3 characters in a row ("c:, 1")."""
-    lowered = read(text).lower()
+def tokens(question: Question) -> Counter[str]:
+    """Counts of words ("w:add"), pairs of them, 1 to 3 characters in a row ("c:, 1"), and the
+    fields that are given with the question ("f:subject=law"; `meta["fields"]`).
+    """
+    lowered = read(question.text).lower()
     words = WORD.findall(lowered)
     found = Counter[str](f"w:{word}" for word in words)
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
@@ -61,6 +66,8 @@ def tokens(text: str) -> Counter[str]:
         # Counted before they are named, as most occur more than once.
         for gram, count in Counter(grams).items():
             found[f"c:{gram}"] = count
+    for name, value in question.meta.get("fields", {}).items():
+        found[f"f:{name}={value}"] = 1
     return found
 
 
@@ -78,9 +85,11 @@ def lengths(text: str) -> list[float]:
 
 
 def key_of(question: Question) -> str:
-    """What a question that a router was learnt on is known by."""
+    """A digest of a question's text: what one that a router was learnt on is known by, and what a
+    split goes by.
+    """
     text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=5).hexdigest()
+    return hashlib.blake2b(text, digest_size=KEY // 2).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -91,14 +100,13 @@ class Router:
 
     branches   how many there are to choose from
     default    the branch of a question about which nothing is known
-    shares     of the questions that it was learnt on, by branch; the cost of a graph is the mean
-               by these
-    field, values   a rule: the metadata field, and its values with the branch of each
+    shares     of the questions, by branch; the cost of a graph is the mean by these
+    loads      by branch, what the questions that it gets cost of what all would cost there
     tokens, idf, mean, spread, weights, intercept   a learnt one: `weights` has a row per token and
                length, a column per branch
     held_out   branch -> keys of the questions that it was learnt on that go there, where it would
                send them elsewhere by now
-    learnt     on how many questions, what it gained there, by which versions
+    learnt     on how many questions, what it scored there, by which versions
 
     Raises GraphError where these are not what they have to be.
     """
@@ -110,7 +118,7 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """The router of `to_json`, or a rule without hash. Raises GraphError, also for another
+        """The router of `to_json`, or a split without hash. Raises GraphError, also for another
         hash.
         """
         if not isinstance(data, Mapping):
@@ -131,6 +139,13 @@ class Router:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise GraphError(f"expected a router's parameters as plain data, but {error}") from None
+
+    @classmethod
+    def split(cls, shares: Sequence[float]) -> Router:
+        """A router that sends these shares of all questions to its branches, whatever they say.
+        Raises GraphError.
+        """
+        return cls.new({"branches": len(shares), "default": 0, "shares": list(shares)})
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -153,8 +168,19 @@ class Router:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Of the questions that it was learnt on, by branch."""
+        """Of the questions, by branch."""
         return tuple(self.data["shares"])
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        """By branch, its share times what its questions cost of what all would cost there."""
+        loads = self.data.get("loads", [1.0] * self.branches)
+        return tuple(share * load for share, load in zip(self.shares, loads, strict=True))
+
+    @property
+    def learnt(self) -> bool:
+        """Whether it reads the text; else it is a split."""
+        return "tokens" in self.data
 
     @cached_property
     def _held_out(self) -> dict[str, int]:
@@ -174,27 +200,30 @@ class Router:
 
     def choose(self, question: Question) -> int:
         """The place of the branch that answers; any text has one."""
-        if "field" in self.data:
-            value = str(question.meta.get(self.data["field"]))
-            return int(self.data["values"].get(value, self.data["default"]))
+        if not self.learnt:
+            place = int(key_of(question), 16) / 16**KEY
+            ends = accumulate(self.shares)
+            return next((k for k, end in enumerate(ends) if place < end), self.branches - 1)
         held_out = self._held_out.get(key_of(question)) if self._held_out else None
-        return self.decide(question.text) if held_out is None else held_out
+        return self.decide(question) if held_out is None else held_out
 
-    def decide(self, text: str) -> int:
-        """What a learnt router makes of a text, the default branch where scores are equal."""
-        scores = self.scores(text).round(DIGITS)
+    def decide(self, question: Question) -> int:
+        """The branch that a learnt router gives a question, the default one where scores are
+        equal.
+        """
+        scores = self.scores(question).round(DIGITS)
         best = float(scores.max())
         default = int(self.data["default"])
         return default if scores[default] >= best else int(scores.argmax())
 
-    def scores(self, text: str) -> FloatArray:
-        """(branches,) what each branch is expected to score on a text, its price taken off."""
+    def scores(self, question: Question) -> FloatArray:
+        """(branches,) what each branch is expected to score on a question, its price taken off."""
         import numpy as np
 
         known = self._arrays
         places_of = self._places
-        seen = [(places_of[t], n) for t, n in tokens(text).items() if t in places_of]
-        sizes = standard(np.array(lengths(text)), known["mean"], known["spread"])
+        seen = [(places_of[t], n) for t, n in tokens(question).items() if t in places_of]
+        sizes = standard(np.array(lengths(question.text)), known["mean"], known["spread"])
         scores = known["intercept"] + sizes @ known["weights"][len(known["idf"]) :]
         if not seen:
             return np.asarray(scores)
@@ -202,27 +231,6 @@ class Router:
         counts = np.array([count for _, count in seen], dtype=float)
         values = (1 + np.log(counts)) * known["idf"][places]
         return np.asarray(scores + values / np.linalg.norm(values) @ known["weights"][places])
-
-    def signs(self, branch: int, most: int = 5) -> list[str]:
-        """The words or characters that speak most for a branch, by how much and how often."""
-        if "field" in self.data:
-            values = self.data["values"].items()
-            return [f"{self.data['field']} {value}" for value, place in values if place == branch]
-        import numpy as np
-
-        weights = self._arrays["weights"][: len(self._places)]
-        others = np.delete(weights, branch, axis=1).max(axis=1)
-        idf = self._arrays["idf"]
-        ahead = (weights[:, branch] - others) * idf * np.exp(-idf)  # the last: how often, nearly
-        kept: list[str] = []
-        for k in np.argsort(-ahead, kind="stable").tolist():
-            sign = self.data["tokens"][k].split(":", 1)[1]
-            part = any(sign in other or other in sign for other in kept)
-            if ahead[k] > 0 and sign.strip() and not part:
-                kept.append(sign)
-            if len(kept) == most:
-                break
-        return kept
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
@@ -234,7 +242,8 @@ def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatA
 
 
 _LEARNT = {"tokens", "idf", "mean", "spread", "weights", "intercept"}
-_KNOWN = {"branches", "default", "shares", "field", "values", "held_out", "learnt", *_LEARNT}
+_PLAIN = {"branches", "default", "shares", "loads"}
+_KNOWN = {*_PLAIN, "held_out", "learnt", *_LEARNT}
 
 
 def _check(data: dict[str, Any], size: int) -> None:
@@ -246,16 +255,16 @@ def _check(data: dict[str, Any], size: int) -> None:
 
     expect(size <= MOST_CHARACTERS, f"of at most {MOST_CHARACTERS} characters, found {size}")
     expect(not set(data) - _KNOWN, f"without {sorted(set(data) - _KNOWN)[:1]}")
-    rule = {"field", "values"} <= set(data)
+    split = set(data) <= _PLAIN
     expect(
-        rule != (set(data) >= _LEARNT),
-        "with field and values (a rule), or with what one has learnt: tokens, idf, mean, spread,"
+        split or set(data) >= _LEARNT,
+        "of shares alone (a split), or with what one has learnt: tokens, idf, mean, spread,"
         " weights and intercept",
     )
     count = data.get("branches")
     expect(type(count) is int and count >= 2, f"with 2 branches or more, found {count!r}")
     assert isinstance(count, int)
-    places = [data.get("default", 0), *(data["values"].values() if rule else ())]
+    places = [data.get("default", 0)]
     places += [int(k) if str(k).isdigit() else -1 for k in data.get("held_out", {})]
     expect(
         all(type(place) is int and 0 <= place < count for place in places),
@@ -266,7 +275,11 @@ def _check(data: dict[str, Any], size: int) -> None:
         _numbers(shares, count) and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-3,
         f"with {count} shares that sum to 1, found {shares!r}",
     )
-    if not rule:
+    loads: Any = data.get("loads", shares)
+    expect(
+        _numbers(loads, count) and min(loads) >= 0, f"with {count} loads from 0, found {loads!r}"
+    )
+    if not split:
         known = len(data["tokens"])
         rows = data["weights"]
         sizes = {"idf": known, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}

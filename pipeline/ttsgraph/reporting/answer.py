@@ -10,7 +10,8 @@ answers.json, and its numbers as metrics.json for DVC's tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,9 @@ HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
 """What the column of the budget's metric is called."""
 
+UNSPENT = 0.5
+"""Of the budget: where less is used, most of it is unspent."""
+
 EXAMPLES = 3
 CUT = 60
 """Characters of an example that are shown."""
@@ -71,20 +75,24 @@ class Recommendation:
         return f"ttsgraph serve {self.task}@champion"
 
 
-def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE) -> Recommendation:
+def answer_of(
+    task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE, limit: float = math.inf
+) -> Recommendation:
     """The answer for a task: that of the method whose version a registry keeps as champion. It
     follows from the tables alone, as of a registry that was empty before: versions that one holds
     from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
-    deploy.confidence.
+    deploy.confidence, `limit` the budget's.
     """
-    return answer_by(task, _kept(task.methods, confidence), pool)
+    return answer_by(task, _kept(task.methods, confidence), pool, limit)
 
 
-def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recommendation:
+def answer_by(
+    task: TaskReport, method: MethodReport, pool: ModelPool, limit: float = math.inf
+) -> Recommendation:
     """The answer that one method's search and test give."""
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
-    sentence = tuple(sentence_for(method.test, row, pool))
+    sentence = tuple(sentence_for(method.test, row, pool, task.profile, limit))
     return Recommendation(task.name, method, row, graph, sentence)
 
 
@@ -158,8 +166,16 @@ def best_call(test: TableSource) -> Row | None:
     return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
-def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Iterator[str | Figure]:
-    """The sentence that says to use the graph of this row of a test."""
+def sentence_for(
+    test: TableSource,
+    row: Row,
+    pool: ModelPool,
+    alone: TableSource | None = None,
+    limit: float = math.inf,
+) -> Iterator[str | Figure]:
+    """The sentence that says to use the graph of this row of a test; where most of a budget of
+    `limit` is unspent, also what a dearer one of the models `alone` has.
+    """
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
         return
@@ -178,6 +194,27 @@ def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Iterator[str |
         yield from _score(row)
         yield from _against(row, call) if call is not None else ()
     yield from _costs(row, graph)
+    if row["budget_units"] < UNSPENT * limit < math.inf:
+        yield from _dearer(row, alone or ())
+
+
+def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
+    """That most of the budget is unspent, and the best of the models that would spend more of it,
+    where it has more right.
+    """
+    yield " Most of the budget is unspent"
+    calls = [
+        each
+        for each in alone
+        if each["n_scored"]
+        and each["budget_units"] > row["budget_units"]
+        and each["accuracy"] > row["accuracy"]
+    ]
+    if calls:
+        best = max(calls, key=lambda each: (each["accuracy"], -each["budget_units"]))
+        yield f"; one call of {best['model']}, which costs more, has "
+        yield from (best.figure("accuracy", "percent"), " of the training questions right")
+    yield "."
 
 
 def _against(found: Row, call: Row) -> Iterator[str | Figure]:
@@ -278,8 +315,8 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
 
 def _answers(report: Report) -> list[tuple[TaskReport, Recommendation]]:
     pool = report.profile.model_pool()
-    confidence = report.profile.deploy.confidence
-    return [(task, answer_of(task, pool, confidence)) for task in report.tasks]
+    known = report.profile.deploy.confidence, report.profile.budget.limit
+    return [(task, answer_of(task, pool, *known)) for task in report.tasks]
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:

@@ -51,17 +51,15 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
         return
     router = graph.route.router
     learnt = router.data.get("learnt")
+    how = "its text" if router.learnt else "a hash of its text"
     known = f", learnt on {counted(learnt['questions'], 'question')}" if learnt else ""
     yield (
         f"node {graph.sink} (router, no model call) sends each question to one of"
-        f" {router.branches} branches, by {'its text' if learnt else 'its ' + router.data['field']}"
-        f"{known}"
+        f" {router.branches} branches, by {how}{known}"
     )
     for k, branch in enumerate(graph.branches):
         line = f"branch {k + 1} gets {100 * router.shares[k]:.0f} % of the questions: "
         line += in_brief(branch, pool)
-        if signs := ", ".join(map(repr, router.signs(k))):
-            line += f"; signs of it: {signs}"
         if learnt:
             line += f"; alone it has {100 * learnt['alone'][k]:.1f} % of all questions right"
         yield line
@@ -69,9 +67,8 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
             yield from (f"step {step}: {what}" for step, what in steps(branch, pool))
     if learnt:
         yield (
-            f"on questions that the router was not learnt on, in cross-validation, the route has"
-            f" {100 * learnt['score']:.1f} % right, {100 * learnt['gain']:.1f} points (standard"
-            f" error {100 * learnt['error']:.1f}) more than branch 1 alone, prices taken off"
+            f"on each question as one that the router was not learnt on, the route has"
+            f" {100 * learnt['score']:.1f} % right"
         )
 
 

@@ -37,7 +37,9 @@ class Part:
     def __init__(self, report: Report, task: TaskReport, templates: Templates) -> None:
         pool = report.profile.model_pool()
         self.task = task
-        self.answer = answer_of(task, pool, report.profile.deploy.confidence)
+        self.answer = answer_of(
+            task, pool, report.profile.deploy.confidence, report.profile.budget.limit
+        )
         graph = self.answer.graph
         self.legend = pictures.draw(graph, pool, pictures.SMALL)
         self.role_shapes = [

@@ -151,10 +151,10 @@ class DeploySettings(Closed):
     promote: Literal["better", "by_hand"] = "better"
     """once the paired test shows it better, or by hand alone"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """of the paired test, and of a lead by test and search together"""
+    """of the paired test by which a champion is replaced"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """share of the questions by which test and search together have to expect a dearer graph
-    ahead
+    """share of the questions by which a dearer graph has to be expected ahead, of what costs
+    nothing
     """
 
 

@@ -19,7 +19,6 @@ from tests.searching.contest.test_contenders import (
     PAIR,
     ROLES,
     brief_of,
-    chains,
     fan,
     hashes,
     vote,
@@ -47,13 +46,7 @@ from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.contest.forms import round_jobs
-from ttsgraph.searching.contest.routes import (
-    SINGLE_CALLS,
-    asked_alone,
-    by_promise,
-    of_single_calls,
-    over_graphs,
-)
+from ttsgraph.searching.contest.routes import BY_HASH, SINGLE_CALLS, Routes, asked_alone
 from ttsgraph.searching.contest.state import THRIFT, Standing, shortlist
 from ttsgraph.searching.response.calibration import MISFIT
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
@@ -158,6 +151,28 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
     assert {len(s.graph.nodes) for s in without.standings} == {1}
     few, _ = held(HALVES, 1.0, calls=30)  # too few to learn it on validation questions too
     assert few.calls <= 30
+
+
+def test_the_models_of_a_likely_route_answer_the_same_questions_first() -> None:
+    said = HALVES | {"c": np.ones(TRAIN + VAL, dtype=int)}
+    contest, _ = held(said, 1.0)
+    asked = {m: (asked_alone(contest.evidence, m) != UNKNOWN).sum() for m in "abc"}
+    assert asked["a"] == asked["b"] == TRAIN + VAL
+    few, _ = held(said, 1.0, calls=30)  # as many of them as three tenths of the calls hold
+    asked = {m: (asked_alone(few.evidence, m) != UNKNOWN).sum() for m in "abc"}
+    assert asked["a"] == asked["b"] >= TRAIN + 4
+
+
+def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves() -> None:
+    rng = np.random.default_rng(0)
+    said = {"a": rng.random(TRAIN + VAL) < 0.5, "b": rng.random(TRAIN + VAL) < 0.1}
+    answers = {model: wrong.astype(int) for model, wrong in said.items()}
+    brief = brief_of({"a": 1.0, "b": 20.0}, 10.0, of="mean", greedy=set("ab"))
+    contest, _ = held(answers, 10.0, brief)
+    best = contest.standings[0]
+    assert best.graph == contest.router
+    assert best.label in (BY_HASH, SINGLE_CALLS)
+    assert 7.0 < best.units <= 10.0
 
 
 def test_without_mixes_or_a_response_model_contenders_are_of_one_model_or_one_calls_worth() -> None:
@@ -345,19 +360,21 @@ def test_a_vote_in_waves_costs_on_average_what_its_waves_take() -> None:
     graph = in_waves(list("aaa"), STOPS[0])
     classes = {0: np.array([0, 0]), 1: np.array([0, 1]), 2: np.array([0, 0]), 3: np.array([0, 0])}
     mean = on_average(brief, lambda graph: classes, 2)
-    assert mean.budget.cost.graph_cost(graph) == pytest.approx((2 + 3) / 2 * 2.0)
+    cost: Any = mean.budget.cost
+    assert cost.expected(graph).mean == pytest.approx((2 + 3) / 2 * 2.0)
+    assert cost.graph_cost(graph) >= cost.expected(graph).mean  # with a margin
+    longer = on_average(brief, lambda graph: classes, 2, sizes={"a": np.array([0.5, 1.5])})
+    assert longer.budget.cost.each(topologies.single("a")) == pytest.approx([1.0, 3.0])
     assert mean.budget.limit == 6.0
 
 
-def test_models_are_worth_asking_for_a_route_by_what_they_were_right_about() -> None:
+def test_a_model_is_known_by_its_first_call_with_the_question_alone() -> None:
     evidence = Evidence(QUESTIONS)
-    brief = brief_of(dict.fromkeys("abcd", 1.0), 4.0)
     evidence.draws = {
         "a": {0: np.where(EVERY < 40, 1, UNKNOWN)},
         "c": {0: np.where(EVERY < 10, EVERY % 2, UNKNOWN)},
     }
     evidence.draws["b"] = {0: np.where(EVERY < 20, EVERY % 4, UNKNOWN), 1: np.zeros(80, dtype=int)}
-    assert by_promise(evidence, brief) == ["c", "b", "a", "d"]
     assert (asked_alone(evidence, "d") == UNKNOWN).all()
     assert (asked_alone(evidence, "b")[:4] == [0, 1, 2, 3]).all()
 
@@ -381,36 +398,12 @@ def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch() -> None:
         right = {model: rng.random(200) < chances for model in ("b", "b:0", "b:1")}
         right["a"] = rng.random(200) < 1 - chances
         evidence.draws = {model: {0: np.where(each, 0, 1)} for model, each in right.items()}
-        routed = of_single_calls(evidence, brief, [*right])
+        routed = Routes(evidence).of_single_calls(brief)
         assert routed is not None
         best = max(list(right)[:3], key=lambda model, right=right: right[model].mean())
         assert {graph.nodes[0].model for graph in routed.graph.branches} == {"a", best}
         found.add(best)
-        assert {*by_promise(evidence, brief)[:2]} == {"a", best}
     assert len(found) > 1
-
-
-def test_a_route_over_graphs_goes_by_what_is_predicted_and_by_what_was_seen() -> None:
-    evidence = Evidence(QUESTIONS)
-    evidence.draws = {m: {0: answers} for m, answers in HALVES.items()}
-    brief = brief_of(dict.fromkeys("abc", 1.0), 3.0)
-    shares = {m: np.where(said == 0, 0.9, 0.1) for m, said in HALVES.items()}
-    predicted = [Prediction(0.5, 0.0, each) for each in shares.values()]
-    graphs = [vote("aaa"), chains("b", 2, "b", "voter")]
-    given = list(zip(graphs, ("one", "other"), predicted, strict=True))
-    found = over_graphs(evidence, brief, given)
-    assert found is not None
-    assert found.label in ("route: one | other", "route: other | one")
-    assert {*hashes(found.graph.branches)} == {*hashes(graphs)}
-    assert brief.cost.graph_cost(found.graph) == pytest.approx(2.5)
-    # As good where both were run, as it turns out.
-    for graph in graphs:
-        evidence.add(graph, Feedback(tuple(QuestionResult(q.id, True) for q in QUESTIONS)))
-    assert over_graphs(evidence, brief, given) is None
-    assert over_graphs(Evidence(QUESTIONS), brief, given) is None
-    none = replace(brief, budget=replace(brief.budget, max_nodes=3))
-    evidence.graphs.clear()
-    assert over_graphs(evidence, none, given) is None
 
 
 @given(st.lists(st.integers(-1, 3), min_size=5, max_size=5), st.integers(0, 3))

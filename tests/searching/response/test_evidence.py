@@ -9,10 +9,10 @@ import pytest
 
 from tests.graphs.test_stopping import with_sink
 from tests.searching.response.test_draws import evidence_of
+from tests.support.routers import by_field
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.searching.response.draws import fit_draws
 from ttsgraph.searching.response.evidence import (
@@ -30,15 +30,13 @@ from ttsgraph.searching.response.model import SPREAD, ConstantModel, ResponseMod
 from ttsgraph.tasks.base import Question
 
 RIGHT = "7"
-LAW = Router.of(
-    {"branches": 2, "default": 0, "shares": [0.5, 0.5], "field": "subject", "values": {"law": 1}}
-)
+LAW = by_field("subject", {"law": 1}, [0.5, 0.5])
 
 
 def asked(count: int) -> list[Question]:
     """Every other one is about law."""
     return [
-        Question(f"q{k}", str(k), "", {"subject": "law" if k % 2 else "chess"})
+        Question(f"q{k}", str(k), "", {"fields": {"subject": "law" if k % 2 else "chess"}})
         for k in range(count)
     ]
 

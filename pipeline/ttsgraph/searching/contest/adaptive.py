@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations, product
 
-from ttsgraph.base.arrays import BoolArray
+from ttsgraph.base.arrays import BoolArray, FloatArray
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.mean_cost import Classes, MeanCost
@@ -53,12 +53,17 @@ TIERS = 6
 
 
 def on_average(
-    brief: Brief, classes: Classes, questions: int, passing: BoolArray | None = None
+    brief: Brief,
+    classes: Classes,
+    questions: int,
+    passing: BoolArray | None = None,
+    sizes: Mapping[str, FloatArray] | None = None,
 ) -> Brief:
-    """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
-    say how answers agree and `passing` which of them pass a check.
+    """The brief whose budget holds graphs by what a question costs on average, as far as
+    `classes` say how answers agree, `passing` which of them pass a check and `sizes` which
+    questions cost more.
     """
-    cost = MeanCost(brief.cost, classes, questions, passing)
+    cost = MeanCost(brief.cost, classes, questions, passing, sizes)
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 

@@ -18,7 +18,7 @@ from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER, get_role, joining, selecting
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.response.evidence import Evidence, revisions
+from ttsgraph.searching.response.evidence import Evidence, call_signatures, revisions
 
 MOST_SOURCES = 12
 """The most answers that a model call reads here: prompts grow with each."""
@@ -89,7 +89,6 @@ class Contenders:
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
         self.brief = brief
         self.mixes = mixes
-        self.fits = brief.budget.admits
         self.graphs: dict[CollaborationGraph, str] = {}
         scores = brief.single_scores
         self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
@@ -102,6 +101,12 @@ class Contenders:
             self._of_one(model)
         if mixes:
             self._mixes()
+
+    def fits(self, graph: CollaborationGraph) -> bool:
+        """Return whether a graph may run, and asks no greedy model the same twice."""
+        signatures = call_signatures(graph, self.brief.greedy)
+        calls = [signatures[node.id] for node in graph.nodes if get_role(node.role).calls_model]
+        return len(set(calls)) == len(calls) and self.brief.budget.admits(graph)
 
     def _add(self, graph: CollaborationGraph, label: str) -> None:
         if self.fits(graph):

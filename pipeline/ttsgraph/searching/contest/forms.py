@@ -2,7 +2,9 @@
 checks, and a router.
 
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-   From these a router of single calls is learnt (routes.py).
+   From these a router of single calls is learnt, or a split of two where the text says nothing;
+   the models that it would ask answer the validation questions too (routes.py). It is learnt again
+   before each round and before the finals.
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls
@@ -27,7 +29,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
-from ttsgraph.searching.contest.routes import HOPEFUL, of_single_calls
+from ttsgraph.searching.contest.routes import Routes
 from ttsgraph.searching.contest.state import Job, State, hopes_of, shortlist
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
@@ -76,8 +78,8 @@ class Forms:
         state.calls = 0  # they are those of the profile stage
         contenders = Contenders(state.brief, state.settings.mixes)
         state.labels = dict(contenders.graphs)
-        if state.settings.routes:
-            yield from _routing(state, contenders.ranked)
+        routes = Routes(state.evidence)
+        yield _ask_for_routes(state, routes)
         yield _probing(state, contenders)
         learnt = state.response() if state.settings.response_model else None
         if state.brief.budget.of == "mean":
@@ -85,13 +87,17 @@ class Forms:
             state.labels |= adaptive_contenders(Contenders(state.brief, state.settings.mixes))
         if learnt is not None:
             _mix(state, learnt)
+        _route(state, routes)
         state.rank()
         for number in range(state.settings.rounds if self.rounds else 0):
             if number:
+                _route(state, routes)
                 state.rank()
                 if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
                     state.rank()
             yield round_jobs(state, number)
+        if self.rounds:
+            _route(state, routes)
         while self.rounds and (jobs := _final_jobs(state)):
             yield jobs
 
@@ -107,23 +113,24 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     return len(state.labels) > before
 
 
-def _routing(state: State, models: Sequence[str]) -> Iterator[Sequence[Job]]:
-    """Learn the router of single calls; where training questions are promising, on validation
-    questions too.
+def _ask_for_routes(state: State, routes: Routes) -> list[Job]:
+    """The models that a route would ask, on the validation questions too, as far as its share of
+    the calls goes.
     """
-    first = of_single_calls(state.evidence, state.brief, models, HOPEFUL)
-    if first is None:
+    models = routes.likely(state.brief) if state.settings.routes else []
+    each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(models))
+    places = state.order[len(state.train) :][:each]
+    return [(topologies.single(model), places) for model in models]
+
+
+def _route(state: State, routes: Routes) -> None:
+    """Learn the route from all that is known by now, in place of the one that was learnt before."""
+    if not state.settings.routes:
         return
-    places = state.order[len(state.train) :]
-    models = [branch.nodes[0].model for branch in first.graph.branches]
-    jobs: list[Job] = [(topologies.single(model), places) for model in models]
-    price = sum(state.evidence.new_calls(graph, places) for graph, places in jobs)
-    if price <= ROUTE_SHARE * state.settings.calls:
-        yield jobs
-    found = of_single_calls(state.evidence, state.brief, models)
-    if found is not None:
-        state.router = found.graph
-        state.labels = {found.graph: found.label} | state.labels
+    found = routes.of_single_calls(state.brief)
+    state.router = None if found is None else found.graph
+    plain = {graph: label for graph, label in state.labels.items() if graph.route is None}
+    state.labels = plain if found is None else {found.graph: found.label} | plain
 
 
 def _probing(state: State, contenders: Contenders) -> list[Job]:

@@ -114,7 +114,7 @@ class State:
     calls: int = field(init=False, default=0)
     standings: list[Standing] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
-    """The router of single calls, where one is shown to gain."""
+    """The router or the split of single calls, where there is one."""
     order: IntArray = field(init=False)
     """Places of training questions, shuffled, and of validation questions after them."""
     predictor: Predictor | None = field(init=False, default=None)
@@ -214,7 +214,8 @@ class State:
         agree.
         """
         known = model if isinstance(model, ResponseModel) else self.response()
-        self.brief = on_average(self.brief, known.classes, known.total, known.passing)
+        sizes = self.evidence.sizes(self.brief.cost)
+        self.brief = on_average(self.brief, known.classes, known.total, known.passing, sizes)
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
         """What is known of a graph of the list, by a prediction and its own evidence."""

@@ -13,11 +13,19 @@ from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.topologies import routed
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Predictor, ResponseModel
 
 MISFIT = 0.02
 """By how much the model's form is wrong of a graph: a standard deviation, in accuracy."""
+
+DOUBT = 0.02
+"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
+its winner is, beyond what that evidence says: a winner was chosen for looking good there. In drawn
+pools of tables leads were expected .017 too high, and were off by no more than presumed otherwise.
+"""
 
 SAMPLES = 16
 """Draws of what the evidence leaves open, where graphs are compared; enough for their spread."""
@@ -87,17 +95,39 @@ def expected_leads(
     evidence: Evidence,
     rng: np.random.Generator,
 ) -> list[Difference]:
-    """By how much the first of these graphs is expected to be ahead of each; none without
-    evidence.
+    """By how much the first of these graphs is expected to be ahead of each; none without evidence.
+    Of single calls and routes over them, which are known by their own answers and are few, neither
+    the predictor's form nor the choice is in doubt.
     """
     if not evidence.graphs:
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
-    values = [valued(graph, model, evidence).accuracy for graph in graphs]
-    spreads = [model.difference(graphs[0], graph).spread for graph in graphs]
+
+    def lead(first: CollaborationGraph, second: CollaborationGraph) -> Difference:
+        """Without doubts; other questions differ otherwise."""
+        mean = [valued(graph, model, evidence).accuracy for graph in (first, second)]
+        shares = [model.predict(graph).shares for graph in (first, second)]
+        error = float((shares[0] - shares[1]).std()) / math.sqrt(len(shares[0]))
+        spread = math.hypot(model.difference(first, second).spread, error)
+        return Difference(mean[0] - mean[1], spread)
+
+    def surely(graph: CollaborationGraph) -> float:
+        known = lead(graph, calls[0])
+        return known.mean - known.spread
+
+    plain = [all(len(branch.nodes) == 1 for branch in graph.branches) for graph in graphs]
+    calls = [graph for graph in graphs if len(graph.nodes) == 1]
+    known = list(graphs)
+    for k, graph in enumerate(graphs):
+        if graph.route is not None and graph.route.router.learnt and plain[k] and calls:
+            # A split of the same shares, than which it is learnt to be no worse, is known better.
+            by_hash = Router.split(graph.route.router.shares)
+            known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
+    leads = [lead(known[0], graph) for graph in known]
+    doubts = [0.0 if plain[0] and each else math.hypot(MISFIT, DOUBT) for each in plain]
     return [
-        Difference(values[0] - value, math.hypot(spread, MISFIT))
-        for value, spread in zip(values, spreads, strict=True)
+        Difference(lead.mean, math.hypot(lead.spread, doubt))
+        for lead, doubt in zip(leads, doubts, strict=True)
     ]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.evaluation.environment import Feedback, NodeResult
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.router import Router
@@ -143,6 +144,10 @@ class Evidence:
 
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
+    lengths: dict[str, FloatArray] = field(default_factory=dict)
+    """Model -> (Q, 2) tokens of the question and of the answer, of calls with the question alone;
+    NaN where unknown."""
+
     _places: dict[str, int] = field(init=False)
     _sent: dict[Router, IntArray] = field(default_factory=dict)
     _forms: list[dict[str, int]] = field(init=False)
@@ -251,11 +256,30 @@ class Evidence:
                     draws[i], np.full(len(self.questions), UNKNOWN, dtype=np.intp)
                 )
                 draw[places[ran]] = answers[i][ran]
+                self._add_lengths(node.model, i, places, nodes)
             elif new.any():
                 inputs = np.stack([answers[p][new] for p in before])
                 self.rows.append(
                     Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new])
                 )
+
+    def _add_lengths(
+        self, model: str, node: int, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
+    ) -> None:
+        known = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
+        for place, answered in zip(places.tolist(), nodes, strict=True):
+            if (result := answered.get(node)) is not None and result.prompt_tokens:
+                known[place] = result.prompt_tokens, result.completion_tokens
+
+    def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
+        """Model -> (Q,) what a call costs on each question, of what it does on average; 1 where
+        its length is unknown.
+        """
+        return {
+            model: cost.relative(model, lengths)
+            for model, lengths in self.lengths.items()
+            if model in cost.pool
+        }
 
     @staticmethod
     def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:

@@ -102,22 +102,23 @@ class ResponseModel:
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
         """What the one graph is expected to score above the other, on the same draws."""
-        first, second = (self._right(each).astype(float) for each in (graph, other))
-        mean, spread = self._over_samples(first - second)
+        mean, spread = self._over_samples(self._right(graph) - self._right(other))
         return Difference(min(1.0, max(-1.0, mean)), spread)
 
-    def _over_samples(self, values: FloatArray | BoolArray) -> tuple[float, float]:
+    def _over_samples(self, values: FloatArray) -> tuple[float, float]:
         """The mean over questions of values (samples, Q) with its deviation over samples."""
         by_sample = values.mean(axis=1)
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
-    def _right(self, graph: CollaborationGraph) -> BoolArray:
+    def _right(self, graph: CollaborationGraph) -> FloatArray:
         """(samples, Q) whether the graph is right: of a route, the branch that a question goes
-        to.
+        to; of a split how likely, as any may go to each.
         """
         each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
         right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
-        return np.asarray(right.reshape(self.samples, self.total))
+        if graph.route is not None and not graph.route.router.learnt:
+            right = np.array(graph.route.router.shares) @ each
+        return np.asarray(right.reshape(self.samples, self.total), dtype=float)
 
     def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
         """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once

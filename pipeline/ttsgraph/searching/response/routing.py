@@ -1,38 +1,35 @@
-"""A router learnt from what each branch scores on the same questions.
+"""Routes learnt from what candidates score on the same questions: one ridge regression each.
 
-Branches' scores are predicted by ridge regression on the features of `router.tokens` and
-`router.lengths`, all at once: in closed form, so that training takes seconds for thousands of
-questions and dozens of models, needs no solver, takes shares as well as right and wrong, and a
-branch's price can be taken off its score. On the laptop profile's training and validation questions
-it routes as well as a logistic regression per branch (54.3 against 54.1 % in cross-validation).
+A candidate's score is predicted from TF-IDF of words, pairs of words, characters and given fields,
+and a few lengths (`router.tokens`, `router.lengths`), in closed form: training takes seconds for
+thousands of questions and dozens of candidates, needs numpy alone, and takes shares as well as
+right and wrong. Each question is left out once, which is in closed form too; that says how far each
+candidate's expectations are shrunk towards its mean, so that where the text says nothing the best
+one keeps all. A question goes where expected score less price is highest. One price a unit is
+fitted such that the mean cost by these left-out expectations meets the budget, with a margin.
 
-How far it is shrunk is chosen by cross-validation: by the squared error of what is expected of the
-branches next to one another, which varies less than what the route would score. A route stands only
-if, on the held-out questions, what is expected of its branches goes together with what they score
-by more than chance would, so that where the text tells nothing, one branch keeps all. That shows
-with far fewer questions than a gain of the route does, which rests on those alone that are sent
-elsewhere and answered otherwise.
+A route is learnt where by what is expected so it has more right than the best candidate that costs
+no more, and than the best two by a hash (`split`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from statistics import NormalDist
+from itertools import product
 
 import numpy as np
 
 from ttsgraph.base import rounding
-from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.graphs.mean_cost import MARGIN
 from ttsgraph.graphs.router import Router, key_of, lengths, standard, tokens
 from ttsgraph.tasks.base import Question
 
-FOLDS = 5
 WORDS = 500
 CHARACTERS = 300
-"""The most frequent tokens that are kept of words with pairs of words, and of characters."""
+"""The most frequent tokens that are kept of words, pairs of words and fields, and of characters."""
 
 LEAST_QUESTIONS = 40
 """From fewer nothing is learnt."""
@@ -43,45 +40,46 @@ RARE = 2
 PENALTIES = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 300.0])
 """The ridge's, from hardly any shrinkage to one branch for nearly all."""
 
-CHANCE = 0.16
-"""How likely a route may stand where the text tells nothing: one standard error, or where several
-branches could have been added, as many more as keep it so (Bonferroni).
-"""
+PRICE = 0.01
+"""Accuracy that the dearest candidate has to be worth more than one that costs nothing."""
 
-LEAST_GAIN = 0.005
-"""Accuracy that is expected of one branch more: for less nobody would want it."""
+LEAST_SHARE = 0.03
+"""Of the questions that a branch gets."""
 
-STEEPEST = 2.0
-"""The most that expectations are multiplied by."""
+LEAST_GAIN = 0.003
+"""Accuracy that a route has to be expected to have more than what is plain."""
 
-MOST_BRANCHES = 4
+KEPT = 16
+"""Decompositions that are remembered, one for each set of questions that was asked."""
+
 DIGITS = 4
 """Significant digits of parameters: the same on every machine, and a tenth of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearntRoute:
-    """A router, the candidates that are its branches, and what it scores on the held-out
-    questions.
+    """A router, the candidates that are its branches, and what it scores and costs: a learnt one on
+    held-out questions.
     """
 
     router: Router
     branches: tuple[int, ...]
     value: float
+    cost: float
 
 
 class Texts:
-    """The tokens and lengths of n texts as arrays: every token that a text has is an entry, with
-    its text, its number in `names` and 1 + log of its count there.
+    """The tokens and lengths of n questions as arrays: every token that a text has is an entry,
+    with its text, its number in `names` and 1 + log of its count there.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, questions: Sequence[Question]) -> None:
         number: dict[str, int] = {}
         rows: list[int] = []
         ids: list[int] = []
         counts: list[int] = []
-        for row, text in enumerate(texts):
-            found = tokens(text)
+        for row, question in enumerate(questions):
+            found = tokens(question)
             rows += [row] * len(found)
             ids += [number.setdefault(token, len(number)) for token in found]
             counts += found.values()
@@ -89,20 +87,19 @@ class Texts:
         self.rows = np.array(rows, dtype=np.intp)
         self.ids = np.array(ids, dtype=np.intp)
         self.weight = 1 + np.log(np.array(counts, dtype=float))
-        self.sizes = np.array([lengths(text) for text in texts])
+        self.sizes = np.array([lengths(question.text) for question in questions])
         order = np.argsort(self.names, kind="stable")
         self.alphabet = np.empty(len(order), dtype=np.intp)
         self.alphabet[order] = np.arange(len(order))
-        self.is_word = np.array([name.startswith("w:") for name in self.names], dtype=bool)
+        self.is_word = np.array([not name.startswith("c:") for name in self.names], dtype=bool)
 
 
-class Features:
-    """Texts as numbers, as those at the places `known` make them: the most frequent tokens' TF-IDF,
-    of norm 1, and standardised lengths.
+class Ridge:
+    """Ridge regressions on the features of texts: as those at the places `known` make them, the
+    most frequent tokens' TF-IDF, of norm 1, and standardised lengths.
     """
 
     def __init__(self, texts: Texts, known: IntArray) -> None:
-        self.texts = texts
         inside = np.zeros(len(texts.sizes), dtype=bool)
         inside[known] = True
         total = len(known)
@@ -110,221 +107,318 @@ class Features:
         order = np.lexsort((texts.alphabet, -frequency))
         usual = order[(frequency[order] >= RARE) & (frequency[order] < total)]
         words = texts.is_word[usual]
-        self.ids = np.concatenate([usual[words][:WORDS], usual[~words][:CHARACTERS]])
-        self.idf = _rounded(np.log((1 + total) / (1 + frequency[self.ids])) + 1)
+        ids = np.concatenate([usual[words][:WORDS], usual[~words][:CHARACTERS]])
+        self.tokens = [texts.names[k] for k in ids.tolist()]
+        self.idf = _rounded(np.log((1 + total) / (1 + frequency[ids])) + 1)
         self.mean = _rounded(texts.sizes[known].mean(axis=0))
         # Where all are alike, nothing is told by a length.
         spread = texts.sizes[known].std(axis=0)
         self.spread = _rounded(np.where(spread > 1e-6, spread, 1e6))
+        self.features = self._features(texts, ids)
+        self._middle = self.features[known].mean(axis=0)
+        x = self.features[known] - self._middle
+        # The left singular vectors, by the smaller of the two Gram matrices.
+        wide = len(x) < x.shape[1]
+        values, vectors = np.linalg.eigh(x @ x.T if wide else x.T @ x)
+        real = values > 1e-9 * max(1e-9, float(values.max()))
+        values, vectors = values[real], vectors[:, real]
+        self._left = vectors if wide else (x @ vectors) / np.sqrt(values)
+        self._kept = values / (values + PENALTIES[:, None])
+        self._back = (x.T @ self._left) / values
 
-    @property
-    def tokens(self) -> list[str]:
-        """The tokens that are looked at, in the order of their columns."""
-        return [self.texts.names[k] for k in self.ids.tolist()]
-
-    @cached_property
-    def all(self) -> FloatArray:
-        """(n, F) of all texts."""
-        texts = self.texts
+    def _features(self, texts: Texts, ids: IntArray) -> FloatArray:
         place = np.full(len(texts.names), -1, dtype=np.intp)
-        place[self.ids] = np.arange(len(self.ids))
+        place[ids] = np.arange(len(ids))
         columns = place[texts.ids]
         there = columns >= 0
-        found = np.zeros((len(texts.sizes), len(self.ids)))
+        found = np.zeros((len(texts.sizes), len(ids)))
         found[texts.rows[there], columns[there]] = texts.weight[there]
         found *= self.idf
         norms = np.linalg.norm(found, axis=1, keepdims=True)
         found /= np.where(norms > 0, norms, 1.0)
         return np.hstack([found, standard(texts.sizes, self.mean, self.spread)])
 
+    def fit(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights (P, F) and offsets (P,) of scores (n,) of the known questions, by penalty."""
+        mean = scores.mean()
+        weights = (self._kept * (self._left.T @ (scores - mean))) @ self._back.T
+        return weights, mean - weights @ self._middle
 
-class ScoreTable:
-    """What each of B candidates scores (n, B), in [0, 1], on the same n questions, and what it is
-    expected to score on each by ridge regressions that were fitted to others.
-    """
+    def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
+        """(P, n) what is expected of each known question's score by all others; those of a group
+        are left out together. The mean is that of all.
+        """
+        apart = scores - scores.mean()
+        left = self._left
+        fitted = (self._kept * (left.T @ apart)) @ left.T
+        hat = self._kept @ (left**2).T
+        found = (fitted - hat * apart) / (1 - hat)
+        for group in groups:
+            for place, kept in enumerate(self._kept):
+                within = np.eye(len(group)) - (left[group] * kept) @ left[group].T
+                found[place, group] = apart[group] - np.linalg.solve(
+                    within, (apart - fitted[place])[group]
+                )
+        return found + scores.mean()
 
-    def __init__(self, questions: Sequence[Question], scores: FloatArray) -> None:
+
+class Learner:
+    """Learns routes of the same n questions, as often as more is known of candidates."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = questions
-        self.scores = np.asarray(scores, dtype=float)
+        self._keys = [key_of(question) for question in questions]
+        self._texts: Texts | None = None
+        self._ridges: dict[bytes, Ridge] = {}
 
-    @cached_property
-    def _texts(self) -> Texts:
-        return Texts([question.text for question in self.questions])
+    def _ridge(self, known: BoolArray) -> Ridge:
+        if self._texts is None:
+            self._texts = Texts(self.questions)
+        key = known.tobytes()
+        if key not in self._ridges:
+            if len(self._ridges) >= KEPT:
+                self._ridges.pop(next(iter(self._ridges)))
+            self._ridges[key] = Ridge(self._texts, np.flatnonzero(known))
+        return self._ridges[key]
 
-    @cached_property
-    def _folds(self) -> IntArray:
-        # By key, so that the same question asked twice is held out whole.
-        keys = {key_of(question): k for k, question in enumerate(self.questions)}
-        shuffled = np.random.default_rng(0).permutation(len(keys))
-        fold = {key: int(place) % FOLDS for key, place in zip(sorted(keys), shuffled, strict=True)}
-        return np.array([fold[key_of(question)] for question in self.questions], dtype=np.intp)
+    def _twice(self, known: BoolArray) -> list[IntArray]:
+        """The places, among the known questions, of those that were asked more than once."""
+        places: dict[str, list[int]] = {}
+        for place, k in enumerate(np.flatnonzero(known).tolist()):
+            places.setdefault(self._keys[k], []).append(place)
+        return [np.array(group) for group in places.values() if len(group) > 1]
 
-    @cached_property
-    def held_out(self) -> FloatArray:
-        """(penalties, n, B) expectations of each question by the other folds."""
-        found = np.zeros((len(PENALTIES), *self.scores.shape))
-        for fold in range(FOLDS):
-            rest = np.flatnonzero(self._folds != fold)
-            there = np.flatnonzero(self._folds == fold)
-            given = Features(self._texts, rest).all
-            weights, offsets = ridge(given[rest], self.scores[rest], PENALTIES)
-            found[:, there] = given[there] @ weights + offsets
-        return found
+    def route(
+        self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
+    ) -> LearntRoute | None:
+        """The route over some of B candidates, by what each scores and costs (n, B), NaN where it
+        was not asked; None where none has more right than what is plain.
 
-    def best(self, prices: FloatArray, chance: float = CHANCE) -> LearntRoute | None:
-        """The route over at most MOST_BRANCHES of the candidates that is worth most on held-out
-        questions; None where none is shown to be worth more than the best candidate alone.
-
-        `prices` (B,) are taken off the scores: what has to be gained for asking it. What the text
-        seems to tell of a branch more has to be as unlikely as `chance` if it tells nothing.
+        `limit` is the most that a question may cost on average.
         """
-        if len(self.questions) < LEAST_QUESTIONS or self.scores.shape[1] < 2:
+        known = ~np.isnan(scores)
+        able = np.flatnonzero(known.sum(axis=0) >= LEAST_QUESTIONS)
+        if len(able) < 2:
             return None
-        worth = self.scores - prices
-        chosen = [int(worth.mean(axis=0).round(rounding.DIGITS).argmax())]
-        while len(chosen) < MOST_BRANCHES:
-            rest = [b for b in range(self.scores.shape[1]) if b not in chosen]
-            # Each has to show what is that unlikely for the best of so many.
-            errors = NormalDist().inv_cdf(1 - chance / max(1, len(rest)))
-            promising = {}
-            for branch in rest:
-                gain, seen = self._expected(chosen, branch, prices)
-                if gain >= LEAST_GAIN and seen > errors:
-                    promising[branch] = rounding.rounded(gain)
-            if not promising:
+        fit = self._fit(scores[:, able], known[:, able])
+        rows = np.flatnonzero(known[:, able].any(axis=1))
+        seen = Candidates(
+            scores[np.ix_(rows, able)],
+            costs[np.ix_(rows, able)],
+            fit.expected[rows],
+        )
+        chosen = list(range(len(able)))
+        while True:
+            price, sent = seen.sent(chosen, limit)
+            shares = np.bincount(sent, minlength=len(able)) / len(rows)
+            kept = [k for k in chosen if shares[k] >= LEAST_SHARE]
+            if len(kept) < 2:
+                return None
+            if kept == chosen:
                 break
-            chosen.append(max(promising, key=lambda b: promising[b]))
-        return self._learnt(chosen, prices) if len(chosen) > 1 else None
+            chosen = kept
+        if seen.promise(sent) < seen.plain(seen.cost(sent)) + LEAST_GAIN:
+            return None
+        return self._learnt(seen, chosen, price, sent, able, rows, fit)
 
-    def _calibrated(self, chosen: Sequence[int]) -> tuple[int, float, FloatArray]:
-        """The place of the penalty whose held-out expectations of these candidates, next to one
-        another, are the least off once they are calibrated; by what they are multiplied for that
-        around their means, and these (k,).
-
-        Shrinking draws all expectations to their means, also those that the text tells a lot about.
+    def split(
+        self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
+    ) -> LearntRoute | None:
+        """The best two of the candidates by a hash of the question, the dearer one for as many as
+        the limit allows; None where it holds all, or none. Arguments are as of `route`.
         """
-        given = _centred(self.scores[:, chosen])
-        given = given - given.mean(axis=0)
-        found = []
-        for place, expected in enumerate(self.held_out[:, :, chosen]):
-            means = expected.mean(axis=0)
-            apart = _centred(expected - means)
-            size = float((apart**2).sum())
-            slope = float((given * apart).sum()) / size if size > 0 else 0.0
-            slope = min(max(slope, 0.0), STEEPEST)
-            off = rounding.rounded(float(((given - slope * apart) ** 2).sum()))
-            found.append((off, place, slope, means))
-        _, place, slope, means = min(found, key=lambda each: each[:2])
-        return place, slope, means
+        seen = Candidates(scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape))
+        return seen.split(limit)
 
-    def _worth(self, chosen: Sequence[int], prices: FloatArray) -> FloatArray:
-        """(n, k) what routers that were learnt on other questions expect of these candidates."""
-        place, slope, means = self._calibrated(chosen)
-        worth = means + slope * (self.held_out[place][:, chosen] - means) - prices[chosen]
-        return np.asarray(worth.round(rounding.DIGITS))
+    def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
+        """What is expected of each candidate's score (n, K) on all questions, by the others."""
+        expected = np.zeros((len(PENALTIES), *scores.shape))
+        for k in range(scores.shape[1]):
+            there = known[:, k]
+            ridge = self._ridge(there)
+            weights, offsets = ridge.fit(scores[there, k])
+            expected[:, :, k] = weights @ ridge.features.T + offsets[:, None]
+            expected[:, there, k] = ridge.left_out(scores[there, k], self._twice(there))
+        means = np.nanmean(scores, axis=0)
+        given = _beside(scores - means, known)
+        apart = [_beside(each - means, known) for each in expected]
+        off = [rounding.rounded(float(((each - given) ** 2).sum())) for each in apart]
+        place = int(np.argmin(off))
+        slope = _slope(apart[place], given)
+        shrunk = means + slope * (expected[place] - means)
+        return Fit(place, slope, means, shrunk.round(rounding.DIGITS))
 
-    def _expected(
-        self, chosen: Sequence[int], branch: int, prices: FloatArray
-    ) -> tuple[float, float]:
-        """What a branch more is expected to gain, and how far what is expected of it next to the
-        others goes together with what it scores, in standard errors.
-        """
-        rows = np.arange(len(self.questions))
-        worth = self._worth([*chosen, branch], prices)
-        before = worth[:, :-1].argmax(axis=1)
-        apart = worth[:, -1] - worth[rows, before]
-        scored = self.scores[:, branch] - self.scores[rows, np.array(chosen)[before]]
-        gain = float(np.maximum(apart, 0).mean())
-        apart = apart - apart.mean()
-        scored = scored - scored.mean()
-        size = math.sqrt(float(apart @ apart) * float(scored @ scored))
-        together = float(apart @ scored) / size if size > 0 else 0.0
-        return gain, together * math.sqrt(len(rows))
-
-    def _learnt(self, chosen: list[int], prices: FloatArray) -> LearntRoute:
-        """The router over these candidates, learnt on all questions."""
-        place, slope, means = self._calibrated(chosen)
-        sent = np.array(chosen)[self._worth(chosen, prices).argmax(axis=1)]
-        rows = np.arange(len(sent))
-        net = self.scores - prices
-        gains = net[rows, sent] - net[:, chosen[0]]
-        # One question that differs is added, so that few of them never look certain.
-        error = math.sqrt((float(gains @ gains) + 1) / (len(rows) + 1) / len(rows))
-        features = Features(self._texts, np.arange(len(self.questions)))
-        weights, offsets = ridge(features.all, self.scores[:, chosen], PENALTIES[place : place + 1])
-        offset = means + slope * (offsets[0, 0] - means) - prices[chosen]
-        counts = [int((sent == branch).sum()) for branch in chosen]
-        score = round(float(self.scores[rows, sent].mean()), 4)
-        learnt = {
-            "questions": len(sent),
-            "score": score,
-            "gain": round(float(gains.mean()), 4),
-            "error": round(error, 4),
-            "alone": [round(float(self.scores[:, b].mean()), 4) for b in chosen],
-            "penalty": float(PENALTIES[place]),
-            "numpy": np.__version__,
-        }
+    def _learnt(
+        self,
+        seen: Candidates,
+        chosen: Sequence[int],
+        price: float,
+        sent: IntArray,
+        able: IntArray,
+        rows: IntArray,
+        fit: Fit,
+    ) -> LearntRoute:
+        """The router over these candidates, learnt on all questions that they were asked."""
+        known = np.zeros(len(self.questions), dtype=bool)
+        known[rows] = True
+        ridge = self._ridge(known)
+        weights, intercepts = [], []
+        for k in chosen:
+            each, offsets = ridge.fit(seen.filled[:, k])
+            weights.append(fit.slope * each[fit.place])
+            shrunk = fit.means[k] + fit.slope * (offsets[fit.place] - fit.means[k])
+            intercepts.append(shrunk - price * seen.mean_costs[k])
+        default = int(np.argmax([(sent == k).sum() for k in chosen]))
         data = {
             "branches": len(chosen),
-            "default": 0,
-            "shares": [count / len(sent) for count in counts],
-            "tokens": features.tokens,
-            "idf": features.idf.tolist(),
-            "mean": features.mean.tolist(),
-            "spread": features.spread.tolist(),
-            "weights": _rounded(slope * weights[0]).tolist(),
-            "intercept": _rounded(offset).tolist(),
-            "learnt": learnt,
+            "default": default,
+            **seen.shares(chosen, sent),
+            "tokens": ridge.tokens,
+            "idf": ridge.idf.tolist(),
+            "mean": ridge.mean.tolist(),
+            "spread": ridge.spread.tolist(),
+            "weights": _rounded(np.stack(weights, axis=1)).tolist(),
+            "intercept": _rounded(np.array(intercepts)).tolist(),
+            "learnt": {
+                "questions": len(rows),
+                "score": round(seen.value(sent), 4),
+                "alone": [round(float(seen.filled[:, k].mean()), 4) for k in chosen],
+                "price": float(_rounded(np.array([price]))[0]),
+                "numpy": np.__version__,
+            },
         }
         now = Router.new(data)
         moved: dict[str, list[str]] = {}
-        for question, branch in zip(self.questions, sent.tolist(), strict=True):
-            if now.decide(question.text) != chosen.index(branch):
-                moved.setdefault(str(chosen.index(branch)), []).append(key_of(question))
+        for row, candidate in zip(rows.tolist(), sent.tolist(), strict=True):
+            if now.decide(self.questions[row]) != chosen.index(candidate):
+                moved.setdefault(str(chosen.index(candidate)), []).append(self._keys[row])
+        branches = tuple(able[chosen].tolist())
         router = Router.new(data | {"held_out": moved})
-        return LearntRoute(router, tuple(chosen), score)
+        return LearntRoute(router, branches, seen.value(sent), seen.cost(sent))
 
 
-def ridge(
-    given: FloatArray, scores: FloatArray, penalties: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Weights (P, F, B) and offsets (P, 1, B) of ridge regressions of scores (n, B) on features
-    (n, F), one for each of the penalties (P,), the more telling features shrunk less.
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Regressions of K candidates: the place of their penalty, what the distances from their mean
+    scores are multiplied by, these (K,), and (n, K) what is expected by all other questions.
     """
-    middle = given.mean(axis=0)
-    mean = scores.mean(axis=0)
-    x = given - middle
-    scale = _telling(x, scores)
-    x = x * scale
-    if len(x) < x.shape[1]:  # the smaller of the two Gram matrices
-        values, vectors = np.linalg.eigh(x @ x.T)
-        back = x.T @ vectors
-        turned = vectors.T @ (scores - mean)
-    else:
-        values, vectors = np.linalg.eigh(x.T @ x)
-        back = vectors
-        turned = vectors.T @ (x.T @ (scores - mean))
-    shrunk = 1 / (np.maximum(values, 0) + penalties[:, None])
-    weights = np.einsum("fk,pk,kb->pfb", back, shrunk, turned, optimize=True) * scale[:, None]
-    return weights, (mean - middle @ weights)[:, None, :]
+
+    place: int
+    slope: float
+    means: FloatArray
+    expected: FloatArray
 
 
-def _telling(x: FloatArray, scores: FloatArray) -> FloatArray:
-    """(F,) what centred features are multiplied by, so that those which go together with one branch
-    being better than others are shrunk less: the root of their correlation's size, on average 1.
+class Candidates:
+    """What each of B candidates scores (NaN: unknown), costs and is expected to score (n, B)."""
+
+    def __init__(self, scores: FloatArray, costs: FloatArray, expected: FloatArray) -> None:
+        self.filled = np.where(np.isnan(scores), expected, scores)
+        self.costs = costs
+        self.expected = expected
+        self.mean_costs = _rounded(costs.mean(axis=0))
+        self._rows = np.arange(len(scores))
+
+    def value(self, sent: IntArray) -> float:
+        """The mean score of questions that go to these candidates."""
+        return float(self.filled[self._rows, sent].mean())
+
+    def cost(self, sent: IntArray) -> float:
+        """Their mean cost."""
+        return float(self.costs[self._rows, sent].mean())
+
+    def within(self, sent: IntArray, limit: float) -> bool:
+        """Return whether the limit holds the mean cost, with the margin."""
+        each = self.costs[self._rows, sent]
+        return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
+
+    def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
+        """The least price a unit of cost by which the limit holds, and where questions go by it."""
+        costs = self.mean_costs[chosen]
+
+        def by(price: float) -> IntArray:
+            worth = (self.expected[:, chosen] - price * costs).round(rounding.DIGITS)
+            return np.asarray(chosen)[worth.argmax(axis=1)]
+
+        dearest = float(costs.max())
+        low = PRICE / dearest if dearest > 0 else 0.0
+        sent = by(low)
+        if self.within(sent, limit) or dearest == 0:
+            return low, sent
+        high = 2 / max(1e-12, float(np.diff(np.sort(costs)).max()))
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.within(by(middle), limit) else (middle, high)
+        return high, by(high)
+
+    def promise(self, sent: IntArray) -> float:
+        """What is expected of their mean score, which varies less than `value`."""
+        return float(self.expected[self._rows, sent].mean())
+
+    def plain(self, cost: float) -> float:
+        """The best mean score of one candidate that costs no more, or of two by a hash; 0 without
+        one.
+        """
+        means = self.expected.mean(axis=0)
+        fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
+        best = max((float(means[k]) for k in fits), default=0.0)
+        for cheap in fits:
+            for dear in set(range(len(means))) - set(fits):
+                apart = self.mean_costs[dear] - self.mean_costs[cheap]
+                share = (cost - self.mean_costs[cheap]) / apart
+                best = max(best, float((1 - share) * means[cheap] + share * means[dear]))
+        return best
+
+    def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
+        """A router's `shares` of questions, and `loads`: what those that each branch gets cost of
+        what all would.
+        """
+        there = [sent == k for k in chosen]
+        loads = [
+            float(self.costs[rows, k].mean() / self.costs[:, k].mean()) if rows.any() else 1.0
+            for k, rows in zip(chosen, there, strict=True)
+        ]
+        return {
+            "shares": [float(rows.mean()) for rows in there],
+            "loads": [round(x, 4) for x in loads],
+        }
+
+    def split(self, limit: float) -> LearntRoute | None:
+        """The best two candidates by a hash of the question, the dearer one for as many as the
+        limit allows; None where it holds all, or none.
+        """
+        means = self.filled.mean(axis=0)
+        costs = self.costs.mean(axis=0)
+        each = self.costs.std(axis=0) / math.sqrt(len(self.costs))
+        best: LearntRoute | None = None
+        for cheap, dear in product(range(len(costs)), repeat=2):
+            if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
+                continue
+            allowed = limit - MARGIN * each[dear] * limit / costs[dear]
+            share = (allowed - costs[cheap]) / (costs[dear] - costs[cheap])
+            share = math.floor(1000 * share) / 1000
+            value = float((1 - share) * means[cheap] + share * means[dear])
+            if 0 < share < 1 and (best is None or value > best.value):
+                router = Router.split([1 - share, share])
+                cost = float((1 - share) * costs[cheap] + share * costs[dear])
+                best = LearntRoute(router, (cheap, dear), value, cost)
+        return best
+
+
+def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
+    """Values (n, K) next to the mean of the question's known ones, 0 where unknown: what decides
+    between candidates.
     """
-    apart = _centred(scores)
-    apart = apart - apart.mean(axis=0)
-    size = (x**2).sum(axis=0)
-    chance = (apart**2).mean(axis=0) + 1e-12
-    telling = ((x.T @ apart) ** 2 / (size[:, None] + 1e-12) / chance).mean(axis=1) ** 0.25
-    whole = float(size.sum())
-    scaled = float((telling**2 * size).sum())
-    return np.asarray(telling * math.sqrt(whole / scaled)) if scaled > 0 else np.ones(len(size))
+    count = np.maximum(1, known.sum(axis=1, keepdims=True))
+    mean = np.where(known, values, 0.0).sum(axis=1, keepdims=True) / count
+    return np.where(known, values - mean, 0.0)
 
 
-def _centred(values: FloatArray) -> FloatArray:
-    return values - values.mean(axis=1, keepdims=True)
+def _slope(expected: FloatArray, scores: FloatArray) -> float:
+    """By what expectations are multiplied, as of `_beside`, to be the least off: from 0 to 1."""
+    size = float((expected**2).sum())
+    slope = float((expected * scores).sum()) / size if size > 0 else 0.0
+    return float(_rounded(np.array([min(1.0, max(0.0, slope))]))[0])
 
 
 def _rounded(values: FloatArray) -> FloatArray:
