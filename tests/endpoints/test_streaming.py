@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.replies import Reply, read_reply
+from ttsgraph.endpoints.replies import ReplyReader, read_reply
 from ttsgraph.models.client import Completion, Sampling
 from ttsgraph.models.reasoning import THOUGHT_MARKS
 
@@ -21,7 +21,7 @@ def chunk(content=None, usage=None, **more):
 
 def read(*chunks, form=False, **sampling) -> tuple[Completion, list[str]]:
     pieces: list[dict] = []
-    reply = Reply(Sampling(**{"max_tokens": 64} | sampling), form, pieces.append)
+    reply = ReplyReader(Sampling(**{"max_tokens": 64} | sampling), form, pieces.append)
     for each in chunks:
         reply.add(each)
     return reply.completion(0.1), [piece["delta"].get("content", "") for piece in pieces]

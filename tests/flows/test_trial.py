@@ -60,7 +60,9 @@ def registered(registry, number, promote="better", tested=UNTESTED):
         test=TestResult(accuracy=0.5, low=0.4, high=0.6, questions="q", outcomes={}),
         **dict.fromkeys(digests, ""),
     )
-    return registry.register(deployed, record)
+    version = registry.register(deployed, record)
+    registry.seal(version, {"files": {}, "held": {run.info.run_id: {}}})
+    return version
 
 
 def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):

@@ -131,7 +131,7 @@ def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
 
 def test_an_endpoint_that_refuses_or_lacks_the_model_is_named(project, fails):
     asked = ("graph", "ask", write(project, chain(["only"])), "1 + 1")
-    refused = ("127.0.0.1:9", "Connection error", "start it, or correct base_url")
+    refused = ("127.0.0.1:9", "no server at", "start the server, or correct base_url")
     fails((*asked, *use_stub(project, "http://127.0.0.1:9/v1")), *refused)
     with serve(StubServer(("other",))) as url:
         fails((*asked, *use_stub(project, url)), "expected model 'stub'", "has other")

@@ -189,7 +189,7 @@ def test_settings_of_a_kind_are_given_as_json(project: Path) -> None:
         (sums(5), "", "expected at least 10 different questions, found 5; add some"),
         (sums(20), "--name sums", "choose another --name"),
         (sums(20), "--name ../sums", "--name: expected letters"),
-        (sums(20), "--url http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1/models: expected"),
+        (sums(20), "--url http://127.0.0.1:9/v1", "no server at http://127.0.0.1:9/v1"),
         (sums(20), "--url URL --model org/other", "--price other=0.1,0.3"),
         (sums(20), "--url URL --model huge", "the server has org/stub, org/other"),
         (sums(20), "--url URL --set total", "--set: expected KEY=VALUE"),

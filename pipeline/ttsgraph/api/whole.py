@@ -113,8 +113,7 @@ async def search_whole(
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
             recording = RecordingClient(to_ask, recorder)
-            paying_client = MeteredClient(recording, meter, environment.paid)
-            environment.client = paying_client
+            environment.client = paying_client = MeteredClient(recording, meter, environment.paid)
             for line in [
                 *await checked(environment.task, paying_client),
                 *profile.no_checks(task, questions["train"]),

@@ -31,7 +31,7 @@ from ttsgraph.endpoints.endpoints import (
     Server,
 )
 from ttsgraph.endpoints.learning import Learned
-from ttsgraph.endpoints.replies import Reply, read_reply, with_prompt
+from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
 from ttsgraph.endpoints.transport import CONNECT_S, Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
     CHARGE,
@@ -198,7 +198,7 @@ class OpenAIClient(Client):
 
         async def ask(server: Server, request: Request) -> Completion:
             target = self._targets[server.url, request.model]
-            reply = Reply(request.sampling, request.form is not None, hand_over)
+            reply = ReplyReader(request.sampling, request.form is not None, hand_over)
             async with AsyncExitStack() as held:
                 chunks, started = await self._how(request).send(
                     lambda dialect: endpoint.body(request, dialect, _STREAMED),

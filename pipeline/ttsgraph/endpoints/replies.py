@@ -63,7 +63,7 @@ def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = F
     """Return a body as a completion: one text cut at the first stop sequence, which some servers
     ignore, or choices for a request with a form. Raises Fault for what can't be used.
     """
-    reply = Reply(sampling, form)
+    reply = ReplyReader(sampling, form)
     for data in data_in(body):
         reply.add(data)
     return reply.completion(latency_s)
@@ -83,7 +83,7 @@ def data_in(body: bytes) -> list[Any]:
         raise Fault(NOT_JSON) from None
 
 
-class Reply:
+class ReplyReader:
     """A reply so far; `on_piece` gets what can be shown of it as it comes."""
 
     def __init__(self, sampling: Sampling, form: bool = False, on_piece: OnPiece | None = None):

@@ -55,7 +55,7 @@ class _Entry:
     used: int
 
 
-class Store(Protocol):
+class CallStore(Protocol):
     """Completions by content key, here or of the process that owns them."""
 
     def get(self, key: str) -> Completion | None:
@@ -268,7 +268,7 @@ def answered(completion: Completion) -> Completion:
 class CachedClient(Wrapper):
     """Asks another client for calls it has not seen, each of them once."""
 
-    def __init__(self, inner: Client, cache: Store) -> None:
+    def __init__(self, inner: Client, cache: CallStore) -> None:
         super().__init__(inner)
         self._cache = cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}

@@ -17,7 +17,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import CachedClient, CallCache, Store
+from ttsgraph.models.cache import CachedClient, CallCache, CallStore
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, Habits
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
@@ -65,7 +65,7 @@ class LazyClient(Client):
 
 @asynccontextmanager
 async def open_client(
-    profile: Profile, state: Path = STATE, store: Store | None = None
+    profile: Profile, state: Path = STATE, store: CallStore | None = None
 ) -> AsyncIterator[Client]:
     """A cached client for the profile's pool; servers start with the first call that the cache, or
     the `store` in its place, lacks. Raises EndpointError when an endpoint can't be had (of started

@@ -27,7 +27,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import CallCache, Store
+from ttsgraph.models.cache import CallCache, CallStore
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder, RecordingClient
 from ttsgraph.runtime.clients import open_client
@@ -113,14 +113,14 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
         server.stop_event.set()
 
 
-def owners_store(asks: Asks) -> Store:
+def owners_store(asks: Asks) -> CallStore:
     """Return the store of the process that searches. Raises RunStopped where it is gone."""
     owner = _Owner(*asks)
     try:
         owner.connect()
     except OSError as error:
         raise RunStopped(f"worker: expected the process that searches, but {error}") from None
-    store: Store = owner.store()  # type: ignore[attr-defined]
+    store: CallStore = owner.store()  # type: ignore[attr-defined]
     return store
 
 

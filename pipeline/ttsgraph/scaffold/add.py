@@ -43,11 +43,11 @@ TEMPLATES = Path(__file__).with_name("project")
 WRITTEN = {
     "params.yaml": "params.yaml",
     f"profiles/{PROFILE}.yaml": "profile.yaml",
-    "dvc.yaml": "dvc.yaml",
+    "dvc.yaml": "stages.yaml",
     ".gitignore": "gitignore",
     f"{PLUGINS}/README.md": "plugins.md",
 }
-"""Files of a project, and what they are made from."""
+"""Files of a project, and what they are made from; DVC takes any dvc.yaml for one of its own."""
 
 SHARES = {"train": 0.4, "val": 0.2}
 """Of the questions, up to the sizes below; the rest is for the test."""

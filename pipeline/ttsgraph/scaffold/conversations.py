@@ -54,7 +54,8 @@ def flat(
 
 def _is_wrapped(value: Mapping[str, Any]) -> bool:
     """Whether an object is no more than a text under another name."""
-    return len(value) == 1 and plain_name(next(iter(value))) in {*_PART, "answer"}
+    ((name, text),) = value.items() if len(value) == 1 else (("", None),)
+    return isinstance(text, str) and plain_name(name) in {*_PART, "answer"}
 
 
 def _turns(value: Any) -> list[tuple[str, str]] | None:
