@@ -133,7 +133,13 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
     if 0 in scored:
         scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
-    ranked = sorted(able, key=lambda k: (arms[k].units, k != 0, -_share(scored[k]), k))
+
+    def order(k: int) -> tuple[float, ...]:
+        lead = scored[k].lead or Difference(-math.inf, 0.0)
+        own = math.fsum(grade or 0 for grade in arms[k].outcomes.values())
+        return arms[k].units, k != 0, -_share(scored[k]), -lead.mean, lead.spread, -own, k
+
+    ranked = sorted(able, key=order)
     rule = partial(_cheapest, margin=margin, confidence=confidence)
     place = ranked[rule([scored[k] for k in ranked])]
     by_test = ranked[rule([replace(scored[k], lead=None) for k in ranked])]
