@@ -139,4 +139,4 @@ bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them i
 	python -m lab.benchmarks
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls promotions mlflow.db mlruns

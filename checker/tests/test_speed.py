@@ -37,9 +37,10 @@ def core_s(read: Callable[[str], object], text: str) -> float:
     return time.process_time() - start
 
 
-# A yardstick of the machine: what Python takes to parse 24,000 short lines.
+# A yardstick of the machine: what Python takes to parse 2,000 short lines, 13 ms where a quarter of a
+# second is what a reply may take.
 LINES = "abcdefgh = ijklmnop + 12\n" * 2000
-MOMENT = 12 * min(core_s(ast.parse, LINES) for _ in range(3))
+MOMENT = 19 * min(core_s(ast.parse, LINES) for _ in range(3))
 
 
 def in_a_moment(read: Callable[[str], object], text: str) -> bool:

@@ -75,7 +75,7 @@ the hashes of its results.
 
 MADE_HERE = (
     *("data", "results", "reports", "research", "calls"),
-    *("mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
+    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
 COPIED = ("inputs", "profiles")
 """Folders that a copy of the project has itself; the others are links."""

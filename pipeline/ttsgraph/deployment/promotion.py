@@ -138,7 +138,8 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
 
     def order(k: int) -> tuple[float, ...]:
         lead = scored[k].lead or Difference(math.inf, 0.0)
-        return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, k
+        own = math.fsum(grade or 0 for grade in arms[k].outcomes.values())
+        return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, -own, k
 
     ranked = sorted(able, key=order)
     place = _selected(scored, ranked, margin)

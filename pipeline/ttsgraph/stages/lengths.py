@@ -31,7 +31,7 @@ from ttsgraph.tasks.base import Question
 READ_QUESTIONS = 8
 """Questions on which it is measured what an answer that is read adds to a call."""
 
-OFF = 0.25
+OFF = 0.5
 """Share by which a given length may differ from the measured one without a warning."""
 
 
