@@ -135,9 +135,9 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
         scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
 
     def order(k: int) -> tuple[float, ...]:
-        lead = scored[k].lead or Difference(-math.inf, 0.0)
+        lead = scored[k].lead or Difference(math.inf, 0.0)
         own = math.fsum(grade or 0 for grade in arms[k].outcomes.values())
-        return arms[k].units, k != 0, -_share(scored[k]), -lead.mean, lead.spread, -own, k
+        return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, -own, k
 
     ranked = sorted(able, key=order)
     rule = partial(_cheapest, margin=margin, confidence=confidence)
