@@ -100,3 +100,7 @@ def test_the_page_has_the_figures_of_the_goldens() -> None:
     assert (
         f"a search is {100 * (rows['plain_accuracy'] - rows['accuracy']).mean():.1f} points" in page
     )
+    looked_at = pd.read_csv(root / "lab" / "pools" / "goldens" / "looked-at.csv")
+    for budget, rows in looked_at[looked_at["world"] == RECORD].groupby("budget"):
+        cells = [f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")]
+        assert f"| {str(budget).replace('%', ' %')} | {' | '.join(cells)} |" in page
