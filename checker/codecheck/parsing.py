@@ -13,7 +13,7 @@ from functools import wraps
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
-MOST_WORK = 4_000_000
+MOST_WORK = 4_500_000
 """Of reading one reply, in units of at most 40 ns; files of a hundred lines take a tenth."""
 
 _EACH_TIME = 100

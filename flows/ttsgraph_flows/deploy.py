@@ -68,7 +68,8 @@ def leave_to(pool: str, params: Params) -> None:
     entry = f"{Path(research_module.__file__).resolve()}:research"
     flow: Any = research.from_source(source=str(here), entrypoint=entry)
     for task in params.tasks:
-        flow.deploy(work_pool_name=pool, print_next_steps=False, **settings_of(task, params))
+        of_task = settings_of(task, params)
+        flow.deploy(work_pool_name=pool, print_next_steps=False, ignore_warnings=True, **of_task)
     say(f"deploy: `prefect worker start --pool {pool}` in {here} runs what is asked for")
     threading.Event().wait()
 

@@ -40,23 +40,20 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
 
 
 def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
-    """Note the test's scores in the search's run, register the graph that the gate chooses, and
+    """Register the graph that the gate chooses, note the test's scores in the search's run, and
     write why; returns that in words.
     """
     # Here, as MLflow is slow to import and no answer waits for it.
-    from ttsgraph_flows.deployment import challenger, deploy, history_of, seal
-    from ttsgraph_flows.made_by import search_run
+    from ttsgraph_flows.deployment import challenger, deploy, seal
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
     folder = stage.results / method
-    # A damaged file is named before a run is looked for by its digest.
-    history_of(folder, records.read_found(folder)[1], "search")
-    add_test_scores(uri, search_run(stage, folder, method), tested.table)
     selected = challenger(stage, tested)
     version, decision = deploy(stage, method, folder, stage.results, selected, tested.table)
     record = Registry(uri).provenance(version)
+    add_test_scores(uri, record.run_id, tested.table)
     choice = selected.choice
     why: dict[str, Any] = {
         "gate": {**selected.case.columns, "verdict": choice.verdict, "reason": choice.reason},

@@ -20,9 +20,9 @@ fuser      takes one of the different answers, with odds of (number of its suppo
 
 Of the few wrong answers to a question one is a favourite, with a share between the two values of
 `favourite`: so errors agree with each other, and votes can fail. Three traits are 0 in the
-calibrated tasks (`lab/worlds/named/` has others): `own` is the share of difficulty that is a
-family's own, `alike` the probability that a draw repeats what the model always says, `noise` the
-share of questions whose key is wrong, so that the favourite counts as right.
+calibrated tasks: `own` is the share of difficulty that is a family's own, `alike` the probability
+that a draw repeats what the model always says, `noise` the share of questions whose key is wrong,
+so that the favourite counts as right.
 """
 
 from __future__ import annotations

@@ -82,3 +82,25 @@ def test_a_table_is_the_same_whatever_was_asked_before() -> None:
         graph = topologies.chain([first, second])
         asked = table_of(pool, 50, 3).measured(graph)
         np.testing.assert_array_equal(asked, other.measured(graph))
+
+
+def test_the_page_has_the_figures_of_the_goldens() -> None:
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "pools.md").read_text(encoding="utf-8")
+    rows = pd.read_csv(root / "lab" / "pools" / "goldens" / "held-out.csv")
+    columns = {
+        "the best plain form of any kind": "plain_accuracy",
+        "**selected by a search**": "accuracy",
+        "split by a hash": "split",
+        "router of single calls": "router",
+        "single call": "single",
+    }
+    for name, column in (columns | {kind: kind for kind in ("cascade", "vote")}).items():
+        assert f"| {name} | {100 * rows[column].mean():.1f} % |" in page
+    assert (
+        f"a search is {100 * (rows['plain_accuracy'] - rows['accuracy']).mean():.1f} points" in page
+    )
+    looked_at = pd.read_csv(root / "lab" / "pools" / "goldens" / "looked-at.csv")
+    for budget, rows in looked_at[looked_at["world"] == RECORD].groupby("budget"):
+        cells = [f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")]
+        assert f"| {str(budget).replace('%', ' %')} | {' | '.join(cells)} |" in page
