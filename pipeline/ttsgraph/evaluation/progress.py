@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, replace
-from operator import add, sub
+from dataclasses import dataclass, replace
 
 from ttsgraph.models.client import Usage
 
@@ -57,10 +56,14 @@ class Spent:
     wall_s: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(*map(add, astuple(self), astuple(other)))
+        return Spent(
+            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
+        )
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(*map(sub, astuple(self), astuple(other)))
+        return Spent(
+            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ async def _contested(
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> Contest:
     """The contest of the init stages, which has not begun."""
     rng = np.random.default_rng([seed, 1])
-    return Contest(brief, questions["train"], questions["val"], settings, rng)
+    texts = questions.get("test", ())
+    return Contest(brief, questions["train"], questions["val"], settings, rng, texts)
 
 
 async def families_tried(

@@ -78,7 +78,7 @@ class Forms:
         state.calls = 0  # they are those of the profile stage
         contenders = Contenders(state.brief, state.settings.mixes)
         state.labels = dict(contenders.graphs)
-        routes = Routes(state.evidence)
+        routes = Routes(state.evidence, state.texts)
         yield _ask_for_routes(state, routes)
         yield _probing(state, contenders)
         learnt = state.response() if state.settings.response_model else None

@@ -20,6 +20,7 @@ from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.routing import Learner
+from ttsgraph.tasks.base import Question
 
 SINGLE_CALLS = "router of single calls"
 BY_HASH = "split of single calls"
@@ -44,11 +45,14 @@ class Option:
 
 
 class Routes:
-    """Learns routes from evidence, as often as there is more of it."""
+    """Learns routes from evidence, as often as there is more of it. Of `texts`, questions that
+    nobody is asked, the words say what a route costs on new ones.
+    """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, texts: Sequence[Question] = ()) -> None:
         self.evidence = evidence
-        self._learner = Learner(evidence.questions)
+        self.texts = texts
+        self._learner = Learner([*evidence.questions, *texts])
 
     def of_single_calls(self, brief: Brief) -> Routed | None:
         """The router of single calls, or where the text doesn't show one to gain, a split of two of
@@ -94,8 +98,14 @@ class Routes:
         scores = np.stack([option.scores for option in options], axis=1)
         cost = self._cost(brief)
         costs = np.stack([cost.each(option.graph) for option in options], axis=1)
-        for learnt, label in ((self._learner.route, SINGLE_CALLS), (self._learner.split, BY_HASH)):
-            if (route := learnt(scores, costs, limit)) is None:
+        more = len(self.texts)
+        unasked = np.full((more, len(options)), math.nan), np.tile(costs.mean(axis=0), (more, 1))
+        every = np.vstack([scores, unasked[0]]), np.vstack([costs, unasked[1]])
+        for route, label in (
+            (self._learner.route(*every, limit), SINGLE_CALLS),
+            (self._learner.split(scores, costs, limit), BY_HASH),
+        ):
+            if route is None:
                 continue
             graph = topologies.routed(route.router, [options[k].graph for k in route.branches])
             if budget.admits(graph):

@@ -100,13 +100,16 @@ def shortlist(
 
 @dataclass(slots=True)
 class State:
-    """A search on training and validation questions. `rng` is its own."""
+    """A search on training and validation questions. `rng` is its own. Of `texts` nothing but the
+    text is read: questions that are held out for a test.
+    """
 
     brief: Brief
     train: Sequence[Question]
     val: Sequence[Question]
     settings: ContestSettings
     rng: np.random.Generator
+    texts: Sequence[Question] = ()
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
     """The graphs that are ranked, each with what it is in words."""

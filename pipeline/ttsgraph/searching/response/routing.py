@@ -6,7 +6,9 @@ thousands of questions and dozens of candidates, needs numpy alone, and takes sh
 right and wrong. Each question is left out once, which is in closed form too; that says how far each
 candidate's expectations are shrunk towards its mean, so that where the text says nothing the best
 one keeps all. A question goes where expected score less price is highest. One price a unit is
-fitted such that the mean cost by these left-out expectations meets the budget, with a margin.
+fitted such that the mean cost by these expectations meets the budget, with a margin, on all
+questions whose texts are known, those that nobody was asked among them: the more they are, the
+nearer is the cost on new ones.
 
 A route is learnt where by what is expected so it has more right than the best candidate that costs
 no more, and than the best two by a hash (`split`).
@@ -163,7 +165,9 @@ class Ridge:
 
 
 class Learner:
-    """Learns routes of the same n questions, as often as more is known of candidates."""
+    """Learns routes of the same n questions, as often as more is known of candidates. Of some of
+    the questions nothing but the text may ever be known.
+    """
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = questions
@@ -191,8 +195,8 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> LearntRoute | None:
-        """The route over some of B candidates, by what each scores and costs (n, B), NaN where it
-        was not asked; None where none has more right than what is plain.
+        """The route over some of B candidates, by what each scores and costs (n, B), scores NaN
+        where it was not asked; None where none has more right than what is plain.
 
         `limit` is the most that a question may cost on average.
         """
@@ -201,25 +205,23 @@ class Learner:
         if len(able) < 2:
             return None
         fit = self._fit(scores[:, able], known[:, able])
+        every = Candidates(scores[:, able], costs[:, able], fit.expected)
         rows = np.flatnonzero(known[:, able].any(axis=1))
-        seen = Candidates(
-            scores[np.ix_(rows, able)],
-            costs[np.ix_(rows, able)],
-            fit.expected[rows],
-        )
+        seen = every.of(rows)
         chosen = list(range(len(able)))
         while True:
-            price, sent = seen.sent(chosen, limit)
-            shares = np.bincount(sent, minlength=len(able)) / len(rows)
+            price, sent = every.sent(chosen, limit)
+            shares = np.bincount(sent, minlength=len(able)) / len(sent)
             kept = [k for k in chosen if shares[k] >= LEAST_SHARE]
             if len(kept) < 2:
                 return None
             if kept == chosen:
                 break
             chosen = kept
-        if seen.promise(sent) < seen.plain(seen.cost(sent)) + LEAST_GAIN:
+        cost = every.cost(sent)
+        if seen.promise(sent[rows]) < seen.plain(cost) + LEAST_GAIN:
             return None
-        return self._learnt(seen, chosen, price, sent, able, rows, fit)
+        return self._learnt(every, chosen, price, sent, able, rows, fit)
 
     def split(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
@@ -250,7 +252,7 @@ class Learner:
 
     def _learnt(
         self,
-        seen: Candidates,
+        every: Candidates,
         chosen: Sequence[int],
         price: float,
         sent: IntArray,
@@ -262,17 +264,19 @@ class Learner:
         known = np.zeros(len(self.questions), dtype=bool)
         known[rows] = True
         ridge = self._ridge(known)
+        seen = every.of(rows)
+        value = seen.value(sent[rows])
         weights, intercepts = [], []
         for k in chosen:
             each, offsets = ridge.fit(seen.filled[:, k])
             weights.append(fit.slope * each[fit.place])
             shrunk = fit.means[k] + fit.slope * (offsets[fit.place] - fit.means[k])
-            intercepts.append(shrunk - price * seen.mean_costs[k])
+            intercepts.append(shrunk - price * every.mean_costs[k])
         default = int(np.argmax([(sent == k).sum() for k in chosen]))
         data = {
             "branches": len(chosen),
             "default": default,
-            **seen.shares(chosen, sent),
+            **every.shares(chosen, sent),
             "tokens": ridge.tokens,
             "idf": ridge.idf.tolist(),
             "mean": ridge.mean.tolist(),
@@ -281,7 +285,7 @@ class Learner:
             "intercept": _rounded(np.array(intercepts)).tolist(),
             "learnt": {
                 "questions": len(rows),
-                "score": round(seen.value(sent), 4),
+                "score": round(value, 4),
                 "alone": [round(float(seen.filled[:, k].mean()), 4) for k in chosen],
                 "price": float(_rounded(np.array([price]))[0]),
                 "numpy": np.__version__,
@@ -289,12 +293,13 @@ class Learner:
         }
         now = Router.new(data)
         moved: dict[str, list[str]] = {}
-        for row, candidate in zip(rows.tolist(), sent.tolist(), strict=True):
-            if now.decide(self.questions[row]) != chosen.index(candidate):
-                moved.setdefault(str(chosen.index(candidate)), []).append(self._keys[row])
+        for row in rows.tolist():
+            branch = chosen.index(int(sent[row]))
+            if now.decide(self.questions[row]) != branch:
+                moved.setdefault(str(branch), []).append(self._keys[row])
         branches = tuple(able[chosen].tolist())
         router = Router.new(data | {"held_out": moved})
-        return LearntRoute(router, branches, seen.value(sent), seen.cost(sent))
+        return LearntRoute(router, branches, value, every.cost(sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +323,10 @@ class Candidates:
         self.expected = expected
         self.mean_costs = _rounded(costs.mean(axis=0))
         self._rows = np.arange(len(scores))
+
+    def of(self, rows: IntArray) -> Candidates:
+        """The same on some of the questions."""
+        return Candidates(self.filled[rows], self.costs[rows], self.expected[rows])
 
     def value(self, sent: IntArray) -> float:
         """The mean score of questions that go to these candidates."""
