@@ -189,7 +189,7 @@ class Comparison:
     unverified: str = ""
 
     def __str__(self) -> str:
-        if self.unverified:
+        if self.unverified and not self.wrong:
             return f"not verified: {self.unverified}"
         digits = f"numbers within {RELATIVE:g}"
         said = [

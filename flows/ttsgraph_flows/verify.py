@@ -175,9 +175,11 @@ def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: 
     for run in runs:
         try:
             run.run()
+        except NotRecorded as error:
+            found.unverified = f"{run.name} can't be rebuilt: {error}{OTHER_CODE}"
+            break
         except (InputError, RunStopped) as error:
-            advice = OTHER_CODE if isinstance(error, NotRecorded) else ""
-            found.wrong.append(f"{run.name} can't be rebuilt: {error}{advice}")
+            found.wrong.append(f"{run.name} can't be rebuilt: {error}")
             break
         wanted = run.locked(lock)
         if not wanted:
