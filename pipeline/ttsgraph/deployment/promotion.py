@@ -36,6 +36,12 @@ from ttsgraph.stages.trials import Case, units_of
 USUAL_LEAD = 0.017
 """Scale of leads before anything is known of two graphs (`own_shift`)."""
 
+OF_ERROR = 0.65
+"""The scale of what search and test together say, at least, as a share of its standard error: so a
+lead needs as many standard errors to be believed where these are large, which of equal graphs less
+than one in ten has.
+"""
+
 SURE = 0.5
 """Standard errors that a lead has to be above its price."""
 
@@ -246,7 +252,7 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
     scale = USUAL_LEAD / math.sqrt(max(1, chances))
     if (seen := _searched(first, second)) is not None:
         both = shrunk(mean, variance, seen)
-        mean, variance, scale = both.mean, both.spread**2, USUAL_LEAD
+        mean, variance, scale = both.mean, both.spread**2, max(USUAL_LEAD, OF_ERROR * both.spread)
     return Difference(*own_shift(mean, math.sqrt(variance), scale))
 
 
