@@ -245,7 +245,17 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def result_of(searched: Searched, profile: str = "search") -> Result:
     """What a whole search came to, for use; `profile` is the name of its profile."""
-    table = searched.tested.table
+    table = searched.tested.table.copy()
+    choice, deployed = searched.choice, searched.deployed
+    # What it had on the questions that it was selected by is not what to expect of it.
+    scores = ["accuracy", "accuracy_low", "accuracy_high"]
+    here = table.index[choice.place], scores
+    off = choice.expected - float(table.loc[here[0], "accuracy"])
+    if math.isfinite(off):
+        # In whole questions, so that it can be said how many are right.
+        questions = int(table.loc[here[0], "n_scored"])
+        off = round(off * questions) / questions
+        table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
     rows = tuple(
         {
             "graph": row["label"],
@@ -257,13 +267,6 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
         }
         for row in table.to_dict("records")
     )
-    choice, deployed = searched.choice, searched.deployed
-    # What it had on the questions that it was selected by is not what to expect of it.
-    here = rows[choice.place]
-    off = choice.expected - here["accuracy"]
-    if math.isfinite(off):
-        for name in ("accuracy", "low", "high"):
-            here[name] = min(1.0, max(0.0, here[name] + off))
     tested = TableSource("test", table)
     alone = TableSource("profile", searched.project.profile_table())
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit

@@ -205,7 +205,7 @@ class Learner:
         if len(able) < 2:
             return None
         fit = self._fit(scores[:, able], known[:, able])
-        every = Candidates(scores[:, able], costs[:, able], fit.expected)
+        every = BranchScores(scores[:, able], costs[:, able], fit.expected)
         rows = np.flatnonzero(known[:, able].any(axis=1))
         seen = every.of(rows)
         chosen = list(range(len(able)))
@@ -229,7 +229,9 @@ class Learner:
         """The best two of the candidates by a hash of the question, the dearer one for as many as
         the limit allows; None where it holds all, or none. Arguments are as of `route`.
         """
-        seen = Candidates(scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape))
+        seen = BranchScores(
+            scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
+        )
         return seen.split(limit)
 
     def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
@@ -252,7 +254,7 @@ class Learner:
 
     def _learnt(
         self,
-        every: Candidates,
+        every: BranchScores,
         chosen: Sequence[int],
         price: float,
         sent: IntArray,
@@ -314,7 +316,7 @@ class Fit:
     expected: FloatArray
 
 
-class Candidates:
+class BranchScores:
     """What each of B candidates scores (NaN: unknown), costs and is expected to score (n, B)."""
 
     def __init__(self, scores: FloatArray, costs: FloatArray, expected: FloatArray) -> None:
@@ -324,9 +326,9 @@ class Candidates:
         self.mean_costs = _rounded(costs.mean(axis=0))
         self._rows = np.arange(len(scores))
 
-    def of(self, rows: IntArray) -> Candidates:
+    def of(self, rows: IntArray) -> BranchScores:
         """The same on some of the questions."""
-        return Candidates(self.filled[rows], self.costs[rows], self.expected[rows])
+        return BranchScores(self.filled[rows], self.costs[rows], self.expected[rows])
 
     def value(self, sent: IntArray) -> float:
         """The mean score of questions that go to these candidates."""
