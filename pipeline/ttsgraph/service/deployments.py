@@ -166,7 +166,7 @@ class Deployments:
             now = live.deployed
             _log.info("%s is version %s, graph %s", name, now.version, now.graph.content_hash)
         versions = (each.deployed if each else None for each in (before, live))
-        self._metrics.stands_for(name, *versions)
+        self._metrics.represents(name, *versions)
         if before is not None:
             retiring = asyncio.create_task(before.retire())
             self._retiring.add(retiring)

@@ -1,5 +1,5 @@
-"""What became of answers: kept as the settings say, judged by feedback, and looked at for a
-challenger that is better and for service that is no longer what was tested.
+"""Outcomes of answers: kept as the settings say, judged by feedback, and looked at for a challenger
+that is better and for service that is no longer as it was tested.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.promotion import Side
+from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import Book, Entry, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest, read_object, said_of
-from ttsgraph.service.run import Served
+from ttsgraph.service.requests import validated
 from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
+    from ttsgraph.service.answering import Answering
     from ttsgraph.service.deployments import Live
 
 ERRORS = 3.0
@@ -79,15 +80,16 @@ class Outcomes:
         self,
         trace: str,
         asker: str,
-        live: Live,
         champion: Live,
         arm: Side | None,
-        asked: ChatRequest,
-        answer: Served,
+        answering: Answering,
+        answer: NodeAnswer,
     ) -> None:
         """Keep an answer, in the background."""
         if self._book is None:
             return
+        live = answering.live
+        asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
         entry = Entry(
             trace,
@@ -96,7 +98,7 @@ class Outcomes:
             live.deployed.version,
             answer.usage.dollars,
             agreement_of(live, answer),
-            answer.degraded,
+            answering.served.degraded,
             asked.question if whole else None,
             answer.text if whole else None,
             arm,
@@ -105,27 +107,26 @@ class Outcomes:
         )
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
-    async def judge(self, raw: bytes, tasks: Mapping[str, Live], client: str) -> dict[str, object]:
+    async def judge(
+        self, data: dict[str, Any], tasks: Mapping[str, Live], client: str
+    ) -> dict[str, object]:
         """Feedback of `client` on an answer; `tasks` are what is served. Raises ApiError."""
-        try:
-            said = _Judgement.model_validate(read_object(raw))
-        except ValidationError as error:
-            raise said_of(error) from None
+        said = validated(_Judgement, data)
         book = self._book
         if book is None:
-            told = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
-            raise ApiError(404, told, code="feedback_is_off")
+            why = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
+            raise ApiError(404, why, code="feedback_is_off")
         reference = said.id or said.trace_id or ""
         kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
-            told = "expected feedback with the key, or from the address, that asked the question"
-            raise ApiError(403, told, "id", "not_your_answer")
+            why = "expected feedback with the key, or from the address, that asked the question"
+            raise ApiError(403, why, "id", "not_your_answer")
         score = said.score
         if score is None:
-            assert said.answer is not None
-            score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept["task"]))
+            live = tasks.get(kept["task"])
+            score = await asyncio.to_thread(_graded, kept, said.answer or "", live)
         worth = reference, score, said.answer, client, self._settings.clients
         first = await asyncio.wrap_future(book.later(book.judge, *worth))
         self._metrics.feedback.labels(kept["model"]).inc(first)
@@ -194,7 +195,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: Live, answer: Served) -> float | None:
+def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
     """Whether the first two answers that the last node reads agree; None without two. All that were
     heard would say too much: a decided vote hears no more than a majority, which agrees.
     """
