@@ -96,3 +96,16 @@ def test_a_request_under_way_outlives_the_time_that_one_has_to_arrive(pool):
         assert b" 200 OK" in sent(url, HEALTH)
         threading.Timer(0.3, pool.release).start()
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_reads_no_answers_is_closed_in_the_end(pool):
+    many = HEALTH.replace(b"Connection: close\r\n", b"") * 2000
+    with deployed(pool, receive_s=0.3) as url, connect(url) as connection:
+        connection.settimeout(0.2)
+        with pytest.raises(ConnectionError):
+            while True:
+                try:
+                    connection.sendall(many)
+                except TimeoutError:
+                    continue
+        assert b" 200 OK" in sent(url, HEALTH)

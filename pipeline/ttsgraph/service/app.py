@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -40,8 +41,13 @@ ANSWERING = {
 }
 """Paths that a graph answers: how a body is read, and how its answer is written."""
 
-CONTEXT = ("traceparent", "tracestate")
-"""Headers of the W3C's trace context; without tracing they are handed on as they came."""
+CONTEXT = {
+    "traceparent": re.compile("[0-9a-f]{2}(-[0-9a-f]{2,32}){3}"),
+    "tracestate": re.compile("[ -~]{1,512}"),
+}
+"""Headers of the W3C's trace context; without tracing they are handed on as they came. Others are
+not: what makes a model's server refuse a request would look like a fault of that server.
+"""
 
 HEAD_S = 0.05
 """Until a stream begins without text: an error before that has its own status."""
@@ -121,7 +127,10 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, log and count it. Its work ends with it."""
         request = Request(scope, receive)
-        context = {name: request.headers[name] for name in CONTEXT if name in request.headers}
+        headers = request.headers
+        context = {
+            k: headers[k] for k, form in CONTEXT.items() if form.fullmatch(headers.get(k, ""))
+        }
         trace = None
         if self.tracing is not None and scope["path"] in ANSWERING:
             trace = self.tracing.begin(scope["path"], context)

@@ -45,8 +45,9 @@ class Metrics:
         )
         self.calls = count(
             "pool_calls",
-            "Calls of pool models by outcome: answered, failed, cancelled (begun, then not needed),"
-            " left_out (never begun).",
+            "Calls of pool models by outcome: answered, failed, fallback (failed, and another's"
+            " answer took its place), refused (by the provider), empty (too long for the model),"
+            " cancelled (begun, then not needed), left_out (never begun).",
             (*call, "outcome"),
         )
         self.call_seconds = time("pool_call_seconds", "Time of calls that were answered.", call)
@@ -72,18 +73,11 @@ class Metrics:
         name = answering.live.name
         if answering.asked.body.stream and answering.first_at is not None:
             self.first_text.labels(name).observe(answering.first_at - started)
-        for i in run.runner.graph.order:
-            if not run.runner.roles[i].calls_model:
-                continue
+        for i in served.calling:
             labels = name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
-                outcome = "answered"
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
-            elif i in run.lost or i in run.failures:
-                outcome = "failed"
-            else:
-                outcome = "cancelled" if i in run.cancelled else "left_out"
-            self.calls.labels(*labels, outcome).inc()
+            self.calls.labels(*labels, served.fate(i)).inc()
             if (used := served.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)

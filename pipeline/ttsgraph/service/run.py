@@ -83,7 +83,9 @@ class ServedRun:
     def __post_init__(self) -> None:
         patience = Patience(self.settings.quorum, self.settings.fallback)
         self.run = Run(self.runner, self.question, self._begin, patience)
-        self.acting, self._choosing = actors(self.run.runner.graph)
+        runner = self.run.runner
+        self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
+        self.acting, self._choosing = actors(runner.graph)
         self.requests: dict[int, Request] = {}
         self.outgoing: dict[int, Outgoing] = {}
 
@@ -101,14 +103,30 @@ class ServedRun:
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
+    def fate(self, i: int) -> str:
+        """The outcome of a node: answered, failed, fallback (another's answer in place of its own),
+        refused, empty (its prompt does not fit), cancelled (begun, then not needed), or left_out.
+        """
+        run = self.run
+        for fate, nodes in (
+            ("fallback", run.fallbacks),
+            ("failed", run.lost.keys() | run.failures.keys()),
+            ("refused", run.refusals),
+            ("empty", run.overflows),
+            ("answered", run.completions if run.runner.roles[i].calls_model else run.texts),
+            ("cancelled", run.cancelled),
+        ):
+            if i in nodes:
+                return fate
+        return "left_out"
+
     def account(self) -> dict[str, Any]:
         """Return the calls of an answer as plain data: `calls` were answered, `begun` requests were
         sent, and `billed` of them answered or given up on the way; and what it did without.
         """
         run = self.run
         graph = run.runner.graph
-        calling = [i for i in graph.order if run.runner.roles[i].calls_model]
-        asked = {*run.completions, *run.cancelled, *run.lost, *run.refusals}
+        fates = {i: self.fate(i) for i in graph.order}
         begun = sum(out.begun for out in self.outgoing.values())
         given_up = begun - sum(out.ended for out in self.outgoing.values())
         usage = self.used()
@@ -118,9 +136,9 @@ class ServedRun:
 
         fallbacks = sorted(run.fallbacks)
         without = {
-            "left_out": [i for i in calling if i not in asked],
-            "cancelled": sorted({*run.cancelled} - run.completions.keys()),
-            "lost": [named(i) for i in calling if i in run.lost],
+            "left_out": [i for i in self.calling if fates[i] == "left_out"],
+            "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
+            "lost": [named(i) for i in self.calling if i in run.lost],
             "fallbacks": [named(i, answered_by=list(graph.reads[i])) for i in fallbacks],
             "deadline_passed": run.late,
         }

@@ -163,8 +163,8 @@ class RequestTrace:
         run = served.run
         role = run.runner.roles[i]
         named = run.runner.nodes[i].role
-        how, why = outcome(run, i)
-        why = self._tracing.shown(why)
+        how = served.fate(i)
+        why = self._tracing.shown(reason(run, i, how))
         found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": named, "ttsgraph.outcome": how}
         found |= {"ttsgraph.why": why} if why else {}
         span = self._nodes[i][0] if i in self._nodes else self._start(i)
@@ -214,28 +214,21 @@ class RequestTrace:
         return found | self._tracing.messages(asked, said)
 
 
-def outcome(run: Run, i: int) -> tuple[str, str]:
-    """The outcome of a node, and its reason if that is not an answer of its own."""
-    if i in run.fallbacks:
-        return "fallback", f"its own call failed: {run.lost.get(i) or run.refusals[i]}"
-    if i in run.lost or i in run.failures:
-        return "failed", str(run.lost.get(i) or run.failures[i])
-    if i in run.refusals:
-        return "refused", str(run.refusals[i])
-    if i in run.overflows:
-        return "empty", str(run.overflows[i])
+def reason(run: Run, i: int, fate: str) -> str:
+    """The reason of a node's fate, if that is not an answer of its own."""
+    own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
+    if own is not None:
+        return f"its own call failed: {own}" if fate == "fallback" else str(own)
     if i in run.closed:
-        return "answered", "its gate stayed closed: what it watches agrees"
-    if i in run.texts:
-        return "answered", ""
+        return "its gate stayed closed: what it watches agrees"
+    if fate == "answered":
+        return ""
     if run.late:
-        why = "the request's deadline had come"
-    elif run.failures:
-        why = "another call failed for good"
-    elif any(j in run.closed for j in run.runner.graph.successors[i]):
-        why = "the gate of a node that reads it stayed closed"
-    elif run.runner.sink in run.texts:
-        why = "the vote was decided without it"
-    else:
-        why = "the request ended before"
-    return "cancelled" if i in run.cancelled else "left out", why
+        return "the request's deadline had come"
+    if run.failures:
+        return "another call failed for good"
+    if any(j in run.closed for j in run.runner.graph.successors[i]):
+        return "the gate of a node that reads it stayed closed"
+    if run.runner.sink in run.texts:
+        return "the vote was decided without it"
+    return "the request ended before"
