@@ -125,6 +125,7 @@ def test_no_answer_holds_a_number_that_json_does_not_have():
     data = finite({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": "NaN", "d": 10**400})
     assert data == {"a": [None, 1.5, {"b": None}], "c": "NaN", "d": 10**400}
 
+
 def test_a_trace_context_that_is_none_does_not_reach_the_models(pool):
     with deployed(pool, ALONE) as url:
         found = post(url, chat(), traceparent="x" * 9000, tracestate="y" * 9000)

@@ -5,11 +5,13 @@ that is better and for service that is no longer as it was tested.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -145,36 +147,38 @@ class Outcomes:
         for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
-            try:
-                self._loader.settled(task, challenger, decision)
-            except TTSGraphError as error:
-                book.not_told(key)
-                _log.warning("%s/%s stays challenger: %s", task, challenger, error)
+            told = partial(self._loader.settled, task, challenger, decision)
+            _tell(told, partial(book.not_told, key))
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
 
     def _look_at(self, book: Book, live: Live, figure: str, column: str) -> None:
-        task = live.deployed.task
-        version = live.deployed.version
+        of = live.deployed.task, live.deployed.version
         tested = getattr(live.deployed.tested, figure)
-        values = book.last(task, version, column, self._settings.drift.window)
+        values = book.last(*of, column, self._settings.drift.window)
         if not values:
             return
         served = statistics.fmean(values)
         self._metrics.figure.labels(live.name, figure).set(served)
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
+        over = partial(book.no_alert, *of, figure)
         if not off:
-            book.no_alert(task, version, figure)
-        elif book.alert(task, version, figure):
-            drift = Drift(task, version, figure, served, tested, len(values))
+            over()
+        elif book.alert(*of, figure):
+            drift = Drift(*of, figure, served, tested, len(values))
             _log.warning("drift: %s", drift)
-            try:
-                self._loader.drifted(drift)
-            except TTSGraphError as error:
-                book.no_alert(task, version, figure)
-                _log.warning("nobody could be told of the drift: %s", error)
+            _tell(partial(self._loader.drifted, drift), over)
+
+
+def _tell(loader: Callable[[], None], failed: Callable[[], None]) -> None:
+    """Tell the loader; one that fails is told again at the next look."""
+    try:
+        loader()
+    except TTSGraphError as error:
+        failed()
+        _log.warning("the registry could not be told, and will be again: %s", error)
 
 
 def _failed(done: Future[None]) -> None:
@@ -214,14 +218,11 @@ def _trial(champion: Live, challenger: Live) -> TrialKey:
 
 def _graded(kept: Mapping[str, Any], right: str, live: Live | None) -> float:
     """The grade of an answer, given the right one. Raises ApiError."""
-    if kept["question"] is None or kept["answer"] is None:
-        told = "no text of this answer is kept, so that it can't be graded: expected a score"
-        raise ApiError(400, told, "answer")
-    if live is None:
-        said = f"{kept['task']} is not served any more: expected a score"
-        raise ApiError(404, said, "answer")
-    try:
-        return float(live.task.grade(Question("asked", kept["question"], right), kept["answer"]))
-    except Exception:  # kinds whose questions are more than their text
-        told = f"answers of {kept['task']} can't be graded by a right answer: expected a score"
-        raise ApiError(400, told, "answer") from None
+    why = "no text of this answer is kept, so that it can't be graded"
+    if kept["question"] is not None and kept["answer"] is not None:
+        why = f"answers of {kept['task']} can't be graded by a right answer here"
+        if live is not None:
+            question = Question("asked", kept["question"], right)
+            with contextlib.suppress(Exception):  # kinds whose questions are more than their text
+                return float(live.task.grade(question, kept["answer"]))
+    raise ApiError(400, f"{why}: expected a score", "answer")
