@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from tests.support.service import ALONE, chat, deployed, post
 from ttsgraph.base.files import finite
-from ttsgraph.service.requests import read_object
 
 
 def connect(url):
@@ -106,19 +105,6 @@ def test_half_a_character_is_no_defect_and_an_absurd_usage_a_failed_call(pool, u
         answer = post(url, chat())
     assert answer.status_code == status
     assert status != 200 or answer.json()["choices"][0]["message"]["content"] == "7\ufffd"
-
-
-def test_an_odd_parameter_name_is_an_error_that_can_be_sent(pool):
-    with deployed(pool) as url:
-        response = post(url, chat(**{"a\ud800b": 1}))
-    assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_does_not_have_are_no_json(number):
-    with pytest.raises(Exception, match="it is not JSON"):
-        read_object(f'{{"model": "x", "temperature": {number}}}'.encode())
 
 
 def test_no_answer_holds_a_number_that_json_does_not_have():

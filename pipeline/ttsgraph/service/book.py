@@ -77,8 +77,9 @@ class Book:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
         # Each `with` is a transaction, which begins with its first change.
-        how = {"timeout": BUSY_S, "isolation_level": "IMMEDIATE", "check_same_thread": False}
-        self._table = sqlite3.connect(path, **how)
+        self._table = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
+        )
         self._table.row_factory = sqlite3.Row
         write_ahead(self._table, BUSY_S)
         self._table.executescript(f"pragma synchronous = normal;{_TABLES}")

@@ -90,15 +90,14 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
+    most = settings.max_body_bytes
     body = bytearray()
     try:
         async with asyncio.timeout(settings.receive_s):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > settings.max_body_bytes:
-                    raise ApiError(
-                        413, f"expected a body of at most {settings.max_body_bytes} bytes"
-                    )
+                if len(body) > most:
+                    raise ApiError(413, f"expected a body of at most {most} bytes")
     except TimeoutError:
         said = f"expected the request's body within {settings.receive_s:g} seconds"
         raise ApiError(408, said, headers={"connection": "close"}) from None
