@@ -22,7 +22,6 @@ from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.run import ServedRun
@@ -54,14 +53,6 @@ def test_a_vote_that_is_decided_waits_for_nobody_and_cancels_the_rest():
     assert (answer.text, took, answer.cancelled) == ("7", 1.0, [2, 4])
     assert sorted(r.replica for r in client.cancelled) == [2, 4]
     assert answer.usage.calls == 3
-
-
-def test_a_call_that_another_node_needs_is_not_cancelled():
-    nodes = *(Node(i, "assistant", "m") for i in range(3)), Node(3, "voter", "m")
-    edges = (0, 3), (1, 3), (2, 3), (2, 4), (3, 4)
-    graph = CollaborationGraph((*nodes, Node(4, "fuser", "n")), edges)
-    answer, took = serve(graph, Timed(lambda r: "7", lambda r: 5.0 if r.replica == 2 else 1.0))
-    assert (took, answer.cancelled) == (6.0, [])
 
 
 @pytest.mark.parametrize("dead", range(5))
@@ -158,31 +149,6 @@ def test_an_error_that_is_no_failed_call_comes_out_as_itself():
 
     with pytest.raises(RuntimeError, match="a defect"):
         serve(vote(3), Broken())
-
-
-def test_a_vote_behind_a_gate_waits_for_the_gate_even_where_its_voices_have_answered():
-    nodes = [Node(i, "assistant", "m") for i in range(2)]
-    nodes += [Node(i, "assistant", "n") for i in range(2, 5)]
-    gated = Node(5, "voter", "m", gate=Gate(0.0, (0, 1)))
-    edges = [(i, 5) for i in range(5)] + [(i, 6) for i in range(2, 6)]
-    graph = CollaborationGraph((*nodes, gated, Node(6, "fuser", "n")), tuple(edges))
-    client = Timed(lambda r: "8" if r.model == "m" else "7", lambda r: 5.0 if r.model == "m" else 1)
-    answer, _ = serve(graph, client)
-    assert answer.node_texts[5] == "8"
-
-
-def test_a_call_that_was_cancelled_is_made_again_where_a_gate_opens_for_it():
-    nodes = [Node(i, "assistant", "m") for i in range(3)]
-    nodes += [Node(3, "assistant", "n"), Node(4, "voter", "m")]
-    last = Node(5, "fuser", "n", gate=Gate(0.0, (3, 4)))
-    edges = (0, 4), (1, 4), (2, 4), (2, 5), (3, 5), (4, 5)
-    graph = CollaborationGraph((*nodes, last), edges)
-    slow = {"n": 2.0}
-    client = Timed(lambda r: "8" if r.model == "n" else "7")
-    client.seconds = lambda r: 9.0 if r.replica == 2 else slow.get(r.model, 1.0)
-    answer, _ = serve(graph, client)
-    assert (answer.text, set(answer.completions), answer.cancelled) == ("8", {0, 1, 2, 3, 5}, [])
-    assert [request.replica for request in client.cancelled] == [2]
 
 
 class Failing(Timed):
