@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Exchange:
+class RequestState:
     """One request while it is answered: its ids, its key's name, and what answers it."""
 
     request: Request
@@ -83,7 +83,7 @@ class Exchange:
         return f"address {host}" if self.key == "-" else self.key
 
 
-Handler = Callable[[Exchange], Awaitable[Response]]
+Handler = Callable[[RequestState], Awaitable[Response]]
 
 
 class App:
@@ -136,126 +136,126 @@ class App:
             trace = self.tracing.begin(scope["path"], context)
         clock = asyncio.get_running_loop().time
         number = trace.id if trace else uuid.uuid4().hex
-        exchange = Exchange(request, clock(), number, context, trace)
+        state = RequestState(request, clock(), number, context, trace)
         sent = 500
 
         async def send_traced(message: Message) -> None:
             nonlocal sent
             if message["type"] == "http.response.start":
                 sent = message["status"]
-                own = (b"x-request-id", exchange.id.encode())
+                own = (b"x-request-id", state.id.encode())
                 message["headers"] = [*message["headers"], own]
             await send(message)
 
         try:
-            response = await self._response(exchange)
+            response = await self._response(state)
             await response(scope, receive, send_traced)
         finally:
-            answering = exchange.answering
+            answering = state.answering
             # A client that leaves a stream has been sent 200.
             status = sent if answering is None else answering.leave(sent)
-            self._ended(exchange, status, clock() - exchange.started)
+            self._ended(state, status, clock() - state.started)
             if trace is not None:
-                trace.finish(status, exchange)
+                trace.finish(status, state)
 
-    async def _response(self, exchange: Exchange) -> Response:
-        request = exchange.request
+    async def _response(self, state: RequestState) -> Response:
+        request = state.request
         path = request.scope["path"]
         try:
             check_framing(request.headers)
             if path != "/healthz":
-                exchange.key = self._keys.check(request.headers)
+                state.key = self._keys.check(request.headers)
             route = "/v1/models/" if path.startswith("/v1/models/") else path
             if route not in self._routes:
                 raise ApiError(404)
             methods, handle = self._routes[route]
             if request.method not in methods:
                 raise ApiError(405, headers={"allow": ", ".join(methods)})
-            return await handle(exchange)
+            return await handle(state)
         except ClientDisconnect:
             error = ApiError(CLIENT_GONE, "the client left")
         except ApiError as known:
             error = known
             if error.status >= 500:
-                _log.warning("%s %s: %s", exchange.id, error, error.__cause__)
+                _log.warning("%s %s: %s", state.id, error, error.__cause__)
         except Exception:
             error = ApiError(500)
-            _log.exception("%s %s", exchange.id, error)
+            _log.exception("%s %s", state.id, error)
         return json_response(error.body(), error.status, error.headers)
 
-    def _ended(self, exchange: Exchange, status: int, seconds: float) -> None:
-        scope = exchange.request.scope
-        model = exchange.model
+    def _ended(self, state: RequestState, status: int, seconds: float) -> None:
+        scope = state.request.scope
+        model = state.model
         # As it was sent, not decoded: an encoded end of line would begin a line of the client's
         # own.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
-        line = (exchange.id, method, path, model, exchange.key, status, seconds)
+        line = (state.id, method, path, model, state.key, status, seconds)
         _log.info("%s %s %s %s %s %d %.3fs", *line)
         if scope["path"] in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
 
-    async def _health(self, _: Exchange) -> Response:
+    async def _health(self, _: RequestState) -> Response:
         if self.deployments.all():
             return json_response({"status": "ok"})
         return json_response({"status": "nothing is served"}, 503)
 
-    async def _figures(self, _: Exchange) -> Response:
+    async def _figures(self, _: RequestState) -> Response:
         text = generate_latest(self.metrics.registry)
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    async def _models(self, _: Exchange) -> Response:
+    async def _models(self, _: RequestState) -> Response:
         listed = [model_of(live, self._started) for live in self.deployments.listed()]
         return json_response({"object": "list", "data": listed})
 
-    async def _model(self, exchange: Exchange) -> Response:
-        name = exchange.request.scope["path"].removeprefix("/v1/models/")
+    async def _model(self, state: RequestState) -> Response:
+        name = state.request.scope["path"].removeprefix("/v1/models/")
         return json_response(model_of(self.deployments.get(name), self._started))
 
-    async def _feedback(self, exchange: Exchange) -> Response:
-        data = read_object(await read_body(exchange.request, self._settings))
+    async def _feedback(self, state: RequestState) -> Response:
+        data = read_object(await read_body(state.request, self._settings))
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        return json_response(await self.deployments.outcomes.judge(data, tasks, exchange.client))
+        return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
 
-    async def _answer(self, exchange: Exchange) -> Response:
+    async def _answer(self, state: RequestState) -> Response:
         """The answer or a stream; a failure before its first piece has its own status."""
-        read, write = ANSWERING[exchange.request.scope["path"]]
-        body = read_object(await read_body(exchange.request, self._settings))
+        read, write = ANSWERING[state.request.scope["path"]]
+        body = read_object(await read_body(state.request, self._settings))
         asked = read(body, self._settings.max_input_tokens, self._settings.strict)
         champion = self.deployments.get(asked.body.model)
         outcomes = self.deployments.outcomes
-        live, arm = outcomes.side(champion, self.deployments.rival(champion), exchange.id)
+        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
         if (effort := asked.body.effort) and champion.rungs:
             live, arm = champion.rungs[effort], None
         elif effort:
             asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
         self._name(asked.ignored)
-        exchange.model = live.name
+        state.model = live.name
         if self._under_way >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
             said = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, said, headers={"retry-after": "1"})
-        answering = Answering(live, asked, self._settings, exchange.trace, exchange.context)
-        exchange.answering = answering
+        answering = Answering(live, asked, self._settings, state.trace, state.context)
+        state.answering = answering
         self._count(1)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
             self._count(-1)
-            self.metrics.called(answering, exchange.started)
+            self.metrics.called(answering, state.started)
             if not task.cancelled() and task.exception() is None:
                 answer = task.result()
                 self.metrics.answered(live, answer, answering.served.degraded)
-                outcomes.keep(exchange.id, exchange.client, champion, arm, answering, answer)
+                outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)
-        reply = write(exchange.id, int(time.time()), answering)
+        reply = write(state.id, int(time.time()), answering)
         if not asked.body.stream:
-            answer = await unless_gone(exchange.request, answering.task)
+            answer = await unless_gone(state.request, answering.task)
             return json_response(reply.whole(answer), headers=reply.headers())
         with contextlib.suppress(TimeoutError):
-            await unless_gone(exchange.request, answering.begun.wait(), HEAD_S)
+            await unless_gone(state.request, answering.begun.wait(), HEAD_S)
         if answering.task.done():
             answering.task.result()
         headers = reply.headers() | {"cache-control": "no-cache"}

@@ -30,7 +30,7 @@ from ttsgraph.settings.service import TraceSettings
 if TYPE_CHECKING:
     from ttsgraph.evaluation.executor import Run
     from ttsgraph.service.answering import Answering
-    from ttsgraph.service.app import Exchange
+    from ttsgraph.service.app import RequestState
     from ttsgraph.service.run import ServedRun
 
 HIDDEN = "[redacted]"
@@ -119,7 +119,7 @@ class RequestTrace:
         """Its call has ended."""
         self._ended[node] = time.time_ns()
 
-    def finish(self, status: int, exchange: Exchange) -> None:
+    def finish(self, status: int, state: RequestState) -> None:
         """The request has ended with this HTTP status."""
         if not self._span.is_recording():
             return
@@ -128,13 +128,13 @@ class RequestTrace:
             "http.response.status_code": status,
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": "ttsgraph",
-            "gen_ai.response.id": f"chatcmpl-{exchange.id}",
+            "gen_ai.response.id": f"chatcmpl-{state.id}",
         }
-        if exchange.answering is not None:
-            self._span.update_name(f"invoke_agent {exchange.model}")
-            found |= self._of_answer(exchange.answering)
-            for i in exchange.answering.served.run.runner.graph.order:
-                self._finish_node(exchange.answering.served, i)
+        if state.answering is not None:
+            self._span.update_name(f"invoke_agent {state.model}")
+            found |= self._of_answer(state.answering)
+            for i in state.answering.served.run.runner.graph.order:
+                self._finish_node(state.answering.served, i)
         if status >= 500:
             found["error.type"] = str(status)
             self._span.set_status(Status(StatusCode.ERROR, f"HTTP {status}"))
