@@ -53,7 +53,7 @@ REQUESTS_PER_S = 220.0
 
 CALLS = 3
 MOST = 1.10
-MOST_MS = 4.0
+MOST_MS = 3.0
 
 Ask = Callable[[str], Awaitable[str]]
 Timed = list[tuple[float, str]]

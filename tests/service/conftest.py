@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.service import PoolStub, pooled
-from ttsgraph.service import answering
+from ttsgraph.service import app
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream waits for its first text or error, so that no status depends on the clock."""
-    monkeypatch.setattr(answering, "HEAD_S", 60.0)
+    monkeypatch.setattr(app, "HEAD_S", 60.0)
 
 
 @pytest.fixture(scope="module")

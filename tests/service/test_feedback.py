@@ -10,6 +10,7 @@ import stat
 import httpx
 import pytest
 
+from tests.support.project import HANGS_S
 from tests.support.service import (
     ALONE,
     CERTIFICATES,
@@ -65,7 +66,8 @@ def judge(book, trace, score, client="", clients=1):
 
 
 def say(url, **body):
-    return httpx.post(f"{url}/v1/feedback", json=body, verify=CERTIFICATES)
+    where = f"{url}/v1/feedback"
+    return httpx.post(where, json=body, verify=CERTIFICATES, timeout=HANGS_S)
 
 
 def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(pool, tmp_path):

@@ -96,3 +96,22 @@ def test_a_request_under_way_outlives_the_time_that_one_has_to_arrive(pool):
         assert b" 200 OK" in sent(url, HEALTH)
         threading.Timer(0.3, pool.release).start()
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_reads_no_answers_is_disconnected(pool):
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with deployed(pool, receive_s=0.2) as url, connect(url) as connection:
+        connection.settimeout(0.1)
+
+        def is_gone():
+            try:
+                connection.sendall(request)
+            except ConnectionError:
+                return True
+            except TimeoutError:
+                pass
+            return False
+
+        connection.sendall(request * 3000)  # more answers than the system's buffers hold
+        wait_until(is_gone)
+        assert b" 200 OK" in sent(url, HEALTH)

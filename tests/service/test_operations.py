@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from tests.support.processes import wait_until
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
-from ttsgraph.service import answering
+from ttsgraph.service import answering, app
 from ttsgraph.service.limits import Keys
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.server import metrics_at
@@ -76,7 +76,7 @@ def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
 
 
 def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypatch):
-    monkeypatch.setattr(answering, "HEAD_S", 0.02)
+    monkeypatch.setattr(app, "HEAD_S", 0.02)
     monkeypatch.setattr(answering, "ALIVE_S", 0.02)
     items = {"model": NAME, "input": "3 + 4", "stream": True}
     for path, body in (("chat/completions", chat(stream=True)), ("responses", items)):
@@ -96,7 +96,7 @@ def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypa
 
 
 def test_an_error_after_the_first_sign_of_life_is_an_event(pool, monkeypatch):
-    monkeypatch.setattr(answering, "HEAD_S", 0.0)
+    monkeypatch.setattr(app, "HEAD_S", 0.0)
     with deployed(pool, ALONE, timeout_s=0.2) as url:
         pool.holds = lambda body: True
         answer = post(url, chat(stream=True))

@@ -36,11 +36,18 @@ def refusing(*models: str, said: str = FILTERED):
     return lambda body: JSONResponse(told, status) if body["model"] in models else "7"
 
 
-@pytest.mark.parametrize("graph", [ALONE, FUSED, VOTED], ids=["alone", "fused", "voted"])
+ALL = ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "models"),
+    [(ALONE, ALL), (FUSED, ALL), (VOTED, ALL), (MIXED, ["large"])],
+    ids=["alone", "fused", "voted", "the last node"],
+)
 @pytest.mark.parametrize("stream", [False, True])
-def test_it_is_a_400_with_the_provider_s_words(pool, graph, stream):
+def test_it_is_a_400_with_the_provider_s_words(pool, graph, models, stream):
     with deployed(pool, graph) as url:
-        pool.reply = refusing("small", "large")
+        pool.reply = refusing(*models)
         answer = post(url, chat(stream=stream))
     assert answer.status_code == 400
     error = answer.json()["error"]
@@ -73,9 +80,3 @@ def test_the_others_answer_where_they_can(pool, graph, models, settings):
         answer = post(url, chat())
     assert answer.status_code == 200
     assert answer.json()["choices"][0]["message"]["content"] == "7"
-
-
-def test_the_last_node_s_refusal_is_the_caller_s_without_a_fallback(pool):
-    with deployed(pool, MIXED) as url:
-        pool.reply = refusing("large")
-        assert post(url, chat()).status_code == 400

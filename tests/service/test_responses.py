@@ -121,7 +121,7 @@ def test_an_answer_that_is_cut_is_incomplete(pool):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"previous_response_id": "resp_1"}, "send the whole conversation in input"),
+        ({"previous_response_id": "resp_1"}, "send the whole conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type: Input should be 'function'"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice: expected"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "items of type 'item_reference'"),

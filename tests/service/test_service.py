@@ -139,6 +139,8 @@ BAD = {
     "assistant last": (said("x", "assistant"), 400, "messages", "last message"),
     "empty question": (chat("  "), 400, "messages", "last message"),
     "lone surrogate": (b'{"model": "\\ud800"}', 400, None, "not JSON"),
+    "NaN": (b'{"temperature": NaN}', 400, None, "not JSON"),
+    "Infinity": (b'{"temperature": -Infinity}', 400, None, "not JSON"),
     "stop": (chat(stop=[7]), 400, "stop", "valid string"),
     "output mode": (chat(response_format={"type": "xml"}), 400, "response_format", "json_schema"),
     "audio": (chat(audio={"voice": "x"}), 400, "audio", "not supported"),
@@ -146,7 +148,9 @@ BAD = {
     "too many tokens": (chat("word " * 600), 400, "messages", "at most 500 tokens"),
     "too many bytes": (chat("x" * 200_000), 413, None, "at most 100100 bytes"),
     "far too many bytes": (b"x" * 8_000_000, 413, None, "at most 100100 bytes"),
+    "far too many tokens": (chat("x" * 90_000), 400, "messages", "at most 500 tokens"),
     "unknown model": (chat(model="math@nobody"), 404, "model", f"served: {NAME}"),
+    "long model": (chat(model="m" * 90_000), 404, "model", "mmm'; served:"),
 }
 
 
@@ -188,28 +192,29 @@ def test_unknown_models_and_wrong_keys_are_what_the_openai_client_expects(pool):
         assert right.chat.completions.create(**chat()).choices[0].message.content == "7"
 
 
+DOWN = JSONResponse({"error": "out of memory"}, 500), "pool model 'large' failed"
+LENGTH = {"message": "This model's maximum context length is 2048 tokens.", "code": 400}
+FULL = JSONResponse({"error": LENGTH}, 400), "exceeds a pool model's context"
+
+
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_pool_model_that_is_down_is_a_bad_gateway_and_nothing_else_breaks(pool, stream):
-    down = JSONResponse({"error": "out of memory"}, 500)
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [(DOWN, 502, "pool_model_failed"), (FULL, 400, "context_length_exceeded")],
+    ids=["down", "full"],
+)
+def test_what_fails_in_the_pool_is_told_without_its_address_and_breaks_nothing_else(
+    pool, said, status, code, stream
+):
+    answer, match = said
     with deployed(pool) as url:
-        pool.reply = lambda body: down if body["model"] == "large" else "7"
-        with pytest.raises(openai.InternalServerError, match="pool model 'large' failed") as found:
+        pool.reply = lambda body: answer if body["model"] == "large" else "7"
+        with pytest.raises(openai.APIStatusError, match=match) as found:
             ask(url, stream=stream)
-        assert found.value.status_code == 502
+        assert (found.value.status_code, found.value.code) == (status, code)
         assert pool.url not in str(found.value)
         pool.reply = lambda body: "7"
         assert ask(url).choices[0].message.content == "7"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_prompt_beyond_a_models_context_is_the_clients_to_shorten(pool, stream):
-    said = "This model's maximum context length is 2048 tokens."
-    error = {"message": said, "type": "BadRequestError", "code": 400}
-    with deployed(pool) as url:
-        pool.reply = lambda body: JSONResponse({"error": error}, 400)
-        with pytest.raises(openai.BadRequestError, match="exceeds a pool model's context") as found:
-            ask(url, stream=stream)
-    assert found.value.code == "context_length_exceeded"
 
 
 def test_a_stream_that_breaks_off_ends_with_an_error(pool):

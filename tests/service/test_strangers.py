@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from tests.support.service import ALONE, chat, deployed, post
 from ttsgraph.base.files import finite
-from ttsgraph.service.requests import read_object
 
 
 def connect(url):
@@ -108,19 +107,13 @@ def test_half_a_character_is_no_defect_and_an_absurd_usage_a_failed_call(pool, u
     assert status != 200 or answer.json()["choices"][0]["message"]["content"] == "7\ufffd"
 
 
-def test_an_odd_parameter_name_is_an_error_that_can_be_sent(pool):
-    with deployed(pool) as url:
-        response = post(url, chat(**{"a\ud800b": 1}))
-    assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_does_not_have_are_no_json(number):
-    with pytest.raises(Exception, match="it is not JSON"):
-        read_object(f'{{"model": "x", "temperature": {number}}}'.encode())
-
-
 def test_no_answer_holds_a_number_that_json_does_not_have():
     data = finite({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": "NaN", "d": 10**400})
     assert data == {"a": [None, 1.5, {"b": None}], "c": "NaN", "d": 10**400}
+
+
+def test_a_trace_context_that_is_none_does_not_reach_the_models(pool):
+    with deployed(pool, ALONE) as url:
+        found = post(url, chat(), traceparent="x" * 9000, tracestate="y" * 9000)
+        assert found.status_code == 200
+    assert not {"traceparent", "tracestate"} & pool.headers[0].keys()

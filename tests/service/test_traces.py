@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from tests.support.collector import Collector, attributes_of, collecting
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S
-from tests.support.service import FUSED, NAME, VOTED, chat, client_of, deployed, graph_of
+from tests.support.service import FUSED, NAME, chat, client_of, deployed, graph_of
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.serving.servers import free_ports
@@ -117,36 +117,25 @@ def test_without_traces_the_callers_context_goes_on_as_it_came(pool, stream):
         assert "traceparent" not in pool.headers[-1]
 
 
-def test_what_failed_says_why(pool):
-    graph = graph_of("voter", *["small"] * 4)
+def test_a_vote_names_who_failed_and_who_was_not_waited_for(pool):
+    graph = graph_of("voter", *["small"] * 4, "large")
     replies = iter([JSONResponse({}, 500), "7", "7", "7"])
     with traced(pool, graph) as (client, collector):
-        pool.reply = lambda body: next(replies)
-        ask(client)
-    (spans,) = collector.spans.values()
-    tree(spans)
-    how = [of_node(spans, i)["ttsgraph.outcome"] for i in range(4)]
-    assert how.count("failed") == 1
-    assert "HTTP 500" in of_node(spans, how.index("failed"))["ttsgraph.why"]
-    vote = of_node(spans, 4)
-    assert vote["ttsgraph.voters"] == 4
-    assert vote["ttsgraph.stopped_early"] is (vote["ttsgraph.votes"] < 4)
-    (failed,) = [span for span in spans if span.status.code == 2]
-    assert attributes_of(failed)["ttsgraph.node"] == how.index("failed")
-
-
-def test_a_vote_that_is_decided_says_who_was_not_waited_for(pool):
-    with traced(pool, VOTED) as (client, collector):
         pool.holds = lambda body: body["model"] == "large"
+        pool.reply = lambda body: next(replies)
         answer = ask(client)
-    assert answer.model_extra["ttsgraph"]["cancelled"] == [2]
+    assert answer.model_extra["ttsgraph"]["cancelled"] == [4]
     (spans,) = collector.spans.values()
     tree(spans)
-    late = of_node(spans, 2)
-    assert late["ttsgraph.outcome"] == "cancelled"
-    assert late["ttsgraph.why"] == "the vote was decided without it"
-    vote = of_node(spans, 3)
-    assert (vote["ttsgraph.stopped_early"], vote["ttsgraph.votes"]) == (True, 2)
+    nodes = [of_node(spans, i) for i in range(6)]
+    (failed,) = [node for node in nodes if node["ttsgraph.outcome"] == "failed"]
+    assert "HTTP 500" in failed["ttsgraph.why"]
+    (of_it,) = [span for span in spans if span.status.code == 2]
+    assert attributes_of(of_it) == failed
+    assert nodes[4]["ttsgraph.outcome"] == "cancelled"
+    assert nodes[4]["ttsgraph.why"] == "the vote was decided without it"
+    assert (nodes[5]["ttsgraph.stopped_early"], nodes[5]["ttsgraph.votes"]) == (True, 3)
+    assert nodes[5]["ttsgraph.voters"] == 5
 
 
 def test_a_request_that_fails_is_traced_as_failed(pool):
@@ -165,27 +154,19 @@ def test_a_request_that_fails_is_traced_as_failed(pool):
 
 def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(pool, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5000")
     with traced(pool, texts=True, redact=[r"\b\d{3}-\d{4}\b"]) as (client, collector):
         pool.reply = lambda body: "call 555-1234 with hunter2-hunter2, it is 7"
         ask(client, "my number is 555-9876")
-    (spans,) = collector.spans.values()
-    said = str(spans)
+        ask(client, "long " * 2000)
+    short, long = collector.spans.values()
+    said = str(short)
     assert "my number is [redacted]" in said
     assert "call [redacted] with [key], it is 7" in said
     assert "555-" not in said
-    call = of_node(spans, 2)
-    messages = json.loads(call["gen_ai.input.messages"])
+    messages = json.loads(of_node(short, 2)["gen_ai.input.messages"])
     assert [message["role"] for message in messages] == ["system", "user"]
-
-
-def test_texts_are_as_long_as_the_usual_variable_lets_them_be(pool, monkeypatch):
-    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "20")
-    with traced(pool, texts=True) as (client, collector):
-        ask(client, "long " * 20)
-    (spans,) = collector.spans.values()
-    texts = [each for span in spans for each in attributes_of(span).values() if type(each) is str]
-    assert max(map(len, texts)) == 20
-    assert len(of_node(spans, 2)["gen_ai.input.messages"]) == 20
+    assert len(of_node(long, 2)["gen_ai.input.messages"]) == 5000
 
 
 def test_a_share_of_requests_is_traced_each_of_them_whole(pool, monkeypatch):

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from tests.support.acting import saying
 from tests.support.processes import wait_until
-from tests.support.project import MODEL
+from tests.support.project import HANGS_S, MODEL
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Loader
@@ -287,6 +287,7 @@ def post(url: str, body: Any, **headers: str) -> httpx.Response:
         content=content,
         headers={"content-type": "application/json"} | headers,
         verify=CERTIFICATES,
+        timeout=HANGS_S,
     )
 
 

@@ -104,7 +104,7 @@ def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
 
     async def served() -> NodeAnswer:
         made = runner("verifier")
-        return await ServedRun(made, question(), None, ServiceSettings()).answer()
+        return await ServedRun(made, question(), ServiceSettings()).answer()
 
     assert asyncio.run(served()).text == RIGHT
 

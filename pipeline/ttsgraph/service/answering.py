@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
-from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import FormedTask, actors
 from ttsgraph.service.requests import ChatRequest
-from ttsgraph.service.run import Served, ServedRun
+from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 ALIVE: Piece = {}
 """In place of a piece: nothing yet."""
 
-HEAD_S = 0.05
-"""Until a stream's first sign of life: an error before it and any text has its own status."""
-
 ALIVE_S = 10.0
 """Between two signs of life."""
 
 
 class Answering:
-    """A question being answered; made in a running event loop, where its work begins at once.
+    """A question being answered; made in a running event loop, where its work begins immediately.
     `task` results in the answer or raises ApiError; cancelling it stops every call of the graph.
-    `pieces` gives the last node's text as it comes, or at once where that calls no model. `formed`:
+    `pieces` gives the last node's text as it comes, or whole where that calls no model. `formed`:
     the answer is choices in a form, rather than one text.
     """
 
@@ -52,38 +49,45 @@ class Answering:
         self.live = live
         self.asked = asked
         self.formed = asked.form.parameters is not None
-        self._limit_s = min(settings.timeout_s, asked.timeout_s or settings.timeout_s)
+        self._limit_s = min(settings.timeout_s, asked.body.timeout_s or settings.timeout_s)
         self.choices: Sequence[dict[str, Any]] = ()  # once it has ended
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.begun = asyncio.Event()  # there is a piece, or the end
         self.first_at: float | None = None  # the event loop's time of the first piece
-        self._alive: asyncio.TimerHandle | None = None
+        own_call = asked.body.stream or asked.body.longest is not None
         self.served = ServedRun(
             _runner_for(live, asked),
             Question("asked", asked.question, ""),
-            self._finish if asked.stream or asked.max_tokens is not None else None,
             settings,
             live.upstream,
-            asked.form,
-            asked.turns,
-            trace,
-            context,
+            finish=self._finish if own_call else None,
+            form=asked.form,
+            turns=asked.turns,
+            trace=trace,
+            context=context,
         )
-        self.run = self.served.run
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
-        # A failure that nobody is left to hear of is not a warning of the event loop.
+        # A failure after its client has left is not a warning of the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """The answer, piece by piece. Raises ApiError, perhaps after some pieces."""
-        while (piece := await self._pieces.get()) is not None:
+        """The answer, piece by piece, with a sign of life now and then; `task` has its error."""
+        wait_s = 0.0
+        while True:
+            try:
+                async with asyncio.timeout(wait_s):
+                    piece = await self._pieces.get()
+            except TimeoutError:
+                piece = ALIVE
+            wait_s = ALIVE_S
+            if piece is None:
+                return
             yield piece
-        await self.task
 
     def leave(self, status: int) -> int:
-        """Nobody waits any more: what is left of the work is cancelled. Returns the request's HTTP
-        status, which is this one unless the answer failed, or the client left before its end.
+        """Cancel what is left of the work, as the request has ended. Return its HTTP status, which
+        is this one unless the answer failed, or the client left before its end.
         """
         if not self.task.done():
             self.task.cancel()
@@ -91,10 +95,7 @@ class Answering:
         failed = None if self.task.cancelled() else self.task.exception()
         return failed.status if isinstance(failed, ApiError) else status
 
-    async def _work(self) -> Served:
-        if self.asked.stream:
-            loop = asyncio.get_running_loop()
-            self._alive = loop.call_later(HEAD_S, self._sign_of_life)
+    async def _work(self) -> NodeAnswer:
         try:
             answer = await self.served.answer(self._limit_s)
             self._check(answer)
@@ -110,24 +111,23 @@ class Answering:
             said = "the service can't work at present"
             raise ApiError(503, said, code="unavailable") from stopped
         finally:
-            if self._alive is not None:
-                self._alive.cancel()
             self._put(None)
 
     def _put(self, piece: Piece | None) -> None:
         self._pieces.put_nowait(piece)
         self.begun.set()
 
-    def _check(self, answer: Served) -> None:
-        """Raises ApiError for an answer that is none; it says which model failed."""
-        if answer.late and (answer.text is None or self.first_at is not None):
+    def _check(self, answer: NodeAnswer) -> None:
+        """Raises ApiError for a run without an answer; it says which model failed."""
+        run = self.served.run
+        if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
-            refusal = self.run.refusals[self.run.runner.sink]
+            refusal = run.refusals[run.runner.sink]
             said = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, said, "messages", "content_filter") from refusal
         if answer.error:
-            for failure in self.run.failures.values():
+            for failure in run.failures.values():
                 if isinstance(failure, FormRefused):
                     model = str(failure).partition(" ")[0]
                     why = failure.said or "no reason"
@@ -143,42 +143,39 @@ class Answering:
             cause = CallFailed(answer.note)
             raise ApiError(400, said, "messages", "context_length_exceeded") from cause
 
-    def _choices(self, answer: Served) -> list[dict[str, Any]]:
+    def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """A text's one choice, or the choices of the node that answers. Raises ApiError."""
-        form = self.asked.form
-        run = self.run
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
         if not self.formed:
             return [plain]
-        sink = run.runner.sink
-        said = [i for i in run.runner.graph.order if answer.node_texts.get(i) == answer.text]
-        acting = self.served.acting
-        if sink in acting and sink in answer.completions:
-            said = [sink]
-        made = [answer.completions[i] for i in said if i in acting and i in answer.completions]
+        runner = self.served.run.runner
+        acting = self.served.acting & answer.completions.keys()
+        said = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
+        if runner.sink in acting:
+            said = [runner.sink]
+        made = [answer.completions[i] for i in said if i in acting]
         if any(not completion.choices for completion in made):
-            told = "this model's pool answers in plain text, without tools, JSON modes or choices"
-            raise ApiError(400, told, code="unsupported_parameter")
+            why = "this model's pool answers in plain text, without tools, JSON modes or choices"
+            raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            # Where a text reads like calls, the calls come first.
+            # A text may read like calls; the calls come first.
             found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
-        if form.as_json and not form.tools:
+        if self.asked.form.as_json and not self.asked.form.tools:
             raise ApiError(502, "no model that answers in JSON did", code="pool_model_failed")
         return [plain | {"finish_reason": "stop"}]
 
-    def _sign_of_life(self) -> None:
-        self._put(ALIVE)
-        self._alive = asyncio.get_running_loop().call_later(ALIVE_S, self._sign_of_life)
+    def _longest(self, most: int) -> int:
+        """Tokens that the last node's answer may have, of the version's `most`."""
+        return min(most, self.asked.body.longest or most)
 
     async def _finish(self, request: Request) -> Completion:
         """The last node's call, as short as the client wants it, handed over as it comes."""
-        most = request.sampling.max_tokens
-        limit = min(most, self.asked.max_tokens or most)
+        limit = self._longest(request.sampling.max_tokens)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
-        if not self.asked.stream:
+        if not self.asked.body.stream:
             return await client.complete(request)
         return await client.stream(request, self._hand_over)
 
@@ -189,21 +186,20 @@ class Answering:
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
-        """The client's parameters without effect, max_tokens where no own words are cut."""
+        """The client's parameters without effect; with max_tokens if no acting node is the last."""
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
-        cut = self.asked.max_tokens is not None and not own_words
+        cut = self.asked.body.longest is not None and not own_words
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
-    def _reason(self, answer: Served) -> str:
+    def _reason(self, answer: NodeAnswer) -> str:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
-        runner = self.run.runner
-        last = answer.completions.get(runner.sink)
-        most = runner.manner(self.run.model_of(runner.sink)).sampling.max_tokens
-        limit = min(most, self.asked.max_tokens or most)
-        return "length" if last and last.completion_tokens >= limit else "stop"
+        run = self.served.run
+        last = answer.completions.get(run.runner.sink)
+        most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
+        return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
-    def trace(self, answer: Served) -> list[dict[str, Any]]:
+    def trace(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Every node's answer, in the graph's order, and what its call used."""
         graph = self.live.deployed.graph
         shown: list[dict[str, Any]] = []
@@ -211,8 +207,8 @@ class Answering:
             node = graph.node(i)
             shown.append({"node": i, "role": node.role, "text": answer.node_texts.get(i)})
             if call := answer.completions.get(i):
-                told = ("prompt_tokens", "completion_tokens", "latency_s", "cached")
-                shown[-1] |= {"model": node.model} | {name: getattr(call, name) for name in told}
+                names = ("prompt_tokens", "completion_tokens", "latency_s", "cached")
+                shown[-1] |= {"model": node.model} | {name: getattr(call, name) for name in names}
         return shown
 
 

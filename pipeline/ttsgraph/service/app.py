@@ -6,34 +6,32 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
+from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.limits import Keys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import chat_request, read_object, response_request
-from ttsgraph.service.responses import Reply, ResponseReply, model_of, shown
+from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
-    from ttsgraph.service.tracing import Tracing
+    from ttsgraph.service.tracing import RequestTrace, Tracing
 
 T = TypeVar("T")
 
@@ -43,8 +41,16 @@ ANSWERING = {
 }
 """Paths that a graph answers: how a body is read, and how its answer is written."""
 
-CONTEXT = ("traceparent", "tracestate")
-"""Headers of the W3C's trace context; without tracing they go on as they came."""
+CONTEXT = {
+    "traceparent": re.compile("[0-9a-f]{2}(-[0-9a-f]{2,32}){3}"),
+    "tracestate": re.compile("[ -~]{1,512}"),
+}
+"""Headers of the W3C's trace context; without tracing they are handed on as they came. Others are
+not: what makes a model's server refuse a request would look like a fault of that server.
+"""
+
+HEAD_S = 0.05
+"""Until a stream begins without text: an error before that has its own status."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_NAMED = 200
@@ -55,6 +61,29 @@ LONGEST_METHOD = 16
 """Characters of a path and of a method that are logged: a client may send any."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class RequestState:
+    """One request while it is answered: its ids, its key's name, and what answers it."""
+
+    request: Request
+    started: float  # by the event loop's time
+    id: str
+    context: Mapping[str, str]
+    trace: RequestTrace | None
+    key: str = "-"
+    model: str = "-"
+    answering: Answering | None = None
+
+    @property
+    def client(self) -> str:
+        """Who asks or judges: a key's name, or without keys an address."""
+        host = self.request.client.host if self.request.client else ""
+        return f"address {host}" if self.key == "-" else self.key
+
+
+Handler = Callable[[RequestState], Awaitable[Response]]
 
 
 class App:
@@ -73,10 +102,17 @@ class App:
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
-        self._places = asyncio.Semaphore(settings.concurrency)
+        self._under_way = 0
         self._started = int(time.time())
         self._named = set[str]()
-        self._inner = self._routes()
+        self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
+            "/healthz": (("GET", "HEAD"), self._health),
+            "/metrics": (("GET", "HEAD"), self._figures),
+            "/v1/models": (("GET", "HEAD"), self._models),
+            "/v1/models/": (("GET", "HEAD"), self._model),
+            "/v1/feedback": (("POST",), self._feedback),
+            **dict.fromkeys(ANSWERING, (("POST",), self._answer)),
+        }
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,115 +124,146 @@ class App:
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.close)
 
-    def _routes(self) -> Starlette:
-        app = Starlette(
-            routes=[
-                Route("/healthz", self._health),
-                Route("/metrics", self._figures),
-                Route("/v1/models", self._models),
-                Route("/v1/models/{name:path}", self._model),
-                *(Route(path, self._answer, methods=["POST"]) for path in ANSWERING),
-                Route("/v1/feedback", self._feedback, methods=["POST"]),
-            ],
-            exception_handlers=dict.fromkeys(
-                (ApiError, HTTPException, ClientDisconnect, Exception), _on_error
-            ),
-        )
-        # A redirect to the same path with or without its slash would go to whatever host the
-        # request names.
-        app.router.redirect_slashes = False
-        return app
-
-    async def _health(self, request: Request) -> Response:
-        if self.deployments.all():
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "nothing is served"}, 503)
-
-    async def _figures(self, request: Request) -> Response:
-        text = generate_latest(self.metrics.registry)
-        return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
-
-    async def _models(self, request: Request) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.listed()]
-        return JSONResponse({"object": "list", "data": listed})
-
-    async def _model(self, request: Request) -> Response:
-        live = self.deployments.get(request.path_params["name"])
-        return JSONResponse(model_of(live, self._started))
-
-    async def _feedback(self, request: Request) -> Response:
-        raw = await self._body(request)
-        tasks = {live.deployed.task: live for live in self.deployments.all()}
-        return JSONResponse(await self.deployments.outcomes.judge(raw, tasks, client_of(request)))
-
-    async def _body(self, request: Request) -> bytes:
-        settings = self._settings
-        return await read_body(request, settings.max_body_bytes, settings.receive_s)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request; `state` gets `model` and `answering`. Its work ends with it."""
-        state = scope.setdefault("state", {})
-        state["trace_id"] = uuid.uuid4().hex
-        headers = Headers(scope=scope)
-        state["context"] = {name: headers[name] for name in CONTEXT if name in headers}
-        path = scope["path"]
+        """Answer one request, log and count it. Its work ends with it."""
+        request = Request(scope, receive)
+        headers = request.headers
+        context = {
+            k: headers[k] for k, form in CONTEXT.items() if form.fullmatch(headers.get(k, ""))
+        }
         trace = None
-        if self.tracing is not None and path in ANSWERING:
-            trace = self.tracing.begin(state["trace_id"], path, state["context"])
-        state["trace"] = trace
+        if self.tracing is not None and scope["path"] in ANSWERING:
+            trace = self.tracing.begin(scope["path"], context)
+        clock = asyncio.get_running_loop().time
+        number = trace.id if trace else uuid.uuid4().hex
+        state = RequestState(request, clock(), number, context, trace)
         sent = 500
-        started = time.perf_counter()
 
         async def send_traced(message: Message) -> None:
             nonlocal sent
             if message["type"] == "http.response.start":
                 sent = message["status"]
-                own = (b"x-request-id", state["trace_id"].encode())
+                own = (b"x-request-id", state.id.encode())
                 message["headers"] = [*message["headers"], own]
             await send(message)
 
         try:
-            check_framing(headers)
-            state["key"] = self._keys.check(headers) if path != "/healthz" else "-"
-        except ApiError as error:
-            await _response_to(error)(scope, receive, send_traced)
-        else:
-            await self._inner(scope, receive, send_traced)
+            response = await self._response(state)
+            await response(scope, receive, send_traced)
         finally:
-            answering = state.get("answering")
+            answering = state.answering
             # A client that leaves a stream has been sent 200.
             status = sent if answering is None else answering.leave(sent)
-            self._ended(scope, status, time.perf_counter() - started)
+            self._ended(state, status, clock() - state.started)
             if trace is not None:
-                trace.finish(status, answering)
+                trace.finish(status, state)
 
-    def _ended(self, scope: Scope, status: int, seconds: float) -> None:
-        state = scope["state"]
-        model = state.get("model", "-")
+    async def _response(self, state: RequestState) -> Response:
+        request = state.request
+        path = request.scope["path"]
+        try:
+            check_framing(request.headers)
+            if path != "/healthz":
+                state.key = self._keys.check(request.headers)
+            route = "/v1/models/" if path.startswith("/v1/models/") else path
+            if route not in self._routes:
+                raise ApiError(404)
+            methods, handle = self._routes[route]
+            if request.method not in methods:
+                raise ApiError(405, headers={"allow": ", ".join(methods)})
+            return await handle(state)
+        except ClientDisconnect:
+            error = ApiError(CLIENT_GONE, "the client left")
+        except ApiError as known:
+            error = known
+            if error.status >= 500:
+                _log.warning("%s %s: %s", state.id, error, error.__cause__)
+        except Exception:
+            error = ApiError(500)
+            _log.exception("%s %s", state.id, error)
+        return json_response(error.body(), error.status, error.headers)
+
+    def _ended(self, state: RequestState, status: int, seconds: float) -> None:
+        scope = state.request.scope
+        model = state.model
         # As it was sent, not decoded: an encoded end of line would begin a line of the client's
         # own.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
-        said = (state["trace_id"], method, path, model, state.get("key", "-"), status, seconds)
-        _log.info("%s %s %s %s %s %d %.3fs", *said)
+        line = (state.id, method, path, model, state.key, status, seconds)
+        _log.info("%s %s %s %s %s %d %.3fs", *line)
         if scope["path"] in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _health(self, _: RequestState) -> Response:
+        if self.deployments.all():
+            return json_response({"status": "ok"})
+        return json_response({"status": "nothing is served"}, 503)
+
+    async def _figures(self, _: RequestState) -> Response:
+        text = generate_latest(self.metrics.registry)
+        return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def _models(self, _: RequestState) -> Response:
+        listed = [model_of(live, self._started) for live in self.deployments.listed()]
+        return json_response({"object": "list", "data": listed})
+
+    async def _model(self, state: RequestState) -> Response:
+        name = state.request.scope["path"].removeprefix("/v1/models/")
+        return json_response(model_of(self.deployments.get(name), self._started))
+
+    async def _feedback(self, state: RequestState) -> Response:
+        data = read_object(await read_body(state.request, self._settings))
+        tasks = {live.deployed.task: live for live in self.deployments.all()}
+        return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
+
+    async def _answer(self, state: RequestState) -> Response:
         """The answer or a stream; a failure before its first piece has its own status."""
-        answering = await self._begin(request)
-        write = ANSWERING[request.url.path][1]
-        reply = write(request.state.trace_id, int(time.time()), answering)
-        if not answering.asked.stream:
-            answer = await unless_gone(request, answering.task)
-            return JSONResponse(reply.whole(answer), headers=reply.headers())
-        await unless_gone(request, answering.begun.wait())
+        read, write = ANSWERING[state.request.scope["path"]]
+        body = read_object(await read_body(state.request, self._settings))
+        asked = read(body, self._settings.max_input_tokens, self._settings.strict)
+        champion = self.deployments.get(asked.body.model)
+        outcomes = self.deployments.outcomes
+        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
+        if (effort := asked.body.effort) and champion.rungs:
+            live, arm = champion.rungs[effort], None
+        elif effort:
+            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
+        self._name(asked.ignored)
+        state.model = live.name
+        if self._under_way >= self._settings.concurrency:
+            self.metrics.shed.labels(live.name).inc()
+            said = f"all {self._settings.concurrency} places are taken; try again soon"
+            raise ApiError(429, said, headers={"retry-after": "1"})
+        answering = Answering(live, asked, self._settings, state.trace, state.context)
+        state.answering = answering
+        self._count(1)
+
+        def ended(task: asyncio.Task[NodeAnswer]) -> None:
+            self._count(-1)
+            self.metrics.called(answering, state.started)
+            if not task.cancelled() and task.exception() is None:
+                answer = task.result()
+                self.metrics.answered(live, answer, answering.served.degraded)
+                outcomes.keep(state.id, state.client, champion, arm, answering, answer)
+
+        answering.task.add_done_callback(ended)
+        reply = write(state.id, int(time.time()), answering)
+        if not asked.body.stream:
+            answer = await unless_gone(state.request, answering.task)
+            return json_response(reply.whole(answer), headers=reply.headers())
+        with contextlib.suppress(TimeoutError):
+            await unless_gone(state.request, answering.begun.wait(), HEAD_S)
         if answering.task.done():
             answering.task.result()
         headers = reply.headers() | {"cache-control": "no-cache"}
         return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
+
+    def _count(self, more: int) -> None:
+        self._under_way += more
+        self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
         """Log each parameter without effect once; how many clients can add to it is bounded."""
@@ -205,63 +272,16 @@ class App:
             self._named.update(ignored)
             _log.info("parameters without effect here: %s", new)
 
-    async def _begin(self, request: Request) -> Answering:
-        """Begin to answer a request, which is counted and kept once that has ended."""
-        started = asyncio.get_running_loop().time()
-        state = request.state
-        settings = self._settings
-        body = read_object(await self._body(request))
-        read = ANSWERING[request.url.path][0]
-        asked = read(body, settings.max_input_tokens, settings.strict)
-        champion = self.deployments.get(asked.model)
-        outcomes = self.deployments.outcomes
-        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.trace_id)
-        if asked.effort and champion.rungs:
-            live = champion.rungs[asked.effort]
-            arm = None
-        elif asked.effort:
-            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
-        self._name(asked.ignored)
-        state.model = live.name
-        if self._places.locked():
-            self.metrics.shed.labels(live.name).inc()
-            said = f"all {settings.concurrency} places are taken; try again soon"
-            raise ApiError(429, said, headers={"retry-after": "1"})
-        answering = state.answering = Answering(live, asked, settings, state.trace, state.context)
-        await self._places.acquire()  # at once, as there is one
-        self.metrics.under_way.inc()
 
-        client = client_of(request)
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._places.release()
-            self.metrics.under_way.dec()
-            self.metrics.called(live, answering.served)
-            if asked.stream and answering.first_at is not None:
-                self.metrics.first_text.labels(live.name).observe(answering.first_at - started)
-            if not task.cancelled() and task.exception() is None:
-                self.metrics.served(live, task.result())
-                outcomes.keep(state.trace_id, client, live, champion, arm, asked, task.result())
-
-        answering.task.add_done_callback(ended)
-        return answering
-
-
-def client_of(request: Request) -> str:
-    """Who asks or judges: a key's name, or where it has none an address."""
-    key = str(request.state.key)
-    host = request.client.host if request.client else ""
-    return f"address {host}" if key == "-" else key
-
-
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """The work's result. Raises ApiError, for the log alone, once the client has left."""
+async def unless_gone(request: Request, work: Awaitable[T], seconds: float | None = None) -> T:
+    """The work's result. Raises ClientDisconnect once the client has left, or TimeoutError."""
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
+        first = asyncio.FIRST_COMPLETED
+        await asyncio.wait({job, gone}, timeout=seconds, return_when=first)
         if not job.done():
-            raise ApiError(CLIENT_GONE, "the client left")
+            raise ClientDisconnect if gone.done() else TimeoutError
         return job.result()
     finally:
         for task in (job, gone):
@@ -272,19 +292,3 @@ async def _disconnected(request: Request) -> None:
     with contextlib.suppress(OSError):
         while (await request.receive())["type"] != "http.disconnect":
             pass
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):  # an unknown path, or method
-        error = ApiError(error.status_code, headers=error.headers)
-    elif isinstance(error, ClientDisconnect):
-        error = ApiError(CLIENT_GONE, "the client left")
-    elif not isinstance(error, ApiError):
-        error = ApiError(500)
-    if error.status >= 500:
-        _log.warning("%s %s: %s", request.state.trace_id, error, error.__cause__)
-    return _response_to(error)
-
-
-def _response_to(error: ApiError) -> Response:
-    return JSONResponse(error.body(), error.status, headers=error.headers)

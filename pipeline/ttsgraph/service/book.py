@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,15 +73,19 @@ class Book:
     """The table. Its methods block; `later` runs one in the background, after those before it."""
 
     def __init__(self, path: Path, rows: int) -> None:
-        self._path = path
         self._rows = rows
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
-        with self._open() as table:
-            table.executescript(_TABLES)
-            columns = [row["name"] for row in table.execute("pragma table_info(served)")]
-            if "asker" not in columns:  # a table of an earlier version
-                table.execute("alter table served add column asker text")
+        # Each `with` is a transaction, which begins with its first change.
+        self._table = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
+        )
+        self._table.row_factory = sqlite3.Row
+        write_ahead(self._table, BUSY_S)
+        self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
+        columns = [row["name"] for row in self._rows_of("pragma table_info(served)")]
+        if "asker" not in columns:  # a table of an earlier version
+            self._rows_of("alter table served add column asker text")
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""
@@ -91,29 +94,20 @@ class Book:
     def close(self) -> None:
         """Wait for what is under way."""
         self._worker.shutdown()
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which begins with its first change."""
-        opened = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level="IMMEDIATE")
-        with closing(opened) as table, table:
-            table.row_factory = sqlite3.Row
-            write_ahead(table, BUSY_S)
-            table.execute("pragma synchronous = normal")
-            yield table
+        self._table.close()
 
     def _rows_of(
         self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[sqlite3.Row]:
-        """What one statement gives, in a transaction of its own."""
-        with self._open() as table:
+        """The rows of one statement, in a transaction of its own."""
+        with self._table as table:
             return table.execute(sql, values).fetchall()
 
     def add(self, entry: Entry) -> None:
         """Keep an answer; the oldest make room."""
         row = {**asdict(entry), "at": time.time()}
         places = ", ".join(f":{column}" for column in row)
-        with self._open() as table:
+        with self._table as table:
             table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)
             oldest = "delete from served where seq <= (select max(seq) from served) - ?"
             table.execute(oldest, (self._rows,))
@@ -132,7 +126,7 @@ class Book:
         """
         values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}
-        with self._open() as table:
+        with self._table as table:
             first = table.execute(
                 "update served set client = :client, counts = ("
                 " select coalesce(sum(o.client is :client), 0) * (:clients - 1)"
@@ -147,7 +141,7 @@ class Book:
 
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
         """Whether a trial goes on; a new one begins, one that scores decide ends."""
-        with self._open() as table:
+        with self._table as table:
             new = "insert or ignore into trials (task, champion, challenger) values (?,?,?)"
             table.execute(new, trial)
             found = table.execute(f"select promote from trials where {_IT}", trial).fetchone()

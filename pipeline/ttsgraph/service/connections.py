@@ -24,6 +24,7 @@ class Connection(H11Protocol):
         self._settings = settings
         self._began = self.loop.time()
         self._head: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     @property
     def _waits(self) -> bool:
@@ -49,9 +50,21 @@ class Connection(H11Protocol):
         else:
             self._forget_head()
 
+    def pause_writing(self) -> None:
+        """As much as may wait is unread; some has to be read in time."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._settings.receive_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is expected any more."""
         self._forget_head()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:

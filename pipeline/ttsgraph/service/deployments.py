@@ -29,6 +29,9 @@ from ttsgraph.service.run import Upstream
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
+LONGEST_NAME = 80
+"""Characters of an unknown name that an error repeats."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +91,7 @@ class Deployments:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
-            said = f"unknown model {name!r}; served: {', '.join(listed) or 'none'}"
+            said = f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
             raise ApiError(404, said, "model", "model_not_found")
         return listed[name]
 
@@ -166,7 +169,7 @@ class Deployments:
             now = live.deployed
             _log.info("%s is version %s, graph %s", name, now.version, now.graph.content_hash)
         versions = (each.deployed if each else None for each in (before, live))
-        self._metrics.stands_for(name, *versions)
+        self._metrics.represents(name, *versions)
         if before is not None:
             retiring = asyncio.create_task(before.retire())
             self._retiring.add(retiring)

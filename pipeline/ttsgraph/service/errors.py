@@ -9,10 +9,9 @@ from http import HTTPStatus
 from typing import Any
 
 from ttsgraph.base.errors import TTSGraphError
-from ttsgraph.models.client import whole_text
 
 CLIENT_GONE = 499
-"""Nobody hears it; the log and the metrics show it."""
+"""No client reads it; the log and the metrics show it."""
 
 _KINDS: dict[int, tuple[str, str | None]] = {
     401: ("authentication_error", "invalid_api_key"),
@@ -42,10 +41,14 @@ class ApiError(TTSGraphError):
         self.status = status
         self.param = param
         self.code = code or usual_code
-        self.headers = dict(headers or {})
+        self.headers = headers
+
+    @classmethod
+    def of(cls, error: Exception) -> ApiError:
+        """The error itself, or for a defect of the server one that says nothing of it."""
+        return error if isinstance(error, ApiError) else cls(500)
 
     def body(self) -> dict[str, Any]:
         """The response's body, also the data of an event that ends a stream."""
-        param = None if self.param is None else whole_text(self.param)
-        said = whole_text(str(self))
-        return {"error": {"message": said, "type": self.kind, "param": param, "code": self.code}}
+        said = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": said}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +46,7 @@ class Form:
     as_json: bool = False
     choices: int = 1
     advice: str = ""
-    schemas: tuple[tuple[str, str], ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def structured(self) -> bool:
@@ -73,7 +73,6 @@ class FormedTask:
         self.render = inner.render
         self.grade = inner.grade
         self.form = form
-        self._schemas = dict(form.schemas)
 
     def extract(self, text: str) -> str | None:
         """What votes count: with tools, their names, an end of line, and the calls."""
@@ -88,7 +87,8 @@ class FormedTask:
         """Whether a call can be made: its tool is there, and the arguments are of its schema."""
         name = call["name"]
         arguments = dumped(call["arguments"] or {})  # some send no text where there are none
-        return name in self._schemas and _is_valid(self._schemas[name], arguments)
+        schema = self.form.schemas.get(name)
+        return schema is not None and _is_valid(schema, arguments)
 
     def head(self, form: str) -> str:
         """What a vote counts first: the names; for JSON alone, all there is."""

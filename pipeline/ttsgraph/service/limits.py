@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.service.errors import ApiError
+from ttsgraph.settings.service import ServiceSettings
 
 _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
@@ -84,23 +85,20 @@ def check_framing(headers: Headers) -> None:
         raise ApiError(400, said, headers={"connection": "close"})
 
 
-async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     """The request's body, read no further than allowed. Raises ApiError 408, 413 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
-    too_large = ApiError(413, f"expected a body of at most {max_bytes} bytes")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise too_large
+    most = settings.max_body_bytes
     body = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(settings.receive_s):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > max_bytes:
-                    raise too_large
+                if len(body) > most:
+                    raise ApiError(413, f"expected a body of at most {most} bytes")
     except TimeoutError:
-        said = f"expected the request's body within {seconds:g} seconds"
+        said = f"expected the request's body within {settings.receive_s:g} seconds"
         raise ApiError(408, said, headers={"connection": "close"}) from None
     return bytes(body)

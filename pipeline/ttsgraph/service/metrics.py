@@ -1,4 +1,4 @@
-"""What Prometheus is told. Label values are names of what is served and of the pool's models, never
+"""Figures for Prometheus. Label values are names of what is served and of the pool's models, never
 what a client sent.
 """
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from ttsgraph.models.client import Usage
+
 if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.evaluation.executor import NodeAnswer
+    from ttsgraph.service.answering import Answering
     from ttsgraph.service.deployments import Live
-    from ttsgraph.service.run import Served, ServedRun
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
@@ -42,8 +45,9 @@ class Metrics:
         )
         self.calls = count(
             "pool_calls",
-            "Calls of pool models by outcome: answered, failed, cancelled (begun, then not needed),"
-            " left_out (never begun).",
+            "Calls of pool models by outcome: answered, failed, fallback (failed, and another's"
+            " answer took its place), refused (by the provider), empty (too long for the model),"
+            " cancelled (begun, then not needed), left_out (never begun).",
             (*call, "outcome"),
         )
         self.call_seconds = time("pool_call_seconds", "Time of calls that were answered.", call)
@@ -62,38 +66,35 @@ class Metrics:
         self.deployed = gauge("deployed", "1 for what a name stands for now.", version)
         self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
 
-    def called(self, live: Live, served: ServedRun) -> None:
-        """Count the calls of a request that has ended, however it did."""
+    def called(self, answering: Answering, started: float) -> None:
+        """Count the calls of a request that began then and has ended, however it did."""
+        served = answering.served
         run = served.run
-        for i in run.runner.graph.order:
-            if not run.runner.roles[i].calls_model:
-                continue
-            labels = live.name, run.model_of(i)
+        name = answering.live.name
+        if answering.asked.body.stream and answering.first_at is not None:
+            self.first_text.labels(name).observe(answering.first_at - started)
+        for i in served.calling:
+            labels = name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
-                outcome = "answered"
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
-            elif i in run.lost or i in run.failures:
-                outcome = "failed"
-            else:
-                outcome = "cancelled" if i in run.cancelled else "left_out"
-            self.calls.labels(*labels, outcome).inc()
-            if (used := served.used_by(i)).prompt_tokens or used.completion_tokens:
+            self.calls.labels(*labels, served.fate(i)).inc()
+            if (used := served.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
 
-    def served(self, live: Live, answer: Served) -> None:
+    def answered(self, live: Live, answer: NodeAnswer, degraded: bool) -> None:
         """Count what an answer did without, and what it saved."""
         tested = live.deployed.tested
         if tested.plain_cost is not None:
             saved = tested.plain_cost - answer.usage.dollars
             self.saved.labels(live.name, tested.plain).inc(saved)
-        self.degraded.labels(live.name).inc(answer.degraded)
+        self.degraded.labels(live.name).inc(degraded)
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
-    def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
-        """A name stands for another version now."""
+    def represents(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
+        """A name is another version now."""
         if before is not None:
             self.deployed.remove(model, before.version, before.graph.content_hash)
         if now is not None:

@@ -1,31 +1,34 @@
-"""What became of answers: kept as the settings say, judged by feedback, and looked at for a
-challenger that is better and for service that is no longer what was tested.
+"""Outcomes of answers: kept as the settings say, judged by feedback, and looked at for a challenger
+that is better and for service that is no longer as it was tested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.promotion import Side
+from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import Book, Entry, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest, read_object, said_of
-from ttsgraph.service.run import Served
+from ttsgraph.service.requests import validated
 from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
+    from ttsgraph.service.answering import Answering
     from ttsgraph.service.deployments import Live
 
 ERRORS = 3.0
@@ -79,15 +82,16 @@ class Outcomes:
         self,
         trace: str,
         asker: str,
-        live: Live,
         champion: Live,
         arm: Side | None,
-        asked: ChatRequest,
-        answer: Served,
+        answering: Answering,
+        answer: NodeAnswer,
     ) -> None:
         """Keep an answer, in the background."""
         if self._book is None:
             return
+        live = answering.live
+        asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
         entry = Entry(
             trace,
@@ -96,7 +100,7 @@ class Outcomes:
             live.deployed.version,
             answer.usage.dollars,
             agreement_of(live, answer),
-            answer.degraded,
+            answering.served.degraded,
             asked.question if whole else None,
             answer.text if whole else None,
             arm,
@@ -105,27 +109,26 @@ class Outcomes:
         )
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
-    async def judge(self, raw: bytes, tasks: Mapping[str, Live], client: str) -> dict[str, object]:
+    async def judge(
+        self, data: dict[str, Any], tasks: Mapping[str, Live], client: str
+    ) -> dict[str, object]:
         """Feedback of `client` on an answer; `tasks` are what is served. Raises ApiError."""
-        try:
-            said = _Judgement.model_validate(read_object(raw))
-        except ValidationError as error:
-            raise said_of(error) from None
+        said = validated(_Judgement, data)
         book = self._book
         if book is None:
-            told = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
-            raise ApiError(404, told, code="feedback_is_off")
+            why = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
+            raise ApiError(404, why, code="feedback_is_off")
         reference = said.id or said.trace_id or ""
         kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
-            told = "expected feedback with the key, or from the address, that asked the question"
-            raise ApiError(403, told, "id", "not_your_answer")
+            why = "expected feedback with the key, or from the address, that asked the question"
+            raise ApiError(403, why, "id", "not_your_answer")
         score = said.score
         if score is None:
-            assert said.answer is not None
-            score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept["task"]))
+            live = tasks.get(kept["task"])
+            score = await asyncio.to_thread(_graded, kept, said.answer or "", live)
         worth = reference, score, said.answer, client, self._settings.clients
         first = await asyncio.wrap_future(book.later(book.judge, *worth))
         self._metrics.feedback.labels(kept["model"]).inc(first)
@@ -144,36 +147,38 @@ class Outcomes:
         for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
-            try:
-                self._loader.settled(task, challenger, decision)
-            except TTSGraphError as error:
-                book.not_told(key)
-                _log.warning("%s/%s stays challenger: %s", task, challenger, error)
+            told = partial(self._loader.settled, task, challenger, decision)
+            _tell(told, partial(book.not_told, key))
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
 
     def _look_at(self, book: Book, live: Live, figure: str, column: str) -> None:
-        task = live.deployed.task
-        version = live.deployed.version
+        of = live.deployed.task, live.deployed.version
         tested = getattr(live.deployed.tested, figure)
-        values = book.last(task, version, column, self._settings.drift.window)
+        values = book.last(*of, column, self._settings.drift.window)
         if not values:
             return
         served = statistics.fmean(values)
         self._metrics.figure.labels(live.name, figure).set(served)
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
+        over = partial(book.no_alert, *of, figure)
         if not off:
-            book.no_alert(task, version, figure)
-        elif book.alert(task, version, figure):
-            drift = Drift(task, version, figure, served, tested, len(values))
+            over()
+        elif book.alert(*of, figure):
+            drift = Drift(*of, figure, served, tested, len(values))
             _log.warning("drift: %s", drift)
-            try:
-                self._loader.drifted(drift)
-            except TTSGraphError as error:
-                book.no_alert(task, version, figure)
-                _log.warning("nobody could be told of the drift: %s", error)
+            _tell(partial(self._loader.drifted, drift), over)
+
+
+def _tell(loader: Callable[[], None], failed: Callable[[], None]) -> None:
+    """Tell the loader; one that fails is told again at the next look."""
+    try:
+        loader()
+    except TTSGraphError as error:
+        failed()
+        _log.warning("the registry could not be told, and will be again: %s", error)
 
 
 def _failed(done: Future[None]) -> None:
@@ -194,7 +199,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: Live, answer: Served) -> float | None:
+def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
     """Whether the first two answers that the last node reads agree; None without two. All that were
     heard would say too much: a decided vote hears no more than a majority, which agrees.
     """
@@ -213,14 +218,11 @@ def _trial(champion: Live, challenger: Live) -> TrialKey:
 
 def _graded(kept: Mapping[str, Any], right: str, live: Live | None) -> float:
     """The grade of an answer, given the right one. Raises ApiError."""
-    if kept["question"] is None or kept["answer"] is None:
-        told = "no text of this answer is kept, so that it can't be graded: expected a score"
-        raise ApiError(400, told, "answer")
-    if live is None:
-        said = f"{kept['task']} is not served any more: expected a score"
-        raise ApiError(404, said, "answer")
-    try:
-        return float(live.task.grade(Question("asked", kept["question"], right), kept["answer"]))
-    except Exception:  # kinds whose questions are more than their text
-        told = f"answers of {kept['task']} can't be graded by a right answer: expected a score"
-        raise ApiError(400, told, "answer") from None
+    why = "no text of this answer is kept, so that it can't be graded"
+    if kept["question"] is not None and kept["answer"] is not None:
+        why = f"answers of {kept['task']} can't be graded by a right answer here"
+        if live is not None:
+            question = Question("asked", kept["question"], right)
+            with contextlib.suppress(Exception):  # kinds whose questions are more than their text
+                return float(live.task.grade(question, kept["answer"]))
+    raise ApiError(400, f"{why}: expected a score", "answer")

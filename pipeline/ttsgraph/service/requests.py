@@ -7,8 +7,8 @@ without effect here are ignored and named; those that would make it another answ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    StrictBool,
     ValidationError,
     model_validator,
 )
@@ -28,6 +29,9 @@ from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import JSON_ADVICE, TOOLS_ADVICE, Form, dumped
 
+_Object = dict[str, Any]
+Body = TypeVar("Body", bound=BaseModel)
+
 OPENAIS = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
     *("prediction", "user", "metadata", "store", "safety_identifier", "prompt_cache_key"),
@@ -38,18 +42,27 @@ OPENAIS = {
 that nothing is known of are ignored too, or refused by a strict server.
 """
 
+_LOOKED_UP = ("previous_response_id", "conversation", "prompt")
+"""Names of what another server keeps."""
+
 REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
-    "audio": (),
     "web_search_options": (),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
     "structured_outputs": (),
     "grammar": ("",),
+    "background": (False,),
+    **dict.fromkeys(_LOOKED_UP, ()),
+    "truncation": ("disabled", "auto"),
+    "context_management": ([],),
+    **dict.fromkeys(("moderation", "image", "audio"), ()),
 }
 """Parameters that are refused, but for values that ask for nothing: these, and None."""
 
+CHARACTERS, MOST_CHARACTERS = 6, 30
+"""Characters of a token: of a long word, and at most, as blanks are not counted."""
 
 _TEXTS = ("text", "input_text", "output_text")
 """Types of a text part, in chat and in /v1/responses."""
@@ -70,7 +83,7 @@ def _text_of(content: Any) -> str | None:
 class _ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[_Object] | None = None
     tool_call_id: str | None = None
     images: Any = None
     audio: Any = None
@@ -85,8 +98,8 @@ class _ChatMessage(BaseModel):
             raise ValueError("expected the tool_call_id of the call that this is the result of")
         return self
 
-    def plain(self, raw: dict[str, Any]) -> Message:
-        """The message, whole as it came where it is about tools, but for its parts of text."""
+    def plain(self, raw: _Object) -> Message:
+        """The message; with calls of tools or a result, also as it came, its text parts joined."""
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
         whole = dumped(raw | {"content": self.content}) if about_tools else None
@@ -108,7 +121,7 @@ class _Tool(BaseModel):
 
 class _Output(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] | None = None
+    json_schema: _Object | None = None
 
     @model_validator(mode="after")
     def _has_schema(self) -> _Output:
@@ -118,16 +131,7 @@ class _Output(BaseModel):
 
 
 class _StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
-def _whole(value: Any) -> Any:
-    """An integer that was written as a float."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _limit(value: Any) -> Any:
-    return None if value == -1 else _whole(value)
+    include_usage: StrictBool = False
 
 
 def _stops(stop: Any) -> Any:
@@ -135,22 +139,24 @@ def _stops(stop: Any) -> Any:
     return [each for each in stops if each != ""] if isinstance(stops, list) else stops
 
 
-Limit = Annotated[PositiveInt | None, BeforeValidator(_limit)]
+Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if value == -1 else value)]
 """At most so many tokens; -1 is no limit, as many clients write it."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
+class ChatBody(BaseModel):
+    """The parameters of a chat request that have an effect."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
-    stream: bool | None = False
+    stream: StrictBool | None = False
     stream_options: _StreamOptions | None = None
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
-    ttsgraph_trace: bool | None = False
+    ttsgraph_trace: StrictBool | None = False
     timeout_s: PositiveFloat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", None] = (
         None
     )
     stop: Annotated[list[Text] | None, Field(max_length=16), BeforeValidator(_stops)] = None
@@ -158,22 +164,33 @@ class _Body(BaseModel):
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     response_format: _Output | None = None
-    n: Annotated[int | None, Field(ge=1, le=128), BeforeValidator(_whole)] = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, Field(ge=0, le=20), BeforeValidator(_whole)] = None
+    n: Annotated[int | None, Field(ge=1, le=128)] = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that the answer may have at most."""
+        return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
+
+    @property
+    def effort(self) -> Effort | None:
+        """The rung that it asks for."""
+        return _EFFORTS.get(self.reasoning_effort)
 
     def form(self, raw: Mapping[str, Any]) -> Form:
         """The form that the body, `raw` as it came, asks for. Raises ApiError."""
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
-        choices = self.n or 1
-        names = ["tools", "tool_choice", "parallel_tool_calls"] if tools else []
-        names += ["response_format"] if as_json else []
-        names += ["n"] if choices > 1 else []
-        names += ["logprobs", "top_logprobs"] if self.logprobs else []
         if not tools and self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
-        wanted = {name: _whole(raw[name]) for name in names if raw.get(name) is not None}
+        wanted: _Object = {"tools": raw["tools"]} if tools else {}
+        wanted |= _some(raw, "tool_choice", "parallel_tool_calls") if tools else {}
+        wanted |= {"response_format": raw["response_format"]} if as_json else {}
+        wanted |= {"n": self.n} if self.n and self.n > 1 else {}
+        if self.logprobs:
+            more = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
+            wanted |= {"logprobs": True, **more}
         advice = ""
         if tools:
             advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
@@ -181,10 +198,15 @@ class _Body(BaseModel):
             schema = (raw["response_format"].get("json_schema") or {}).get("schema")
             shape = f" of this schema:\n{dumped(schema)}\n" if schema else ","
             advice = JSON_ADVICE.format(schema=shape)
-        schemas = tuple((t.function.name, dumped(t.function.parameters or {})) for t in tools)
-        parameters = dumped(wanted) if wanted else None
-        stop = tuple(self.stop or ())
-        return Form(parameters, stop, bool(tools), as_json, choices, advice, schemas)
+        return Form(
+            parameters=dumped(wanted) if wanted else None,
+            stop=tuple(self.stop or ()),
+            tools=bool(tools),
+            as_json=as_json,
+            choices=self.n or 1,
+            advice=advice,
+            schemas={t.function.name: dumped(t.function.parameters or {}) for t in tools},
+        )
 
 
 _EFFORTS: dict[str | None, Effort] = {
@@ -196,28 +218,21 @@ _EFFORTS: dict[str | None, Effort] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question: to which model, with what before it and (`turns`: calls of tools, their
-    results) after it, in which form, within `timeout_s`. `echo` is what the answer repeats of the
-    request.
+    """One question, with what comes before it and (`turns`: calls of tools, their results) after
+    it, in which form. `echo` is what the answer repeats of the request.
     """
 
-    model: str
+    body: ChatBody
     question: str
     system: tuple[str, ...]
     history: tuple[Message, ...]
     turns: tuple[Message, ...]
-    stream: bool
-    include_usage: bool
-    max_tokens: int | None
-    trace: bool
     ignored: tuple[str, ...]
-    timeout_s: float | None
     form: Form
-    effort: Effort | None
-    echo: Mapping[str, Any] | None = None
+    echo: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_object(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> _Object:
     """The JSON object that a body is. Raises ApiError for anything else."""
     expected = "expected a JSON object as the request's body"
     try:
@@ -229,77 +244,58 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return data
 
 
-def said_of(error: ValidationError) -> ApiError:
-    """The first of what is wrong with a body's parameters."""
-    first = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in first["loc"]) or "the request's body"
-    param = str(first["loc"][0]) if first["loc"] else None
-    return ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param)
+def validated(kind: type[Body], data: _Object) -> Body:
+    """A body's parameters. Raises ApiError that names the first one that can't be used."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"])) or "the request's body"
+        param = str(first["loc"][0]) if first["loc"] else None
+        said = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, said, param) from None
 
 
-def chat_request(data: dict[str, Any], max_input_tokens: int, strict: bool = False) -> ChatRequest:
+def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
     """Read a request's body. Raises ApiError that names the first parameter that can't be used; a
     `strict` server can't use one of another API.
     """
-    try:
-        body = _Body.model_validate(data)
-    except ValidationError as error:
-        raise said_of(error) from None
+    body = validated(ChatBody, data)
     form = body.form(data)
     others = body.model_extra or {}
-    refuse(others, REFUSED, "is not supported by this server")
+    for name, nothing in REFUSED.items():
+        if (value := others.get(name)) is not None and value not in nothing:
+            instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
+            said = f"{name} is not supported by this server{instead}"
+            raise ApiError(400, said, name, "unsupported_parameter")
     ignored = {name for name, value in others.items() if value is not None} - set(REFUSED)
     if strict and (unknown := sorted(ignored - OPENAIS)):
         raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
     given = zip(body.messages, data["messages"], strict=True)
     messages = [message.plain(raw) for message, raw in given]
-    asked = [k for k, message in enumerate(messages) if message.role == "user"]
+    last = max((k for k, message in enumerate(messages) if message.role == "user"), default=None)
     ends = messages[-1].role in ("user", "tool")
-    if not asked or not ends or not messages[asked[-1]].content.strip():
+    if last is None or not ends or not messages[last].content.strip():
         said = "expected the last message to be the user's question, with text in it, or a tool's"
         raise ApiError(400, f"{said} result", "messages")
     parts = [message.whole or message.content for message in messages]
-    found = estimate_tokens("\n".join([*parts, form.parameters or ""]))
+    text = "\n".join([*parts, form.parameters or ""])
+    # Counting takes long in what is too long by far: 100 ms for a megabyte.
+    counted = len(text) < MOST_CHARACTERS * max_input_tokens
+    found = estimate_tokens(text) if counted else len(text) // CHARACTERS
     if found > max_input_tokens:
         said = f"expected messages of at most {max_input_tokens} tokens together, found about"
         raise ApiError(400, f"{said} {found}", "messages", "context_length_exceeded")
-    last = asked[-1]
-    limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
     return ChatRequest(
-        body.model,
+        body,
         messages[last].content,
         system=tuple(message.content for message in messages if message.role == "system"),
         history=tuple(message for message in messages[:last] if message.role != "system"),
         turns=tuple(message for message in messages[last + 1 :] if message.role != "system"),
-        stream=bool(body.stream),
-        include_usage=body.stream_options is not None and body.stream_options.include_usage,
-        max_tokens=min(limits, default=None),
-        trace=bool(body.ttsgraph_trace),
         ignored=tuple(sorted(ignored)),
-        timeout_s=body.timeout_s,
         form=form,
-        effort=_EFFORTS.get(body.reasoning_effort),
     )
 
-
-def refuse(data: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]], why: str) -> None:
-    """Raises ApiError for the first of these parameters that asks for something."""
-    for name, nothing in refused.items():
-        if (value := data.get(name)) is not None and value not in nothing:
-            raise ApiError(400, f"{name} {why}", name, "unsupported_parameter")
-
-
-_STATEFUL: dict[str, tuple[Any, ...]] = {
-    "background": (False,),
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
-    "truncation": ("disabled", "auto"),
-    "context_management": ([],),
-    "moderation": (),
-    "image": (),
-}
-"""Parameters that are refused, and the values that ask for nothing. None is always one."""
 
 _CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
@@ -317,13 +313,11 @@ _ECHOED = {
 }
 """What a response repeats of its request."""
 
-_Object = dict[str, Any]
-
 
 class _ItemsBody(BaseModel):
     """What /v1/responses says in other words than chat, or not at all; all else is as there."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     input: str | list[_Object]
     instructions: str = ""
@@ -336,28 +330,20 @@ class _ItemsBody(BaseModel):
     top_logprobs: Any = None
 
 
-def response_request(
-    data: dict[str, Any], max_input_tokens: int, strict: bool = False
-) -> ChatRequest:
+def response_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
     """Read a body to /v1/responses as the chat request that says the same. Raises ApiError naming
     the first parameter that can't be used: as nothing is kept here, also those of replies to look
     up (background, previous_response_id, conversation), and tools that run elsewhere than with the
     client.
     """
     data = {name: value for name, value in data.items() if value is not None}
-    why = "is not supported by this server: send the whole conversation in input"
-    refuse(data, _STATEFUL, why)
     for name in _CHAT_ALONE:
         if name in data:
             raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
-    try:
-        body = _ItemsBody.model_validate(data)
-    except ValidationError as error:
-        raise said_of(error) from None
-    others = body.model_extra or {}
-    chat = {name: value for name, value in others.items() if name not in _STATEFUL}
+    body = validated(_ItemsBody, data)
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    chat |= {
+    chat = {
+        **(body.model_extra or {}),
         "messages": [*system, *_messages(body.input)],
         "tools": [_function(tool) for tool in body.tools] or None,
         "tool_choice": body.tool_choice,
@@ -376,15 +362,16 @@ def response_request(
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
     if _LOGPROBS in body.include:
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
-    echo = {name: data[name] for name in _ECHOED if name in data}
     try:
-        return replace(chat_request(chat, max_input_tokens, strict), echo=echo)
+        return replace(
+            chat_request(chat, max_input_tokens, strict), echo=_some(data, *sorted(_ECHOED))
+        )
     except ApiError as error:
         error.param = _PARAMS.get(error.param or "", error.param)
         raise
 
 
-def _some(data: _Object, *names: str) -> _Object:
+def _some(data: Mapping[str, Any], *names: str) -> _Object:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 

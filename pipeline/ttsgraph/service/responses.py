@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from ttsgraph.base.files import finite, json_text
+from starlette.responses import Response
+
+from ttsgraph.base.files import json_text
+from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.models.actions import CALLS
+from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, Answering
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.run import Served
 
-DONE = b"data: [DONE]\n\n"
 MOST_SHOWN = 40
 LONGEST_NAME = 60
 """Parameters that are named, and characters of a name."""
@@ -24,14 +25,21 @@ LONGEST_NAME = 60
 COMMENT = b": working\n\n"
 """Of server-sent events: clients read over it, and proxies see that the stream is alive."""
 
+_Object = dict[str, Any]
 
-@dataclass(frozen=True)
+
 class Reply:
     """How one request is answered: under which trace id, since when (Unix seconds), by what."""
 
-    trace_id: str
-    created: int
-    answering: Answering
+    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+        self.trace_id = trace_id
+        self.created = created
+        self.answering = answering
+        deployed = answering.live.deployed
+        self.made_by = {
+            "model": answering.live.name,
+            "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
+        }
 
     def headers(self) -> dict[str, str]:
         """Where the answer comes from, and which of the client's parameters have no effect."""
@@ -44,144 +52,143 @@ class Reply:
         ignored = shown(self.answering.ignored)
         return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
 
-    def whole(self, answer: Served) -> dict[str, Any]:
-        """The body of an answer that is not streamed."""
-        more = {"usage": self._usage(answer), "ttsgraph": self._origin(answer)}
-        return finite(self._body("chat.completion", self.answering.choices, more))
-
     async def events(self) -> AsyncIterator[bytes]:
         """The answer's events; one that fails ends with an error in place of the finish."""
-        usage: dict[str, Any] = {"usage": None} if self.answering.asked.include_usage else {}
+        for event in self.first():
+            yield event
         try:
-            if not self.answering.formed:
-                yield self._chunk(usage, delta={"role": "assistant", "content": ""})
             async for piece in self.answering.pieces():
-                if piece == ALIVE:
-                    yield COMMENT
-                else:
-                    yield self._chunk(usage, **piece)
+                for event in [COMMENT] if piece == ALIVE else self.grown(piece):
+                    yield event
             answer = await self.answering.task
         except Exception as error:  # a stream that has begun has no other place to say so
-            yield _event((error if isinstance(error, ApiError) else ApiError(500)).body())
+            yield self.failed(ApiError.of(error).body())
             return
-        for choice in self.answering.choices:
-            named = {name: choice[name] for name in ("index", "finish_reason")}
-            last = choice is self.answering.choices[-1]
-            yield self._chunk(usage | ({"ttsgraph": self._origin(answer)} if last else {}), **named)
-        if usage:
-            usage["usage"] = self._usage(answer)
+        for event in self.last(answer):
+            yield event
+
+    def whole(self, answer: NodeAnswer) -> _Object:
+        """The body of an answer that is not streamed."""
+        more = {"usage": self._usage(answer), "ttsgraph": self.origin(answer)}
+        return self._body("chat.completion", self.answering.choices, more)
+
+    def first(self) -> Iterator[bytes]:
+        """Events before any piece."""
+        if not self.answering.formed:
+            yield self._chunk(delta={"role": "assistant", "content": ""})
+
+    def grown(self, piece: Piece) -> Iterator[bytes]:
+        """Events of a piece."""
+        yield self._chunk(**piece)
+
+    def last(self, answer: NodeAnswer) -> Iterator[bytes]:
+        """Events after the last piece."""
+        *others, last = self.answering.choices
+        for choice in others:
+            yield self._chunk(**_some(choice, "index", "finish_reason"))
+        origin = {"ttsgraph": self.origin(answer)}
+        yield self._chunk(origin, **_some(last, "index", "finish_reason"))
+        if self._counts:
+            usage = {"usage": self._usage(answer)}
             yield _event(self._body("chat.completion.chunk", [], usage))
-        yield DONE
+        yield b"data: [DONE]\n\n"
 
-    def _chunk(self, more: dict[str, Any], **grown: Any) -> bytes:
-        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
-        return _event(self._body("chat.completion.chunk", [choice], more))
+    def failed(self, error: _Object) -> bytes:
+        """The event of an error, which ends the stream."""
+        return _event(error)
 
-    def _body(self, kind: str, choices: Sequence[Any], more: dict[str, Any]) -> dict[str, Any]:
-        own = {"id": f"chatcmpl-{self.trace_id}", "object": kind, "created": self.created}
-        return own | self._made_by | {"choices": choices} | more
-
-    @cached_property
-    def _made_by(self) -> dict[str, Any]:
-        deployed = self.answering.live.deployed
-        return {
-            "model": self.answering.live.name,
-            "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
-        }
-
-    def _usage(self, answer: Served) -> dict[str, int]:
-        read = answer.usage.prompt_tokens
-        written = answer.usage.completion_tokens
-        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-
-    def _origin(self, answer: Served) -> dict[str, Any]:
-        """What the answer comes from, and what it did without, if anything."""
-        deployed = self.answering.live.deployed
+    def origin(self, answer: NodeAnswer) -> _Object:
+        """Where the answer comes from, what it took, and what it did without, if anything."""
+        answering = self.answering
+        deployed = answering.live.deployed
         graph = deployed.graph
         origin = {
             "graph_hash": graph.content_hash,
             "model_version": deployed.version,
             "trace_id": self.trace_id,
-            "calls": answer.usage.calls,
-            "begun": answer.begun,
-            "billed": answer.billed,
-            "dollars": answer.usage.dollars,
-            "ignored": list(self.answering.ignored),
-            "degraded": answer.degraded,
+            "ignored": answering.ignored,
+            **answering.served.account(),
         }
         if graph.route is not None:
             origin["branch"] = graph.route.taken(answer.stages)
+        if answering.asked.body.ttsgraph_trace:
+            origin["trace"] = answering.trace(answer)
+        return origin
 
-        def node(i: int, **more: Any) -> dict[str, Any]:
-            return {"node": i, "model": graph.node(i).model, **more}
+    @property
+    def _counts(self) -> bool:
+        options = self.answering.asked.body.stream_options
+        return options is not None and options.include_usage
 
-        without = {
-            "left_out": list(answer.left_out),
-            "cancelled": list(answer.cancelled),
-            "lost": [node(i) for i in answer.lost],
-            "fallbacks": [node(i, answered_by=list(graph.reads[i])) for i in answer.fallbacks],
-            "deadline_passed": answer.late,
-            "trace": self.answering.trace(answer) if self.answering.asked.trace else [],
-        }
-        return origin | {name: value for name, value in without.items() if value}
+    def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
+        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
+        usage = {"usage": None} if self._counts else {}
+        return _event(self._body("chat.completion.chunk", [choice], {**usage, **more}))
+
+    def _body(self, kind: str, choices: Iterable[Any], more: Mapping[str, Any]) -> _Object:
+        own = {"id": f"chatcmpl-{self.trace_id}", "object": kind, "created": self.created}
+        return {**own, **self.made_by, "choices": list(choices), **more}
+
+    def _usage(self, answer: NodeAnswer) -> dict[str, int]:
+        read = answer.usage.prompt_tokens
+        written = answer.usage.completion_tokens
+        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-@dataclass(frozen=True)
 class ResponseReply(Reply):
     """How one request to /v1/responses is answered."""
 
-    def whole(self, answer: Served) -> dict[str, Any]:
+    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+        super().__init__(trace_id, created, answering)
+        self._items = _Items(trace_id)
+        self._number = 0
+
+    def whole(self, answer: NodeAnswer) -> _Object:
         """The body of an answer that is not streamed."""
-        items = _Items(self.trace_id)
         choice = self.answering.choices[0]
-        items.add(choice["message"], choice.get("logprobs"))
-        items.close()
-        return finite(self._response(items, answer))
+        self._items.add(choice["message"], choice.get("logprobs"))
+        self._items.close()
+        return self._response(answer)
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The answer's events; one that fails on the way ends with an error."""
-        items = _Items(self.trace_id)
-        number = 0
+    def first(self) -> Iterator[bytes]:
+        """Events before any piece."""
+        for kind in ("response.created", "response.in_progress"):
+            yield self._event(kind, {"response": self._response(None)})
 
-        def event(kind: str, data: Mapping[str, Any]) -> bytes:
-            nonlocal number
-            said = dumped({"type": kind, "sequence_number": number, **data})
-            number += 1
-            return f"event: {kind}\ndata: {said}\n\n".encode()
+    def grown(self, piece: Piece) -> Iterator[bytes]:
+        """Events of a piece."""
+        for kind, data in self._items.add(piece["delta"], piece.get("logprobs")):
+            yield self._event(kind, data)
 
-        begun = {"response": self._response(items, None)}
-        yield event("response.created", begun)
-        yield event("response.in_progress", begun)
-        try:
-            async for piece in self.answering.pieces():
-                if piece == ALIVE:
-                    yield COMMENT
-                    continue
-                for kind, data in items.add(piece["delta"], piece.get("logprobs")):
-                    yield event(kind, data)
-            answer = await self.answering.task
-        except Exception as error:  # a stream that has begun has no other place to say so
-            told = (error if isinstance(error, ApiError) else ApiError(500)).body()["error"]
-            yield event("error", {name: told[name] for name in ("code", "message", "param")})
-            return
-        for kind, data in items.close():
-            yield event(kind, data)
-        response = self._response(items, answer)
-        yield event(f"response.{response['status']}", {"response": response})
+    def last(self, answer: NodeAnswer) -> Iterator[bytes]:
+        """Events after the last piece."""
+        for kind, data in self._items.close():
+            yield self._event(kind, data)
+        response = self._response(answer)
+        yield self._event(f"response.{response['status']}", {"response": response})
 
-    def _response(self, items: _Items, answer: Served | None) -> dict[str, Any]:
+    def failed(self, error: _Object) -> bytes:
+        """The event of an error, which ends the stream."""
+        return self._event("error", _some(error["error"], "code", "message", "param"))
+
+    def _event(self, kind: str, data: Mapping[str, Any]) -> bytes:
+        numbered = {"type": kind, "sequence_number": self._number, **data}
+        self._number += 1
+        return f"event: {kind}\n".encode() + _event(numbered)
+
+    def _response(self, answer: NodeAnswer | None) -> _Object:
         response = {
             "id": f"resp_{self.trace_id}",
             "object": "response",
             "created_at": self.created,
-            **self._made_by,
+            **self.made_by,
             "error": None,
             "incomplete_details": None,
             "status": "in_progress",
-            "output": [dict(item) for item in items.done],
+            "output": self._items.done,
             "usage": None,
             "store": False,
             "tools": [],
@@ -190,7 +197,7 @@ class ResponseReply(Reply):
             "text": {"format": {"type": "text"}},
             "metadata": {},
             "instructions": None,
-            **(self.answering.asked.echo or {}),
+            **self.answering.asked.echo,
         }
         if answer is None:
             return response
@@ -205,7 +212,7 @@ class ResponseReply(Reply):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": used.prompt_tokens + used.completion_tokens,
         }
-        return response | {"ttsgraph": self._origin(answer)}
+        return response | {"ttsgraph": self.origin(answer)}
 
 
 Events = list[tuple[str, dict[str, Any]]]
@@ -304,24 +311,35 @@ def shown(names: Iterable[str]) -> str:
     return ", ".join(quote(name[:LONGEST_NAME]) for name in islice(names, MOST_SHOWN))
 
 
-def model_of(live: Live, created: int) -> dict[str, Any]:
+def model_of(live: Live, created: int) -> _Object:
     """An entry of /v1/models."""
     deployed = live.deployed
-    origin: dict[str, Any] = {
+    origin = {
         "task": deployed.task,
         "model_version": deployed.version,
         "graph_hash": deployed.graph.content_hash,
     }
-    if deployed.found_by:
-        origin["found_by"] = deployed.found_by
+    origin |= {"found_by": deployed.found_by} if deployed.found_by else {}
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
     return entry | {"ttsgraph": origin}
 
 
-def _event(data: dict[str, Any]) -> bytes:
-    return f"data: {dumped(data)}\n\n".encode()
+def json_response(
+    data: _Object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A response of plain data."""
+    return Response(_dumped(data), status, headers, "application/json")
 
 
-def dumped(data: dict[str, Any]) -> str:
-    """An event's data as JSON."""
-    return json_text(data, indent=None, separators=(",", ":"))
+def _dumped(data: _Object) -> bytes:
+    # A model may say half a character, which JSON can hold and UTF-8 can't.
+    text = json_text(data, indent=None, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="replace")
+
+
+def _event(data: _Object) -> bytes:
+    return b"data: " + _dumped(data) + b"\n\n"
+
+
+def _some(data: Mapping[str, Any], *names: str) -> _Object:
+    return {name: data[name] for name in names}
