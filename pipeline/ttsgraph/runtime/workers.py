@@ -156,7 +156,6 @@ def environment_for(
         settings.sampling.sampling(),
         profile.model_pool(task),
         client,
-        profile.engine.max_unscored,
         waves=profile.budget.wave,
     )
 
