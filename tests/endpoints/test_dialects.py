@@ -17,7 +17,7 @@ from ttsgraph.endpoints.refusals import Refusal
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import ANY, Dialect, Habits, without_system
+from ttsgraph.models.dialect import ANY, Dialect, Habits
 from ttsgraph.pool.spec import Price
 
 NAMES = ("served",)
@@ -188,15 +188,6 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
         assert isinstance(answer, Completion), answer
         assert stub.requests[-1]["max_tokens"] == sent
         assert (habits.get(f"{url} served") or ANY).most_tokens == kept
-
-
-def test_system_messages_go_to_the_head_of_the_users_turn():
-    system, user, assistant = (
-        Message(*each) for each in (("system", "a"), ("user", "b"), ("assistant", "c"))
-    )
-    turned = (Message("user", "a\n\nb"), assistant, user)
-    assert without_system((system, user, assistant, user)) == turned
-    assert without_system((user, system)) == (user, Message("user", "a"))
 
 
 @pytest.mark.parametrize("where", ["inline", "half", "parts", "reasoning_content", "reasoning"])

@@ -263,6 +263,8 @@ class OpenAIClient(Client):
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
+        if not self._secrets:
+            return completion
         told = (completion.text, completion.reasoning, completion.choices)
         text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in told)
         if clean == told:

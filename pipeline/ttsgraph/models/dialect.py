@@ -96,7 +96,8 @@ class Dialect:
         told += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
         told += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
         told += [] if self.system else ["system messages in the user's turn"]
-        told += [] if self.form == "schema" else [f"for an answer's form by {self.form}"]
+        told += ["for any JSON object in place of a schema"] if self.form == "object" else []
+        told += ["without a form of the answer"] if self.form == "text" else []
         return "; ".join(told)
 
 

@@ -158,7 +158,7 @@ class ModelSettings(Closed):
 
     def identity(self, engine: EngineSettings) -> str:
         """What tells this model's answers from others in the cache; not where it is served."""
-        parts = [
+        parts: list[Any] = [
             self.revision,
             self.served_as,
             None,  # where endpoints once stood; calls that were kept are found by it
