@@ -192,8 +192,10 @@ class _Project:
                 return [_messages(profile.task(task).task, question) for question in questions]
         looked = looked or _sums()
         task_kind = get_task(looked.kind, looked.grading)
-        parsed = (task_kind.parse(row, "question 1") for row in looked.rows[:PROBES])
-        return [_messages(task_kind, question) for question in parsed]
+        return [
+            _messages(task_kind, task_kind.parse(row, f"question {number}"))
+            for number, row in enumerate(looked.rows[:PROBES], 1)
+        ]
 
     def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
         """Set what a question may cost, where it is said, or the first models are here; in words.
