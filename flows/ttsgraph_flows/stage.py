@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +17,13 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.evaluation.progress import Shown, unseen
-from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
+from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
 from ttsgraph.runtime.limits import (
     NO_LIMITS,
     Account,
     Meter,
-    MeteredClient,
+    limited_by,
     metered,
     refusal_lines,
 )
@@ -158,16 +157,18 @@ class Stage(Project):
         async def run(carry: Carry | None, asks: Asks | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
-                asked = RecordingClient(client, self.recorder)
-                environment = environment_for(self.profile, self.task, asked, shots)
-                if meter is not None:
-                    environment.client = MeteredClient(asked, meter, environment.paid)
+                environment = environment_for(self.profile, self.task, client, shots)
+                environment.client = client.recording(
+                    self.recorder, limited_by(meter, environment.paid)
+                )
                 for line in await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
                     order = order_of(self.profile, self.task, shots, STATE, asks)
                     count = self.profile.workers.count
-                    environment = SpreadEnvironment(environment, order, carry, count, self.recorder)
+                    environment = SpreadEnvironment(
+                        environment, order, carry, count, self.recorder, meter
+                    )
                 try:
                     done = await work(environment)
                 finally:
@@ -198,8 +199,9 @@ class Stage(Project):
         async def run(environment: Environment) -> T:
             if not needed:
                 return await work(Asked(environment, None, shown))
-            around = partial(RecordingClient, recorder=self.recorder)
-            async with open_agent(self.profile, around=around) as speak:
+            async with open_agent(
+                self.profile, around=lambda client: client.recording(self.recorder)
+            ) as speak:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
                 return await work(Asked(environment, paying, shown))
 

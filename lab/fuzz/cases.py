@@ -185,7 +185,7 @@ class Draw:
             "pilot": pilot | {"random_graphs": 1},
             "objective": joint if self.one_in(3) else {},
             "agent": {"roles": not self.one_in(5)},
-            "engine": {"kind": "external", "max_unscored": rng.choice((0.0, 0.25, 1.0, 1.0))},
+            "engine": {"kind": "external"},
             "deploy": {"margin": rng.choice((0.0, 0.01, 0.3))},
             "research": {"max_iterations": rng.randint(1, 2), "patience": 1},
         }

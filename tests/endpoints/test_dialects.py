@@ -15,9 +15,9 @@ from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.refusals import Refusal
 from ttsgraph.endpoints.replies import read_reply
-from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import ANY, Dialect, Habits, without_system
+from ttsgraph.models.dialect import ANY, Dialect, Habits
 from ttsgraph.pool.spec import Price
 
 NAMES = ("served",)
@@ -190,15 +190,6 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
         assert (habits.get(f"{url} served") or ANY).most_tokens == kept
 
 
-def test_system_messages_go_to_the_head_of_the_users_turn():
-    system, user, assistant = (
-        Message(*each) for each in (("system", "a"), ("user", "b"), ("assistant", "c"))
-    )
-    turned = (Message("user", "a\n\nb"), assistant, user)
-    assert without_system((system, user, assistant, user)) == turned
-    assert without_system((user, system)) == (user, Message("user", "a"))
-
-
 @pytest.mark.parametrize("where", ["inline", "half", "parts", "reasoning_content", "reasoning"])
 @pytest.mark.parametrize("told", [True, False])
 def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
@@ -254,23 +245,3 @@ def test_a_stream_is_asked_for_rightly_and_hides_what_the_model_thinks():
         (answer,) = ask(url, request(), pieces=pieces)
     assert (answer.text, "".join(pieces), answer.reasoning) == ("42", "42", "no")
     assert answer.completion_tokens == 9
-
-
-def test_variants_are_told_apart_by_what_they_add_and_leave_out(tmp_path):
-    plain = request()
-    less = request(extra_body='{"thinking": false}')
-    assert len({plain.key(), less.key(), request(left_out=("temperature",)).key()}) == 3
-    assert "left_out" not in plain.sampling.to_dict()
-    stub = StubServer(NAMES, skill=1.0)
-    with serve(stub) as url:
-
-        async def run():
-            client = CachedClient(
-                OpenAIClient({"m": Endpoint((url,), "served")}), CallCache(tmp_path)
-            )
-            for asked in (plain, less, less):
-                await client.complete(asked)
-            await client.aclose()
-
-        asyncio.run(run())
-    assert [body.get("thinking") for body in stub.requests] == [None, False]

@@ -52,12 +52,6 @@ class TestOpenAIClient:
         # The first call finds out what is taken, before the others.
         assert [len(stub.requests) for stub in stubs] == [9, 8, 8]
 
-    def test_an_answer_is_cut_where_the_server_did_not_stop(self):
-        stub = StubServer(("served",), skill=1.0)
-        with serve(stub) as url:
-            (answer,) = ask(url, request("Q: 100 + 23", stop=("4", "3", "23")))
-        assert (answer.text, answer.completion_tokens) == ("1", 2)
-
     def test_a_refused_connection_says_so(self):
         refused = "no server at http://127.0.0.1:9/v1: the connection is refused"
         with pytest.raises(EndpointError, match=refused):

@@ -254,9 +254,12 @@ class TestBounds:
             (found,) = outcomes(url, REQUEST)
         assert found.text == "2"
 
-    @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip", "compress"])
-    def test_what_can_t_be_unpacked_within_a_bound_is_a_fault(self, encoding):
-        assert "expected an answer" in failure_of(http(body(), f"Content-Encoding: {encoding}"))
+    @pytest.mark.parametrize(
+        ("encoding", "sent"),
+        [("br", b"\x8b\x02\x80"), ("gzip, gzip", gzip.compress(body())), ("gzip", body())],
+    )
+    def test_what_can_t_be_unpacked_is_a_fault(self, encoding, sent):
+        assert "expected" in failure_of(http(sent, f"Content-Encoding: {encoding}"))
 
     def test_a_redirect_is_not_followed_with_the_prompt(self):
         elsewhere = StubServer(("m",))

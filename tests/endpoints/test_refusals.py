@@ -16,7 +16,6 @@ from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Recorder,
-    RecordingClient,
     ReplayClient,
     read_calls,
     write_calls,
@@ -112,7 +111,7 @@ def test_it_is_recorded_and_replayed(tmp_path: Path):
     stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
     recorder = Recorder()
     with serve(stub) as url:
-        (found,) = ask(url, *requests(1), around=lambda c: RecordingClient(c, recorder))
+        (found,) = ask(url, *requests(1), around=lambda c: CachedClient(c, recorder=recorder))
     write_calls(recorder.calls, tmp_path / "calls.parquet")
     calls = read_calls(tmp_path / "calls.parquet")
     with pytest.raises(PromptRefused) as raised:

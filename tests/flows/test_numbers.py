@@ -68,7 +68,7 @@ def test_of_a_whole_search(
             "$0.0004",
             client=StandIns("exact", models),
             pilot=PILOT,
-            engine={"kind": "external", "max_unscored": 0.9},
+            engine={"kind": "external"},
             **WAYS[way],
         )
         print(found, found.sentence, found.compare(), *found.drawn(), sep="\n")

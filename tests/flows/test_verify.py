@@ -17,11 +17,11 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.ending import EXIT_UNVERIFIED
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
 from ttsgraph.base.files import md5
+from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
     Recorder,
-    RecordingClient,
     ReplayClient,
     read_calls,
     write_calls,
@@ -71,7 +71,7 @@ TEXTS = ("a", "bb", "broken", "long", "bb")
 def recorded(*texts: str) -> tuple[list[str], Recorder]:
     """What is answered to these texts, and the calls that were recorded."""
     recorder = Recorder()
-    return asyncio.run(ask(RecordingClient(Answering(), recorder), texts)), recorder
+    return asyncio.run(ask(CachedClient(Answering(), recorder=recorder), texts)), recorder
 
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_what_an_earlier_start_used_is_there_after_a_crash_but_not_under_another
 ) -> None:
     path = tmp_path / "calls.jsonl"
     recorder = Recorder().on_disk(path, "one")
-    asyncio.run(ask(RecordingClient(Answering(), recorder), TEXTS[:3]))
+    asyncio.run(ask(CachedClient(Answering(), recorder=recorder), TEXTS[:3]))
     with path.open("ab") as file:
         file.write(b'["half a li')
     again = Recorder().on_disk(path, "one")
-    asyncio.run(ask(RecordingClient(Answering(), again), TEXTS[3:]))
+    asyncio.run(ask(CachedClient(Answering(), recorder=again), TEXTS[3:]))
     again.close()
     third = Recorder().on_disk(path, "one")
     assert third.calls.keys() == {request(text).key() for text in TEXTS}

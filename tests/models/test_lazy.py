@@ -1,7 +1,6 @@
-"""Model servers start with the first call that is not cached; collections are rare meanwhile."""
+"""Model servers start with the first call that is not cached."""
 
 import asyncio
-import gc
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import pytest
 from tests.support.fakes import ScriptedClient
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import NEW_OBJECTS, Message, Request, Sampling, rare_collections
+from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.runtime.clients import LazyClient
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
@@ -77,17 +76,3 @@ def test_a_call_that_is_given_up_does_not_give_up_the_servers():
 
     assert asyncio.run(run()).text == "2"
     assert (opened.opened, opened.closed) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("before", "within"), [(700, NEW_OBJECTS), (10 * NEW_OBJECTS, 10 * NEW_OBJECTS), (0, 0)]
-)
-def test_collections_are_rare_within_and_as_before_afterwards(before, within):
-    found = gc.get_threshold()
-    try:
-        gc.set_threshold(before, 9, 8)
-        with rare_collections():
-            assert gc.get_threshold() == (within, 9, 8)
-        assert gc.get_threshold() == (before, 9, 8)
-    finally:
-        gc.set_threshold(*found)

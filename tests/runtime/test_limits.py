@@ -174,22 +174,6 @@ def test_every_payment_is_told_and_a_failed_attempt_counts_until_no_other_fits()
     assert noted[-1].dollars == pytest.approx(1.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "limit", "each", "ahead"), [("tokens", 1000, 1, 10), ("dollars", 1.05, 0.001, 10.5)]
-)
-def test_it_is_noted_a_hundredth_of_the_limit_ahead_and_so_seldom(name, limit, each, ahead):
-    noted: list[Spent] = []
-    meter = Meter(LimitSettings(**{name: limit}), note=noted.append)
-    for _ in range(12):
-        meter.add(Spent(**{name: each}))
-    held = Spent(**{name: 50 * each})
-    asyncio.run(meter.hold(held))
-    meter.release(held)
-    meter.add(Spent(**{name: each}))  # far less than what was held back
-    shares = [round(getattr(spent, name) / each, 6) for spent in noted]
-    assert shares == [1 + ahead, 12 + ahead, 62 + ahead, 13 + ahead]
-
-
 def test_half_of_what_is_left_is_held_back_and_calls_wait_for_it_in_their_order():
     async def run() -> list[int]:
         meter = Meter(LimitSettings(tokens=100))

@@ -1,10 +1,8 @@
 """Models that run elsewhere beside models whose servers are started here."""
 
-import pytest
 import yaml
 
 from tests.support.project import ROOT
-from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import clients, doctor
 from ttsgraph.runtime.clients import endpoints
@@ -45,11 +43,3 @@ def test_a_pool_that_is_all_elsewhere_starts_nothing_and_needs_no_serve_environm
     subjects = [finding.subject for finding in doctor.examine(alone, tmp_path)]
     assert not {"serve environment", "vLLM", "memory"} & set(subjects)
     assert "model far" in subjects
-
-
-def test_workers_reach_all_models_themselves():
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text()) | {
-        "workers": {"kind": "dask"}
-    }
-    with pytest.raises(SettingsError, match="found vllm, which starts 'smollm2-135m' here"):
-        parse(Profile, laptop, "here")

@@ -90,7 +90,9 @@ class Lab:
         self.questions = load_questions(get_task("math"), source, seed=0)[:30]
 
     def search(
-        self, where: Callable[[Environment], Environment], limits: LimitSettings | None = None
+        self,
+        where: Callable[[Environment, Meter], Environment],
+        limits: LimitSettings | None = None,
     ) -> tuple[str, ...]:
         """Graph, trajectory and archive that a search leaves when its evaluations go there."""
         known = self.profile
@@ -104,7 +106,7 @@ class Lab:
         async def run() -> Found:
             async with open_client(known) as client:
                 metered = MeteredClient(client, meter, known.model_pool())
-                environment = where(environment_for(known, "math", metered, ()))
+                environment = where(environment_for(known, "math", metered, ()), meter)
                 driver = Driver(brief.cost, known.search, archive)
                 asked = self.questions[:12], self.questions[12:]
                 return await driver.run(searcher, environment, *asked)
@@ -115,15 +117,15 @@ class Lab:
 
     def spread(
         self, workers: int, carry: Carry = in_a_thread
-    ) -> Callable[[Environment], Environment]:
+    ) -> Callable[[Environment, Meter], Environment]:
         order = order_of(self.profile, "math", (), Path("state"))
-        return lambda environment: SpreadEnvironment(environment, order, carry, workers)
+        return lambda local, meter: SpreadEnvironment(local, order, carry, workers, meter=meter)
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
 def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
     lab = Lab(method)
-    here = lab.search(lambda environment: environment)
+    here = lab.search(lambda environment, meter: environment)
     assert lab.search(lab.spread(1)) == here
     assert lab.search(lab.spread(3)) == here
 
@@ -135,17 +137,16 @@ def test_a_piece_that_is_done_twice_changes_nothing():
         await in_a_thread(work)
         return await in_a_thread(work)
 
-    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment: environment)
+    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment, meter: environment)
 
 
 def test_what_workers_spend_is_paid_and_the_limit_stops_them():
     lab = Lab()
     paid: list[Meter] = []
 
-    def where(environment: Environment) -> Environment:
-        assert isinstance(environment.client, MeteredClient)
-        paid.append(environment.client.meter)
-        return lab.spread(2)(environment)
+    def where(environment: Environment, meter: Meter) -> Environment:
+        paid.append(meter)
+        return lab.spread(2)(environment, meter)
 
     lab.search(where)
     total = paid[0].spent.tokens

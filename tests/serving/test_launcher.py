@@ -198,8 +198,12 @@ def test_vllm_servers_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> No
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
         for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
             assert spec.env[name] == "1"
-    more = {"gpus": {0: 24.0}, "extra": ("--seed", "1")}
-    (gpu,) = server_specs("vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, **more)
+    (gpu,) = server_specs(
+        "vllm",
+        {"a": Hosted("models/a", ServeSettings(extra_args=("--seed", "1")))},
+        log_dir=tmp_path,
+        gpus={0: 24.0},
+    )
     assert "--enforce-eager" not in gpu.command
     assert gpu.command[-2:] == ("--seed", "1")
     assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]

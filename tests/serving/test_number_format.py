@@ -19,20 +19,17 @@ def told(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text", "format_"),
+    ("text", "format_"),
     [
-        ("auto", AVX2, "float32"),
-        ("auto", "model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
-        ("auto", "flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
-        ("auto", "CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
-        ("auto", "Features : fp asimd\n", "float32"),
-        ("bfloat16", AVX2, "bfloat16"),
+        (AVX2, "float32"),
+        ("model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
+        ("flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
+        ("CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
+        ("Features : fp asimd\n", "float32"),
     ],
 )
-def test_the_profile_decides_and_flags_where_they_can(
-    tmp_path: Path, wanted: str, text: str, format_: str
-) -> None:
-    found = number_format(wanted, "no such python", tmp_path, told(tmp_path, text))
+def test_flags_decide_where_they_can(tmp_path: Path, text: str, format_: str) -> None:
+    found = number_format("no such python", tmp_path, told(tmp_path, text))
     assert found.name == format_
     assert found.why
     assert not list(tmp_path.glob("*.json"))  # nothing was measured
@@ -47,17 +44,17 @@ def test_where_flags_do_not_decide_the_faster_one_is_measured_once(
     timing.write_text(f"#!{sys.executable}\nprint('{seconds}')\n")
     timing.chmod(0o755)
     flags = told(tmp_path, "model name : C\nflags : avx2 avx512f\n")
-    found = number_format("auto", str(timing), tmp_path, flags)
+    found = number_format(str(timing), tmp_path, flags)
     assert found.name == faster
     timing.unlink()
-    assert number_format("auto", str(timing), tmp_path, flags) == found
+    assert number_format(str(timing), tmp_path, flags) == found
     other = told(tmp_path, "model name : D\nflags : avx2 avx512f\n")
-    assert number_format("auto", str(timing), tmp_path, other).name == "float32"  # can't measure
+    assert number_format(str(timing), tmp_path, other).name == "float32"  # can't measure
 
 
 def test_servers_on_the_cpu_get_it_and_those_on_gpus_their_weights_own(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(AVX2)
-    chosen = number_format("auto", "", tmp_path, tmp_path / "cpuinfo")
+    chosen = number_format("", tmp_path, tmp_path / "cpuinfo")
     hosted = {"m": Hosted("folder")}
     (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, dtype=chosen)
     assert spec.command[spec.command.index("--dtype") + 1] == "float32"

@@ -20,7 +20,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
-from ttsgraph.runtime.agent_client import AgentClient, speaker
+from ttsgraph.runtime.agent_client import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
 from ttsgraph.searching.methods.driver import Driver
@@ -90,7 +90,7 @@ def guided_search(
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 8, "batch": 12} | search))
 
     async def run() -> Guided:
-        endpoint = AgentClient(Endpoint((url,), "guide", key_env), agent)
+        endpoint = agent_client(Endpoint((url,), "guide", key_env), agent)
         cache = CallCache(folder / "calls")
         speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
         searcher = make_searcher(

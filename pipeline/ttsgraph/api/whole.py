@@ -18,10 +18,11 @@ from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
+from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Chat, Client
-from ttsgraph.models.recording import Recorder, RecordingClient
+from ttsgraph.models.recording import Recorder
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import MeteredClient, lines_of, metered, project_meter
+from ttsgraph.runtime.limits import limited_by, lines_of, metered, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -105,17 +106,19 @@ async def search_whole(
     speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
     if acting.uses_agent or not profile.init.contest.enabled:
         speaking = open_agent(profile, state)
-    opened = open_client(profile, state) if client is None else nullcontext(client)
+    opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
+    if client is not None:
+        opened = nullcontext(CachedClient(client))
     project = Project(profile, task, seed, Folder.temporary())
     project.folder.write("questions", questions_table(questions))
     with project_meter(profile.limits, state, publish) as meter:
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
-            recording = RecordingClient(to_ask, recorder)
-            environment.client = paying_client = MeteredClient(recording, meter, environment.paid)
+            limited = limited_by(meter, environment.paid)
+            environment.client = to_ask.recording(recorder, limited)
             for line in [
-                *await checked(environment.task, paying_client),
+                *await checked(environment.task, environment.client),
                 *profile.no_checks(task, questions["train"]),
             ]:
                 say(line)

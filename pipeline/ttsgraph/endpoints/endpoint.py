@@ -102,6 +102,8 @@ class Endpoint:
         sent = {name: value for name, value in wanted if name not in sampling.left_out}
         spoken = dialect.body(request.messages, sampling.max_tokens, sent)
         body = {"model": self.served_as, **spoken}
+        if request.schema is not None:
+            body |= dialect.response_format(request.schema)
         # The form is somebody's wish: what the endpoint does not take of it is refused, not left
         # out.
         for extra in (self.extra_body, sampling.extra_body, request.form):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ttsgraph.base.errors import PromptRefused
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.refusals import SETTLED, Refusal
-from ttsgraph.models.dialect import Dialect
+from ttsgraph.models.dialect import FORMS, Dialect
 
 REFUSED_WITHIN_S = 0.1
 """A refusal comes at once: an attempt under way for longer holds up no other."""
@@ -109,10 +109,12 @@ class Learned:
         self,
         body: Callable[[Dialect], dict[str, Any]],
         post: Callable[[dict[str, Any]], Awaitable[T]],
+        schema: bool = False,
     ) -> tuple[T, float]:
         """Return the endpoint's answer, without what it refuses, and when it was asked for that
         (monotonic seconds). Until it has answered once, a refusal that names nothing is met with
-        less and less. Raises what `post` raised first when nothing is left to leave out.
+        less and less, and always with a weaker form of a `schema`. Raises what `post` raised first
+        when nothing is left to leave out.
         """
         dialect = self.dialect
         first: Fault | None = None
@@ -129,9 +131,12 @@ class Learned:
                     raise (fault if first is None or settled else first) from None
                 full = full or fault.meaning == "full"
                 other = after(dialect, fault.refusal, sent)
-                if other in (None, dialect) and fault.meaning != "full" and not self.known:
+                if other in (None, dialect) and fault.meaning != "full":
                     first = first or fault
-                    other = _with_less(dialect, sent)
+                    if schema and dialect.form != "text":
+                        other = replace(dialect, form=FORMS[FORMS.index(dialect.form) + 1])
+                    elif not self.known:
+                        other = _with_less(dialect, sent)
                 if other is None or other == dialect:
                     other = dialect.joined(self.dialect)  # which another call has learnt meanwhile
                 if other == dialect:

@@ -32,14 +32,13 @@ from ttsgraph.endpoints.endpoints import (
 )
 from ttsgraph.endpoints.learning import Learned
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
-from ttsgraph.endpoints.transport import CONNECT_S, Http, Target, fault_of, listed_by
+from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
-    CHARGE,
     OUTGOING,
-    Charge,
     Client,
     Completion,
     OnPiece,
+    Outgoing,
     Piece,
     Request,
 )
@@ -98,7 +97,6 @@ class OpenAIClient(Client):
         self._policy = policy
         self._secrets = environment_secrets()
         self._http = Http(retries.timeout_s)
-        self._looking = Http(retries.timeout_s, CONNECT_S)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[tuple[str, ...], Replicas] = {}
@@ -135,8 +133,7 @@ class OpenAIClient(Client):
     async def _require(self, name: str, url: str) -> None:
         """Raises EndpointError when the server there can't or won't serve the model."""
         try:
-            async with asyncio.timeout(self._retries.timeout_s):
-                await self.once(url, probe(name))
+            await self.once(url, probe(name))
         except Exception as error:  # others calls meet again, and know what to do
             if users(error) or (isinstance(error, Fault) and error.status in (400, 422)):
                 raise self._wrong(error, name, url) from None
@@ -157,8 +154,7 @@ class OpenAIClient(Client):
         wait_s = 0.25
         while True:
             try:
-                async with asyncio.timeout(self._retries.timeout_s):
-                    return set(await listed_by(self._looking, target))
+                return set(await listed_by(self._http, target))
             except Exception as error:  # whatever a server that is none of models makes of it
                 fault = fault_of(error)
                 if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
@@ -203,6 +199,7 @@ class OpenAIClient(Client):
                 chunks, started = await self._how(request).send(
                     lambda dialect: endpoint.body(request, dialect, _STREAMED),
                     lambda body: held.enter_async_context(self._http.stream(target, body)),
+                    request.schema is not None,
                 )
                 async for chunk in chunks:
                     reply.add(chunk)
@@ -215,7 +212,9 @@ class OpenAIClient(Client):
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
         body, started = await self._how(request).send(
-            partial(endpoint.body, request), partial(self._http.post, target)
+            partial(endpoint.body, request),
+            partial(self._http.post, target),
+            request.schema is not None,
         )
         latency_s = time.monotonic() - started
         found = read_reply(body, latency_s, request.sampling, request.form is not None)
@@ -264,6 +263,8 @@ class OpenAIClient(Client):
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
+        if not self._secrets:
+            return completion
         told = (completion.text, completion.reasoning, completion.choices)
         text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in told)
         if clean == told:
@@ -273,14 +274,10 @@ class OpenAIClient(Client):
     async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
         """Make one attempt on a place that is held; the place is given back."""
         started = time.monotonic()
-        charge = CHARGE.get(None) or Charge()
-        charge.sent = True
+        requests = OUTGOING.get() or Outgoing()
         try:
-            # A limit on the whole attempt: one per read would wait for ever on a server that sends
-            # a byte now and then.
-            async with asyncio.timeout(self._retries.timeout_s):
-                with OUTGOING.get() or nullcontext():
-                    completion = await ask(server, request)
+            with requests:
+                completion = await ask(server, request)
         except Exception as error:  # whatever an answer makes of those who read it
             fault = fault_of(error)
             where = f"{request.model} at {plain(server.url)}"
@@ -297,9 +294,8 @@ class OpenAIClient(Client):
                 most = request.sampling.max_tokens
                 cut = Completion("", 0, most, time.monotonic() - started, cut=True, estimated=True)
                 return with_prompt(cut, request.messages)
-            charge.sent = False
             if fault.charged:
-                charge.lost(fault.tokens)
+                requests.lost(fault.tokens)
             if fault.meaning == "filter":
                 said = fault.said(self._secrets) or fault.kind
                 raise PromptRefused(f"{where}: {REFUSED}: {said}") from None
@@ -328,7 +324,6 @@ class OpenAIClient(Client):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
-        await self._looking.aclose()
 
 
 class _Attempts:

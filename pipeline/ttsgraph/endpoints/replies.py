@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
@@ -269,7 +270,7 @@ class _Choice:
         told = whole_text(self.reasoning)
         self.reasoning = "\n".join(part for part in (told, within) if part)
         reason = self.reason
-        name = re.sub(r"[^a-z]", "", reason.lower()) if isinstance(reason, str) else ""
+        name = _name(reason) if isinstance(reason, str) else ""
         self.cut = name in CUT
         if told and not (self.raw or self.cut or self.calls or self.refusal):
             # Some servers put the whole answer there: vLLM's parsers, where nothing is thought.
@@ -300,6 +301,12 @@ class _Choice:
             message |= {CALLS: self.calls}
         told = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
         return {"index": index, "message": message, **told}
+
+
+@lru_cache(maxsize=64)
+def _name(reason: str) -> str:
+    """Return a finish_reason by its letters, in lower case."""
+    return re.sub(r"[^a-z]", "", reason.lower())
 
 
 def _as_text(value: Any) -> str:

@@ -12,7 +12,6 @@ import math
 import re
 import ssl
 import time
-import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
@@ -31,7 +30,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
 from ttsgraph.endpoints.replies import data_in
-from ttsgraph.models.client import OUTGOING, whole_text
+from ttsgraph.models.client import OUTGOING, Outgoing, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
@@ -44,8 +43,11 @@ LONGEST_RETRY_AFTER_S = 600.0
 
 T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_HEADERS = {"User-Agent": "ttsgraph", "Accept-Encoding": "identity"}
+_HEADERS = {
+    "User-Agent": "ttsgraph",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+}
 _LINES = re.compile(rb"\r\n|\r|\n")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -68,14 +70,13 @@ class Target:
 
 
 class Http:
-    """Connections of one client, opened by its first request. A request takes `timeout_s` at most,
-    its connection `connect_s` of them. Raises Fault.
+    """Connections of one client, opened by its first request. A request takes `timeout_s` at most:
+    a limit per read would wait for ever on a server that sends a byte now and then. Raises Fault.
     """
 
-    def __init__(self, timeout_s: float, connect_s: float | None = None) -> None:
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=connect_s or timeout_s, sock_read=timeout_s
-        )
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._soon = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, to: Target, body: Mapping[str, Any]) -> bytes:
@@ -84,7 +85,7 @@ class Http:
             return await _read(answer)
 
     async def get(self, to: Target) -> Any:
-        """Return the plain data of a success."""
+        """Return the plain data of a success; a server that is not reached is given up soon."""
         async with self._answer("GET", to, None) as answer:
             return data_in(await _read(answer))[0]
 
@@ -107,16 +108,18 @@ class Http:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                timeout=self._timeout,
             )
-        headers = to.headers if body is None else {**to.headers, "Content-Type": "application/json"}
-        if (out := OUTGOING.get()) is not None and out.headers:
-            headers = {**headers, **out.headers}
         data = None if body is None else _dumps(body).encode()
+        headers = {**to.headers, **(OUTGOING.get() or Outgoing()).headers}
         try:
             async with self._session.request(
-                method, to.url, data=data, headers=headers, proxy=to.proxy, allow_redirects=False
+                method,
+                to.url,
+                data=data,
+                headers=headers,
+                proxy=to.proxy,
+                allow_redirects=False,
+                timeout=self._soon if body is None else self._timeout,
             ) as answer:
                 if not 200 <= answer.status < 300:
                     text = (await _read(answer)).decode(errors="replace")
@@ -149,20 +152,9 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Give a body as it comes, unpacked where it is packed, up to the bound. Raises Fault."""
-    packed = answer.headers.get("Content-Encoding", "").strip().lower()
-    if packed not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise Fault("expected an answer that is not compressed, found one that is")
-    unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if packed not in ("identity", "") else None
+    """Give a body as it comes, unpacked by aiohttp, up to the bound. Raises Fault."""
     left = MAX_BODY_BYTES
-    async for chunk in answer.content.iter_any():
-        try:
-            # At most one byte too many is unpacked.
-            piece = chunk if unpack is None else unpack.decompress(chunk, left + 1)
-        except zlib.error:
-            raise Fault(
-                "expected an answer in gzip, as its header says, found something else"
-            ) from None
+    async for piece in answer.content.iter_any():
         left -= len(piece)
         if left < 0:
             most = MAX_BODY_BYTES / 2**20
@@ -196,17 +188,13 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Return the outcome of a question before any work, such as what is served, within so many
+    """Return the outcome of questions before any work, such as what is served, each within so many
     seconds; from anywhere, a running loop included. Raises Fault.
     """
 
     async def asked() -> T:
-        async with aclosing(Http(timeout_s, CONNECT_S)) as http:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await work(http)
-            except TimeoutError as error:
-                raise fault_of(error) from None
+        async with aclosing(Http(timeout_s)) as http:
+            return await work(http)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, asked()).result()
@@ -253,6 +241,8 @@ def fault_of(error: Exception) -> Fault:
         return Fault(NO_CONNECTION, unreached=True)
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
+    if "content-encoding" in str(error):
+        return Fault("expected an answer packed as its header says, found something else")
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(NO_CONNECTION)
     return Fault(f"expected an HTTP response, found something else ({type(error).__name__})")

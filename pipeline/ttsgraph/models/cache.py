@@ -13,16 +13,17 @@ import logging
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from ttsgraph.base.errors import DataError, PromptRefused, RunStopped
+from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
 from ttsgraph.base.files import unusable
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
+from ttsgraph.models.recording import Recorder
 
 GIB = 2**30
 MAX_BYTES = 16 * GIB
@@ -42,6 +43,8 @@ create table if not exists calls (
 _COLUMNS = "rowid, key, model, value, checksum, used"
 _KEPT = "what was computed is kept, start again to continue"
 _log = logging.getLogger(__name__)
+
+Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,59 +255,81 @@ def _entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int)
 
 
 def stored(outcome: Completion | PromptRefused) -> Completion:
-    """What stands in a store for what came of a call."""
+    """Return an outcome as a store has it."""
     if isinstance(outcome, Completion):
         return outcome
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
-def answered(completion: Completion) -> Completion:
-    """A completion from a store. Raises the PromptRefused that stands there."""
-    if completion.refused:
-        raise PromptRefused(completion.text)
-    return completion
-
-
 class CachedClient(Wrapper):
-    """Asks another client for calls it has not seen, each of them once."""
+    """Asks another client for calls that a store lacks, each of them once; without a store for all.
+    The outcomes of all are recorded.
+    """
 
-    def __init__(self, inner: Client, cache: CallStore) -> None:
+    def __init__(
+        self, inner: Client, store: CallStore | None = None, recorder: Recorder | None = None
+    ) -> None:
         super().__init__(inner)
-        self._cache = cache
+        self._store = store
+        self._recorder = recorder
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
         self._made = 0
+
+    def recording(
+        self, recorder: Recorder, limited: Callable[[Client], Client] = lambda inner: inner
+    ) -> CachedClient:
+        """Return a client of the same store for work with a record, and with limits, of its own."""
+        return CachedClient(limited(self._inner), self._store, recorder)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The stored completion, or what to await for a new one. Raises PromptRefused as it was
         stored; other failures aren't.
         """
         key = request.key()
-        if (found := self._cache.get(key)) is None:
-            return Deferred(partial(self._shared, key, request, self._made))
-        return answered(found)
-
-    async def _asked(self, key: str, request: Request) -> Completion:
-        """The inner client's answer; that it is refused is stored, to be asked no more."""
+        found: Completion | Awaitable[Completion] | None
         try:
-            return await self._inner.complete(request)
-        except PromptRefused as refusal:
-            self._cache.put(key, stored(refusal), request.model)
-            self._made += 1
+            if self._store is None:
+                found = self._inner.begin(request)
+            elif (found := self._store.get(key)) is not None and found.refused:
+                raise PromptRefused(found.text)
+        except (CallFailed, NoAnswer) as failure:
+            self._record(key, request, failure)
             raise
+        if isinstance(found, Completion):
+            return self._record(key, request, found)
+        return Deferred(partial(self._awaited, key, request, found, self._made))
+
+    async def _awaited(
+        self, key: str, request: Request, call: Awaitable[Completion] | None, made: int
+    ) -> Completion:
+        try:
+            found = await (self._shared(key, request, made) if call is None else call)
+        except (CallFailed, NoAnswer) as failure:
+            self._record(key, request, failure)
+            raise
+        return self._record(key, request, found)
+
+    def _record(self, key: str, request: Request, outcome: Outcome) -> Outcome:
+        if self._recorder is not None:
+            self._recorder.used(key, request, outcome)
+        return outcome
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or share one under way unless its maker gives up. `made` is how many had
-        been made when this one was not in the cache.
+        been made when this one was not in the store.
         """
+        assert self._store is not None
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
-        if self._made != made and (found := self._cache.get(key)) is not None:
-            return answered(found)
+        if self._made != made and (found := self._store.get(key)) is not None:
+            if found.refused:
+                raise PromptRefused(found.text)
+            return found
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:
-            completion = self._cache.put(key, await self._asked(key, request), request.model)
+            completion = self._store.put(key, await self._inner.complete(request), request.model)
             self._made += 1
             future.set_result(completion)
             return completion
@@ -312,6 +337,9 @@ class CachedClient(Wrapper):
             future.set_result(None)
             raise
         except BaseException as error:
+            if isinstance(error, PromptRefused):  # to be asked no more
+                self._store.put(key, stored(error), request.model)
+                self._made += 1
             future.set_exception(error)
             future.exception()  # a failure nobody else waits for is not a warning of the event loop
             raise

@@ -249,22 +249,12 @@ class Outgoing:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.ended += kind is None or issubclass(kind, Exception)  # a cancellation is neither
 
+    def lost(self, tokens: tuple[int, int] | None = None) -> None:
+        """A failed attempt may be charged for, by so many tokens if known; here nobody counts."""
+
 
 OUTGOING: ContextVar[Outgoing | None] = ContextVar("outgoing", default=None)
-"""Whose requests those are that this task and its children make, where somebody wants to know."""
-
-
-class Charge:
-    """What a call may be charged for beyond its answer; `sent`: an attempt is under way."""
-
-    sent = False
-
-    def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """A failed attempt may be charged for, by so many tokens if told; here nobody counts."""
-
-
-CHARGE: ContextVar[Charge] = ContextVar("CHARGE")
-"""That of the call that is made now, where somebody counts."""
+"""Whose requests those are that this task and its children make, if somebody counts them."""
 
 
 class Deferred(Awaitable[Completion]):

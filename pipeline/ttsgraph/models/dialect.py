@@ -24,18 +24,23 @@ Parameter = Literal[
 
 TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
 
+AnswerForm = Literal["schema", "object", "text"]
+FORMS: tuple[AnswerForm, ...] = ("schema", "object", "text")
+"""Ways to ask for an answer's form: a JSON schema, any JSON object, the prompt only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What a request to an endpoint looks like: parameters `left_out`, the bound on tokens by its
-    name (`tokens_key`, unless left out) and at most `most_tokens`; without `system`, system
-    messages stand at the head of the user's turn.
+    name (`tokens_key`, unless left out) and at most `most_tokens`, an answer's `form`; without
+    `system`, system messages are at the head of the user's turn.
     """
 
     tokens_key: TokensKey = "max_tokens"
     left_out: frozenset[str] = frozenset()
     system: bool = True
     most_tokens: int | None = None
+    form: AnswerForm = "schema"
 
     @property
     def bound(self) -> TokensKey | None:
@@ -60,8 +65,18 @@ class Dialect:
         return body | ({self.bound: self.bounded(max_tokens)} if self.bound else {})
 
     def bounded(self, max_tokens: int) -> int:
-        """Return the bound on an answer's tokens that is sent where this one is wanted."""
+        """Return the bound on an answer's tokens that is sent if this one is wanted."""
         return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
+
+    def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
+        """Return the part of a body that asks for an answer of this schema, given with its name."""
+        if self.form == "text":
+            return {}
+        asked: dict[str, Any] = {"type": "json_object"}
+        if self.form == "schema":
+            described = {"name": schema[0], "schema": json.loads(schema[1]), "strict": True}
+            asked = {"type": "json_schema", "json_schema": described}
+        return {"response_format": asked}
 
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
@@ -69,7 +84,8 @@ class Dialect:
         left_out = self.left_out | other.left_out
         system = self.system and other.system
         most = min(bounds, default=None)
-        return replace(self, left_out=left_out, system=system, most_tokens=most)
+        form = max(self.form, other.form, key=FORMS.index)
+        return replace(self, left_out=left_out, system=system, most_tokens=most, form=form)
 
     @property
     def words(self) -> str:
@@ -80,6 +96,8 @@ class Dialect:
         told += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
         told += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
         told += [] if self.system else ["system messages in the user's turn"]
+        told += ["for any JSON object in place of a schema"] if self.form == "object" else []
+        told += ["without a form of the answer"] if self.form == "text" else []
         return "; ".join(told)
 
 

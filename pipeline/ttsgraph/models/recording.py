@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, NoAnswer, PromptRefused
 from ttsgraph.base.files import naming
-from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
+from ttsgraph.models.client import Client, Completion, Request
 
 ENGINE = "engine.json"
 """Next to recorded calls: the engine that made them, and its number format."""
@@ -107,6 +106,11 @@ class Recorder:
             with naming(Path(str(self._spool.name))):
                 self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
+    def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
+        """Record what came of a request that was asked now."""
+        self.bounds[key] = request.sampling.max_tokens
+        self.add(key, Call(request.model, outcome))
+
     @property
     def answered(self) -> int:
         """How many calls were answered."""
@@ -122,42 +126,6 @@ class Recorder:
         if self._spool is not None:
             self._spool.close()
             self._spool = None
-
-
-class RecordingClient(Wrapper):
-    """Records what another client answers."""
-
-    def __init__(self, inner: Client, recorder: Recorder) -> None:
-        super().__init__(inner)
-        self._recorder = recorder
-
-    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """As the inner client."""
-        with self._failures(request):
-            found = self._inner.begin(request)
-        if not isinstance(found, Completion):
-            return Deferred(partial(self._wait, request, found))
-        self._add(request, found)
-        return found
-
-    async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
-        with self._failures(request):
-            found = await pending
-        self._add(request, found)
-        return found
-
-    def _add(self, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        key = request.key()
-        self._recorder.bounds[key] = request.sampling.max_tokens
-        self._recorder.add(key, Call(request.model, outcome))
-
-    @contextmanager
-    def _failures(self, request: Request) -> Iterator[None]:
-        try:
-            yield
-        except (CallFailed, NoAnswer) as failure:
-            self._add(request, failure)
-            raise
 
 
 class ReplayClient(Client):

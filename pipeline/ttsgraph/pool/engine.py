@@ -34,7 +34,7 @@ class ServeSettings(Closed):
     head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None)
     """size of a head"""
     extra_args: tuple[str, ...] = ()
-    """more arguments of this model's server, after the engine's"""
+    """more arguments of this model's server"""
 
 
 class Engine(Protocol):
@@ -69,9 +69,13 @@ RETIRED = {
     "max_failed": 0.5,
     "max_restarts": 3,
     "cache_gib": 16,
+    "dtype": "auto",
+    "max_unscored": 0.25,
+    "extra_args": [],
 }
 """Keys that nobody set, by the one value that they have (`FailurePolicy`, `Retries`, `Launcher`,
-`MAX_BYTES`).
+`MAX_BYTES`, `number_format`, `Environment`, `serve.extra_args`). A bundle of an earlier
+version has them, and what makes two searches the same still counts them.
 """
 
 
@@ -87,10 +91,6 @@ class EngineSettings(Closed):
     """auto: what the installed vLLM was built for"""
     python: str = SERVE_PYTHON
     """the Python of the environment that servers run in; its packages are yours"""
-    dtype: Literal["auto", "bfloat16", "float32"] = Field(
-        default="auto", exclude_if=lambda dtype: dtype == "auto"
-    )
-    """number format of servers on this machine's processor; auto: the faster one there"""
     max_model_len: PositiveInt = 2048
     """tokens of a prompt and its answer together, at most"""
     concurrency: PositiveInt = 32
@@ -103,12 +103,8 @@ class EngineSettings(Closed):
     """until a server that is started here has to answer"""
     seeds: bool = False
     """whether external endpoints may be sent a seed with each request"""
-    max_unscored: Probability = 0.25
-    """share of lost questions above which an evaluation failed; refused ones don't count"""
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices, for estimates of time"""
-    extra_args: tuple[str, ...] = ()
-    """more arguments of the server's command"""
 
     @model_validator(mode="before")
     @classmethod

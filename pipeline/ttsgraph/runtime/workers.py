@@ -29,9 +29,9 @@ from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CallCache, CallStore
 from ttsgraph.models.client import Client
-from ttsgraph.models.recording import Calls, Recorder, RecordingClient
+from ttsgraph.models.recording import Calls, Recorder
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import NO_LIMITS, Meter, MeteredClient
+from ttsgraph.runtime.limits import NO_LIMITS, Meter, limited_by
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.identity import code_digest
@@ -156,14 +156,13 @@ def environment_for(
         settings.sampling.sampling(),
         profile.model_pool(task),
         client,
-        profile.engine.max_unscored,
         waves=profile.budget.wave,
     )
 
 
 class SpreadEnvironment(Environment):
     """An environment whose questions workers answer; `carry` takes each piece of work to one. What
-    they spend is paid from its client's meter: a piece spends no more than was left before it, so
+    they spend is paid from the meter: a piece spends no more than was left before it, so
     pieces under way together can go beyond a limit together.
     """
 
@@ -174,12 +173,14 @@ class SpreadEnvironment(Environment):
         carry: Carry,
         workers: int,
         recorder: Recorder | None = None,
+        meter: Meter | None = None,
     ) -> None:
         vars(self).update(vars(local))
         self._order = replace(order, grade_nodes=local.grade_nodes)
         self._carry = carry
         self._workers = workers
         self._recorder = recorder or Recorder()
+        self._meter = meter or Meter(NO_LIMITS)
 
     def _like(self, **changes: Any) -> Self:
         other = super()._like(**changes)
@@ -196,7 +197,7 @@ class SpreadEnvironment(Environment):
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `Environment.evaluate_all`. Raises what stopped a worker, and LimitReached."""
         started = time.perf_counter()
-        meter = self.client.meter if isinstance(self.client, MeteredClient) else Meter(NO_LIMITS)
+        meter = self._meter
         found: dict[tuple[int, str], Graded] = {}
 
         async def one(piece: Piece) -> None:
@@ -262,9 +263,8 @@ class Worker:
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
         recorder = Recorder()
-        recording = RecordingClient(self._client, recorder)
-        client = MeteredClient(recording, meter, self._environment.paid)
-        environment = self._environment.with_client(client)
+        limited = limited_by(meter, self._environment.paid)
+        environment = self._environment.with_client(self._client.recording(recorder, limited))
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:
             outcomes = await asyncio.gather(

@@ -57,6 +57,8 @@ LEAST = 10
 """Questions: fewer can't be split into parts that say anything."""
 
 TEMPERATURE = 0.9
+PROBES = 3
+"""Questions that a model which thinks is asked: how long it thinks differs by the question."""
 SAMPLE = "sample"
 SAMPLES = 40
 """Sums, to try a project on, where no questions are given."""
@@ -146,9 +148,9 @@ class _Project:
         found: list[AskedModel] = []
         failed = list(left_out)
         if new or reached:
-            messages = self.first_messages(looked)
+            prompts = self.first_prompts(looked)
             priced = {n: one.priced for n, one in pool.items()}
-            found, others = asyncio.run(ask_each(reached | new, messages, TEMPERATURE, priced))
+            found, others = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
             failed += others
         added = [each for each in found if each.name in new]
         if new and not added:
@@ -181,16 +183,19 @@ class _Project:
                 " that entry first"
             )
 
-    def first_messages(self, looked: Looked | None) -> tuple[Message, ...]:
-        """The prompt to each model: the first question, to an assistant."""
+    def first_prompts(self, looked: Looked | None) -> list[tuple[Message, ...]]:
+        """The prompts to each model: the first few questions, to an assistant."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
-                question = questions_by_split(profile, task, 0)["train"][0]
-                return _messages(profile.task(task).task, question)
+                questions = questions_by_split(profile, task, 0)["train"][:PROBES]
+                return [_messages(profile.task(task).task, question) for question in questions]
         looked = looked or _sums()
         task_kind = get_task(looked.kind, looked.grading)
-        return _messages(task_kind, task_kind.parse(looked.rows[0], "question 1"))
+        return [
+            _messages(task_kind, task_kind.parse(row, f"question {number}"))
+            for number, row in enumerate(looked.rows[:PROBES], 1)
+        ]
 
     def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
         """Set what a question may cost, where it is said, or the first models are here; in words.

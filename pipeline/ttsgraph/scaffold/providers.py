@@ -1,5 +1,5 @@
 """Models of providers: which they list, what each costs, and how it wants to be asked, by one
-question to each.
+question to each, and a few to those that think.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -101,14 +102,14 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """A model that answered: its entry in a profile's pool, all calls made of it, the one that a
-    search would make, its members' lengths, and what was made of it in a line.
+    """A model that answered: its entry in a profile's pool, all calls made of it, its `answers` in
+    the way that a search would ask, its members' lengths, and what was made of it in a line.
     """
 
     name: str
     entry: Mapping[str, Any]
     calls: tuple[Completion, ...]
-    completion: Completion
+    answers: tuple[Completion, ...]
     lengths: Mapping[str, Mapping[str, float]]
     line: str
 
@@ -119,8 +120,8 @@ class AskedModel:
 
     @property
     def dollars(self) -> float:
-        """The cost of a call that a search would make."""
-        return self.price.of(self.completion)
+        """The mean cost of a call that a search would make."""
+        return fmean(map(self.price.of, self.answers))
 
     @property
     def speed(self) -> list[float]:
@@ -394,12 +395,13 @@ async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
 
 async def ask_each(
     pool: Mapping[str, Mapping[str, Any]],
-    messages: tuple[Message, ...],
+    prompts: Sequence[tuple[Message, ...]],
     temperature: float,
     priced: Mapping[str, str] | None = None,
 ) -> tuple[list[AskedModel], list[str]]:
-    """Ask each model of a pool's entries once: who answered, and lines about others; `priced` says
-    where prices are from. Raises EndpointError if none answered.
+    """Ask each model of a pool's entries the first prompt, and those that think before they answer
+    the others too: who answered, and lines about others; `priced` says where prices are from.
+    Raises EndpointError if none answered.
     """
     settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
@@ -416,7 +418,7 @@ async def ask_each(
                     client,
                     entry,
                     (priced or {}).get(name, "as the profile says"),
-                    Request(name, "probe", messages, sampling),
+                    [Request(name, "probe", messages, sampling) for messages in prompts],
                 )
                 for name, entry in pool.items()
             )
@@ -433,9 +435,10 @@ async def ask_each(
 
 
 async def _described(
-    client: OpenAIClient, given: Mapping[str, Any], priced: str, request: Request
+    client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
 ) -> AskedModel | str:
     """Describe a model by its answers; or say why it is left out."""
+    request, *others = requests
     name = request.model
     entry = dict(given)
     price = price_of(entry["price"])
@@ -444,7 +447,7 @@ async def _described(
         calls.append(await client.complete(request))
         if calls[0].cut:
             roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
-            request = replace(request, sampling=roomy)
+            request, *others = (replace(each, sampling=roomy) for each in requests)
             calls.append(await client.complete(request))
         completion = calls[-1]
         if not (price.prompt or price.completion):  # its speed counts, not that of a cold start
@@ -459,48 +462,75 @@ async def _described(
     if not dialect.system:
         entry["system_role"] = False
     parts = [f"${price.prompt:g} and ${price.completion:g} a million tokens ({priced})"]
-    lengths = {name: _lengths(completion)}
+    answers = [completion]
+    lengths: dict[str, dict[str, float]] = {}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
-        parts.append(f"thinks before it answers ({completion.completion_tokens} tokens)")
-        less = await _with_less_effort(client, request)
-        if less is not None and less.completion_tokens < LESS * completion.completion_tokens:
-            calls.append(less)
+        # How long it thinks differs by the question.
+        answers += await _answered(client, others)
+        calls += answers[1:]
+        parts.append(f"thinks before it answers ({_span(answers)} tokens)")
+        less = await _with_less_effort(client, [request, *others])
+        if less and _mean_tokens(less) < LESS * _mean_tokens(answers):
+            calls += less
             entry["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
             lengths[variant_name(name, EFFORT)] = _lengths(less)
-            parts.append(f"{name}:{EFFORT} thinks less ({less.completion_tokens})")
+            parts.append(f"{name}:{EFFORT} thinks less ({_span(less)})")
+    lengths = {name: _lengths(answers)} | lengths
     if dialect.words:
         parts.append(f"asked {dialect.words}")
     if completion.estimated:
         parts.append("tells no token counts: its costs are estimated")
-    return AskedModel(name, entry, tuple(calls), completion, lengths, f"{name}: {'; '.join(parts)}")
+    line = f"{name}: {'; '.join(parts)}"
+    return AskedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
 
 
-async def _with_less_effort(client: OpenAIClient, request: Request) -> Completion | None:
-    """The same with less effort; None of a model that can't be told to think less."""
-    known = tuple(client.manner(request).left_out - set(TOKENS_KEYS))
-    sampling = replace(request.sampling, reasoning_effort=EFFORT, left_out=known)
-    request = replace(request, sampling=sampling)
-    try:
-        found = await client.complete(request)
-    except (CallFailed, EndpointError, NoAnswer, RunStopped):
-        return None
-    return None if "reasoning_effort" in client.manner(request).left_out else found
+async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
+    """Return the answers to these, without calls that fail."""
+
+    async def ask(request: Request) -> list[Completion]:
+        try:
+            return [await client.complete(request)]
+        except (CallFailed, EndpointError, NoAnswer, RunStopped):
+            return []
+
+    return [*chain(*await asyncio.gather(*map(ask, requests)))]
 
 
-def _lengths(told: Completion) -> dict[str, float]:
-    """The lengths of a member (`Lengths`) by its one call, until more is measured."""
+async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
+    """Return the same with less effort; nothing of a model that can't be asked to think less."""
+    known = tuple(client.manner(requests[0]).left_out - set(TOKENS_KEYS))
+    sampling = replace(requests[0].sampling, reasoning_effort=EFFORT, left_out=known)
+    asked = [replace(request, sampling=sampling) for request in requests]
+    found = await _answered(client, asked)
+    return [] if "reasoning_effort" in client.manner(asked[0]).left_out else found
+
+
+def _mean_tokens(answers: Sequence[Completion]) -> float:
+    return fmean(answer.completion_tokens for answer in answers)
+
+
+def _span(answers: Sequence[Completion]) -> str:
+    """Return the least and the most tokens of some answers, as text."""
+    least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
+    """The lengths of a member (`Lengths`) by its few calls, until more is measured."""
+    written = _mean_tokens(answers)
     return {
-        "prompt_tokens": float(told.prompt_tokens),
-        "generated_tokens": float(max(1, told.completion_tokens)),
-        "read_tokens": float(max(1, told.completion_tokens - told.reasoning_tokens)),
+        "prompt_tokens": fmean(answer.prompt_tokens for answer in answers),
+        "generated_tokens": max(1.0, written),
+        "read_tokens": max(1.0, written - fmean(answer.reasoning_tokens for answer in answers)),
         "more_tokens": 0.0,
     }
 
 
 def room_for(found: Sequence[AskedModel]) -> int:
     """Tokens that answers get: more where models think before they answer, or talk much."""
-    longest = max((each.completion.completion_tokens for each in found), default=0)
+    told = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(told, default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2

@@ -102,17 +102,10 @@ class ChosenFormat:
     why: str
 
 
-def number_format(
-    wanted: NumberFormat | Literal["auto"],
-    python: str,
-    state: Path = STATE,
-    cpu_info: Path = CPU_INFO,
-) -> ChosenFormat:
-    """The format on the CPU: `engine.dtype`, else the faster one by the processor's flags, or where
-    these don't decide by a second's timing with the servers' `python`, once per processor.
+def number_format(python: str, state: Path = STATE, cpu_info: Path = CPU_INFO) -> ChosenFormat:
+    """The format on the CPU: the faster one by the processor's flags, or where these don't decide
+    by a second's timing with the servers' `python`, once per processor.
     """
-    if wanted != "auto":
-        return ChosenFormat(wanted, "engine.dtype says so")
     processor, flags = _processor(cpu_info)
     if known := sorted(KNOWS_BFLOAT16 & flags):
         return ChosenFormat("bfloat16", f"the processor has {known[0]}")

@@ -107,7 +107,7 @@ def needs_of(
     if missing := tuple(fact for fact, value in known.items() if value is None):
         return missing
     facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
-    flags, _ = _FLAGS.parse_known_args([*serve.extra_args, *engine.extra_args])
+    flags, _ = _FLAGS.parse_known_args([*serve.extra_args])
     weight_bytes = 4 if flags.dtype in ("float32", "float") else 2
     cache_bytes = 1 if flags.kv_cache_dtype.startswith("fp8") else weight_bytes
     shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)

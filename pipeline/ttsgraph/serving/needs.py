@@ -57,7 +57,7 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     )
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
-        dtype = number_format(profile.engine.dtype, python, state)
+        dtype = number_format(python, state)
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
 
 
@@ -70,7 +70,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         advice = "give their parameters (total) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
-    dtype = number_format(profile.engine.dtype, profile.engine.python, state)
+    dtype = number_format(profile.engine.python, state)
     size = 2 if dtype.name == "float32" else 1
     needed = sum(
         (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)

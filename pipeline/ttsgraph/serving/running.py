@@ -94,9 +94,8 @@ def local_specs(
         python=engine.python,
         gpus=None if on_cpu else gpu_memory_gib(),
         max_model_len=engine.max_model_len,
-        extra=engine.extra_args,
         max_seqs=engine.concurrency,
-        dtype=number_format(engine.dtype, engine.python, state) if on_cpu else None,
+        dtype=number_format(engine.python, state) if on_cpu else None,
     )
 
 

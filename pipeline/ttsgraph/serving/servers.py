@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -88,17 +88,16 @@ def server_specs(
     python: str = SERVE_PYTHON,
     gpus: Mapping[int, float] | None = None,
     max_model_len: int = 2048,
-    extra: Sequence[str] = (),
     max_seqs: int | None = None,
     dtype: ChosenFormat | None = None,
 ) -> tuple[ServerSpec, ...]:
-    """The servers of a pool (served name -> what to serve), one per replica, at free ports where
-    none is given; `extra` ends every command. Those of hub ids may go online. `max_seqs` is the
-    most requests at once, `gpus` as for `servers_of`, `dtype` the number format on the CPU (by
-    default the faster one). Raises as `servers_of`.
+    """The servers of a pool (served name -> what to serve), one per replica, at free ports if none
+    is given. Those of hub ids may go online. `max_seqs` is the most requests at once, `gpus` as for
+    `servers_of`, `dtype` the number format on the CPU (by default the faster one). Raises as
+    `servers_of`.
     """
     if gpus is None:
-        dtype = dtype or number_format("auto", python)
+        dtype = dtype or number_format(python)
     placed = servers_of(models, gpus)
     threads = threads_of_each(len(placed), len(os.sched_getaffinity(0)))
     specs = []
@@ -120,7 +119,7 @@ def server_specs(
             ServerSpec(
                 server.title,
                 server.model,
-                (python, *command, *address, *hosted.serve.extra_args, *extra),
+                (python, *command, *address, *hosted.serve.extra_args),
                 env,
                 port,
                 log_dir / f"{server.title.replace('/', '--')}.log",

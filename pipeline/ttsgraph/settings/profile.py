@@ -21,6 +21,7 @@ from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
+from ttsgraph.models.dialect import AnswerForm, TokensKey
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
@@ -126,13 +127,13 @@ class AgentSettings(Closed):
     """the day on which model and price were looked up"""
     revision: str = "unpinned"
     """which weights its model has"""
-    response_format: Literal["schema", "object", "text"] = "schema"
+    response_format: AnswerForm = "schema"
     """how an answer's form is asked for; an endpoint that refuses gets the next weaker one"""
     temperature: Temperature | None = None
     """the endpoint's default if not given"""
     max_tokens: PositiveInt = 8192
     """of one answer, its reasoning included"""
-    tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    tokens_key: TokensKey = "max_tokens"
     """how requests bound an answer's tokens"""
     context_tokens: PositiveInt = 16384
     """of what is sent, as estimated; longer tables are summarised"""

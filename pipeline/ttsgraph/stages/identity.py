@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.pool.engine import EngineSettings
+from ttsgraph.pool.engine import RETIRED, EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import Profile
@@ -44,7 +44,7 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     was measured of lengths is a result itself, and left out.
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
-    data["engine"] = {key: data["engine"][key] for key in ENGINE}
+    data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
     data["pool"] = {name: _model(model, profile.engine) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
     data["agent"]["base_url"] = None  # of agents without one, what it always was
