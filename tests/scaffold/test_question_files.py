@@ -395,7 +395,10 @@ CASES: dict[str, Case] = {
         table("question|answer", ASKED, NAMES).replace("Which", '5" of which'),
         texts=[q.replace("Which", '5" of which') for q in ASKED],
     ),
-    "three-columns-of-one.csv": Case(table("question", ASKED), refused="--answer-column"),
+    "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
+    "one-column-with-a-comma.csv": Case(
+        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="double quotes"
+    ),
     "half-a-character.jsonl": Case(
         ROWS.replace("guild 0?", "guild 0?\\ud83c"), texts=[f"{ASKED[0]}?", *ASKED[1:]]
     ),

@@ -240,7 +240,7 @@ def file_rows(path: Path, header: bool = True) -> Rows:
         else:
             text = _text(path, suffix)
             if "json" in suffix or (suffix not in TEXT_TABLES and text.lstrip()[:1] in ("{", "[")):
-                rows = _json_rows(path.name, text, header)
+                rows = _json_rows(path.name, text, header, suffix in (".jsonl", ".ndjson"))
             else:
                 rows = _table_rows(path.name, _csv_lines(path.name, text), header)
     except (FileNotFoundError, IsADirectoryError) as error:
@@ -320,11 +320,12 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
 
 
 def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """The lines of a table with something in them, from the first with several cells, if any; not
-    the dashes below the names of a Markdown table.
+    """The lines of a table with something in them, from the first with several cells if most have
+    them; not the dashes below the names of a Markdown table.
     """
     filled = [[cell for cell in line if str(cell).strip()] for line in lines]
-    several = next((k for k, cells in enumerate(filled) if len(cells) > 1), 0)
+    wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
+    several = wide[0] if len(wide) > len(filled) / 2 else 0
     return [
         line
         for line, cells in zip(lines[several:], filled[several:], strict=True)
@@ -373,12 +374,12 @@ def _text(path: Path, suffix: str) -> str:
         return data.decode("cp1252")
 
 
-def _json_rows(name: str, text: str, header: bool) -> Rows:
+def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
     """The rows of JSON objects one after another, mostly one a line, or of one value that holds
-    them. Raises DataError.
+    them; an object alone is a row where the file `is_lines`. Raises DataError.
     """
     values = list(_json_values(name, text))
-    if len(values) == 1:
+    if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
         values = list(enumerate(_listed(values[0][1]), 1))
     if values and all(isinstance(value, list) for _, value in values):
         return _table_rows(name, [value for _, value in values], header)
