@@ -166,6 +166,10 @@ CASES: dict[str, Case] = {
         workbook(ASKED, [datetime(2024, 1, 1 + k) for k in range(COUNT)]),
         golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
     ),
+    "days.parquet": Case(
+        parquet(question=ASKED, answer=pd.date_range("2024-01-01", periods=COUNT)),
+        golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
+    ),
     "plain.parquet": Case(parquet(question=ASKED, answer=NAMES)),
     "counts.parquet": Case(
         parquet(question=SUMS, answer=[float(t) for t in TOTALS]), "number", NUMBERS, SUMS
@@ -284,6 +288,9 @@ CASES: dict[str, Case] = {
     "few-labels.jsonl": Case(
         lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
     ),
+    "labels-with-numbers.jsonl": Case(
+        lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
+    ),
     "twelve-labels.csv": Case(
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
@@ -390,6 +397,10 @@ CASES: dict[str, Case] = {
     ),
     "quote-left-open-at-commas.csv": Case(
         PLAIN.replace("Which", '"Which', 1).replace("Which", "Well, which"), refused=":2: "
+    ),
+    "quoted-word.tsv": Case(
+        table("question|answer", ASKED, NAMES, mark="\t").replace("Which", '"Which"'),
+        texts=[q.replace("Which", '"Which"') for q in ASKED],
     ),
     "inches.csv": Case(
         table("question|answer", ASKED, NAMES).replace("Which", '5" of which'),

@@ -30,7 +30,8 @@ def text_of(value: Any) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return storable(str(value)).strip().removesuffix(" 00:00:00")
+    text = storable(str(value)).strip()
+    return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")  # of days in tables
 
 
 def storable(text: str) -> str:

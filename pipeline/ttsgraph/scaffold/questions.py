@@ -31,7 +31,14 @@ Ask = Callable[[str], str]
 
 _LAST = ("problem", "query", "q", "user", "content", "instruction", "sentence", "ctx")
 QUESTIONS = (*QUESTION_FIELDS, *_LAST)
-_NAMED = ("correct answer", "right answer", "expected answer", "expected output", "answer key")
+_NAMED = (
+    "correct answer",
+    "right answer",
+    "expected answer",
+    "expected output",
+    "answer key",
+    "label text",
+)
 _FIRST = ("answer", "answers", "gold", "gold answer", "ideal", "ground truth", *_NAMED)
 _LATER = ("labels", "tags", "solution", "completion", "response", "correct", "a", "key", "cop")
 ANSWERS = (*_FIRST, *ANSWER_FIELDS, *_LATER, "assistant")

@@ -264,7 +264,8 @@ def _parquet_rows(path: Path) -> Rows:
     import pyarrow  # noqa: F401  whose want pandas tells in five lines
 
     # Plain values, as a file of JSON lines has them.
-    rows = json.loads(pd.read_parquet(path).to_json(orient="records", force_ascii=False))
+    table = pd.read_parquet(path)
+    rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
@@ -314,7 +315,7 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
                 f"{name}:{begins}: expected texts in double quotes, or none, but {error}; write a"
                 ' quote inside such a text as ""'
             ) from None
-        whole = re.compile(r'"(.*)"', re.DOTALL)
+        whole = re.compile(r'\A"(.*)"\Z')
         lines = [[whole.sub(r"\1", cell).replace('""', '"') for cell in line] for line in lines]
     return lines
 
