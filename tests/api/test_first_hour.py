@@ -196,32 +196,6 @@ def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
 
 
 PLAIN = [(q, f"{c[i]} {k}") for k, (q, c, i) in enumerate(ROWS)]
-PAIRS = [{"question": q, "answer": a} for q, a in PLAIN]
-
-
-def chatted(question: str, answer: str) -> dict[str, Any]:
-    said = (("user", question), ("assistant", answer))
-    return {"messages": [{"role": role, "content": content} for role, content in said]}
-
-
-DEEP = [{"in": {"question": q}, "out": {"answer": a}} for q, a in PLAIN]
-EMPTY_ROWS = as_table("question answer", PLAIN).replace("\n", "\n\r\n,\r\n")
-TEXTS = {
-    "bom.csv": as_table("question answer", PLAIN, ";").encode("utf-8-sig"),
-    "utf16.CSV": as_table("QUESTION Answer", PLAIN).encode("utf-16"),
-    "tabs.tsv": as_table("question answer", PLAIN, "\t").encode(),
-    "empty.csv": EMPTY_ROWS.encode(),
-    "bom.jsonl": as_lines(*PAIRS).encode("utf-8-sig"),
-    "list.json": json.dumps({"data": PAIRS}, indent=1).encode(),
-    "deep.jsonl": as_lines(*DEEP).encode(),
-    "chat.jsonl": as_lines(*(chatted(q, a) for q, a in PLAIN)).encode(),
-}
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_questions_in_every_file_are_read(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(TEXTS[name])
-    assert [dict(row) for row in look_at(QuestionsGiven(tmp_path / name)).rows] == PAIRS
 
 
 def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ PARAMS = "# what is searched\nprofile: mine\ntasks: [sums]\nmethods: [random]\n"
 ROUND = st.floats(0, 1e6).map(lambda value: float(f"{value:.6g}"))
 
 
-def sums(count: int, name: str = "question") -> str:
-    rows = [{name: f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(count)]
+def sums(count: int) -> str:
+    rows = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(count)]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -203,18 +203,12 @@ def test_settings_of_a_kind_are_given_as_json(project: Path) -> None:
     ("content", "arguments", "expected"),
     [
         (sums(20), "--kind number --grading {", "--grading: expected a JSON object, but"),
-        (sums(20), "--kind chess", "--kind: expected one of"),
         (sums(20), "--profile simulated", "simulated models answer made-up questions only"),
-        (sums(20, "said"), "", "--question-column"),
-        (sums(5), "", "expected at least 10 different questions, found 5; add some"),
         (sums(20), "--name sums", "choose another --name"),
         (sums(20), "--name ../sums", "--name: expected letters"),
-        (sums(20), "--url http://127.0.0.1:9/v1", "no server at http://127.0.0.1:9/v1"),
         (sums(20), "--url URL --model org/other", "--price other=0.1,0.3"),
-        (sums(20), "--url URL --model huge", "the server has org/stub, org/other"),
         (sums(20), "--url URL --set total", "--set: expected KEY=VALUE"),
         (sums(20), "--url URL --price-prompt 1 --price-completion 1", "total"),
-        (sums(20), "--url URL --key-env NOT_SET_KEY", "NOT_SET_KEY, which is not set; export it"),
         (sums(20), "--url URL --key-env sk-0123456789abcdefghij", "an environment variable"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ttsgraph.api.given import questions_file
 from ttsgraph.base.errors import InputError
 from ttsgraph.scaffold.questions import Looked, QuestionsGiven, look_at
 from ttsgraph.tasks import get_task
@@ -64,6 +64,10 @@ class Case:
     choices: Sequence[str] = ()
 
 
+PLAIN = table("question|answer", ASKED, NAMES)
+ROWS = lines(question=ASKED, answer=NAMES)
+MILLIONS = [f"{total}000000" for total in TOTALS]
+JUDGED = {"told": "--kind judge"}
 LISTED = [{"q": q, "a": n} for q, n in zip(ASKED, NAMES, strict=True)]
 BY_LETTER = dict(zip("ABCD", TOWNS, strict=True))
 BOXES = [f"So it is $\\boxed{{\\frac{{{t}}}{{7}}}}$." for t in TOTALS]
@@ -160,6 +164,10 @@ CASES: dict[str, Case] = {
     "numbers.xlsx": Case(workbook(SUMS, [float(t) for t in TOTALS]), "number", NUMBERS, SUMS),
     "dates.xlsx": Case(
         workbook(ASKED, [datetime(2024, 1, 1 + k) for k in range(COUNT)]),
+        golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
+    ),
+    "days.parquet": Case(
+        parquet(question=ASKED, answer=pd.date_range("2024-01-01", periods=COUNT)),
         golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
     ),
     "plain.parquet": Case(parquet(question=ASKED, answer=NAMES)),
@@ -280,6 +288,9 @@ CASES: dict[str, Case] = {
     "few-labels.jsonl": Case(
         lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
     ),
+    "labels-with-numbers.jsonl": Case(
+        lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
+    ),
     "twelve-labels.csv": Case(
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
@@ -345,6 +356,105 @@ CASES: dict[str, Case] = {
     ),
     "all-the-same.jsonl": Case(
         lines(question=ASKED, answer=["yes"] * COUNT), refused="--answer-column"
+    ),
+    # containers and encodings
+    "utf-16.csv": Case(PLAIN.encode("utf-16")),
+    "utf-16-without-a-mark.csv": Case(PLAIN.encode("utf-16-le")),
+    "latin-1.jsonl": Case('{"question": "caf\xe9?"}'.encode("latin-1"), refused="UTF-8"),
+    "packed.csv.gz": Case(gzip.compress(PLAIN.encode())),
+    "packed-unsaid.csv": Case(gzip.compress(PLAIN.encode())),
+    "packed-not.jsonl.gz": Case(ROWS),
+    "table.txt": Case(table("question|answer", ASKED, NAMES, mark="\t")),
+    "table-without-an-ending": Case(PLAIN),
+    "table.md": Case(
+        "| question | answer |\n| --- | --- |\n"
+        + "".join(f"| {q} | {n} |\n" for q, n in zip(ASKED, NAMES, strict=True))
+    ),
+    "binary.xls": Case(b"\xd0\xcf\x11\xe0" + bytes(99), refused=r"\.xlsx"),
+    "pretty.jsonl": Case("".join(json.dumps(row, indent=1) for row in LISTED)),
+    "commas-between.jsonl": Case(ROWS.replace("}\n", "},\n")),
+    "splits.json": Case(json.dumps({"train": LISTED[:9], "test": LISTED[9:], "authors": [{}]})),
+    "deep.json": Case(json.dumps({"version": 2, "data": {"all": LISTED}})),
+    "by-id.json": Case(json.dumps({f"id {k}": row for k, row in enumerate(LISTED)})),
+    "by-column.json": Case(pd.DataFrame(LISTED).to_json()),
+    "by-question.json": Case(json.dumps(dict(zip(ASKED, NAMES, strict=True)))),
+    "pairs.json": Case(json.dumps(list(zip(ASKED, NAMES, strict=True))), options={"header": False}),
+    "pairs-unsaid.json": Case(
+        json.dumps(list(zip(ASKED, NAMES, strict=True))), refused="--no-header"
+    ),
+    # lines of tables
+    "bom.jsonl": Case(ROWS.encode("utf-8-sig")),
+    "empty-lines.CSV": Case(PLAIN.replace("\r\n", "\r\n\r\n,\r\n")),
+    "title.csv": Case("Quiz of 2024,\n,\n" + PLAIN),
+    "remark.csv": Case("# made by hand\n" + PLAIN),
+    "spaces.csv": Case(PLAIN.replace(",", " , ").replace("Which", " Which")),
+    "several-lines.csv": Case(
+        table("question|answer", [q.replace(" ", "\n", 1) for q in ASKED], NAMES),
+        texts=[q.replace(" ", "\n", 1) for q in ASKED],
+    ),
+    "quote-left-open.csv": Case(
+        PLAIN.replace("Which", '"Which', 1), texts=['"' + ASKED[0], *ASKED[1:]]
+    ),
+    "quote-left-open-at-commas.csv": Case(
+        PLAIN.replace("Which", '"Which', 1).replace("Which", "Well, which"), refused=":2: "
+    ),
+    "quoted-word.tsv": Case(
+        table("question|answer", ASKED, NAMES, mark="\t").replace("Which", '"Which"'),
+        texts=[q.replace("Which", '"Which"') for q in ASKED],
+    ),
+    "inches.csv": Case(
+        table("question|answer", ASKED, NAMES).replace("Which", '5" of which'),
+        texts=[q.replace("Which", '5" of which') for q in ASKED],
+    ),
+    "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
+    "one-column-with-a-comma.csv": Case(
+        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="double quotes"
+    ),
+    "half-a-character.jsonl": Case(
+        ROWS.replace("guild 0?", "guild 0?\\ud83c"), texts=[f"{ASKED[0]}?", *ASKED[1:]]
+    ),
+    "entities.csv": Case(
+        table("question|answer", ASKED, [f"{n} &amp; son" for n in NAMES]),
+        golds=[f"{n} & son" for n in NAMES],
+        told="&amp;",
+    ),
+    "entities-as-a-topic.csv": Case(
+        table("question|answer", ASKED, [f"&lt; {n} <" for n in NAMES]),
+        golds=[f"&lt; {n} <" for n in NAMES],
+    ),
+    # forms of answers
+    **{
+        f"{name}.csv": Case(table("question|answer", SUMS, said), kind, golds or said, SUMS, **more)
+        for name, said, kind, golds, more in (
+            ("points-between", [f"{t}.000.000" for t in TOTALS], "number", MILLIONS, {}),
+            ("apostrophes", [f"{t}'000'000" for t in TOTALS], "number", MILLIONS, {}),
+            ("spaces-between", [f"{t} 000" for t in TOTALS], "number", None, {}),
+            ("euros", [f"{t},50 €" for t in TOTALS], "number", [f"{t}.50 €" for t in TOTALS], {}),
+            ("kilometres", [f"{t} km" for t in TOTALS], "number", None, {"told": "in km"}),
+            ("units", [f"{t} {'km' if t % 3 else 'kg'}" for t in TOTALS], "exact", None, JUDGED),
+            ("codes", [f"{t:05}" for t in TOTALS], "exact", None, {}),
+            ("dates", [f"2024-01-{1 + k:02}" for k in range(COUNT)], "exact", None, {}),
+            ("ranges", [f"{t}-{t + 5}" for t in TOTALS], "exact", None, {}),
+            ("formulas", [f"$x+{t}$" for t in TOTALS], "math", [f"x+{t}" for t in TOTALS], {}),
+            ("yes-or-no", ["Yes", "no", "yes", "no"] * 6, "choice", ["Yes", "no"] * 12, {}),
+            ("true-or-false", ["True", "False"] * 12, "choice", None, {}),
+            ("zero-or-one", ["0", "1"] * 12, "number", None, {"told": "--kind choice"}),
+        )
+    },
+    "pairs-of-numbers.jsonl": Case(
+        lines(question=SUMS, answer=[[t, t + 1] for t in TOTALS]),
+        "json",
+        [f"[{t},{t + 1}]" for t in TOTALS],
+        SUMS,
+    ),
+    "pairs-of-texts.jsonl": Case(
+        lines(question=ASKED, answer=[[n, f"M {n}"] for n in NAMES]), told="--kind json"
+    ),
+    "lettered.csv": Case(
+        table("question|A|B|C|D|answer", ASKED, *([town] * COUNT for town in TOWNS), LETTERS),
+        "choice",
+        LETTERS,
+        choices=TOWNS,
     ),
 }
 
@@ -426,18 +536,17 @@ def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path)
         assert (looked.kind, looked.rows[-1]["answer"]) == ("choice", "B")
 
 
-def test_a_missing_answer_is_left_out_and_said(tmp_path: Path) -> None:
-    table = pd.DataFrame({"question": [f"{k} + 1" for k in range(12)], "answer": range(1, 13)})
-    table.loc[3, "answer"] = None
-    looked = look_at(QuestionsGiven(questions_file(table, tmp_path)))
-    assert len(looked.rows) == 11
-    assert any("1 rows without a question or an answer left out" in line for line in looked.lines)
+def test_models_are_told_the_unit_of_numbers(tmp_path: Path) -> None:
+    found = looked(tmp_path / "q.csv", table("question|answer", SUMS, [f"{t} km" for t in TOTALS]))
+    assert found.instruction is not None
+    assert "in km" in found.instruction
+    task = get_task(found.kind)
+    assert task.grade(task.parse(found.rows[0], "row"), "Answer: 1 km")
 
 
-def test_a_dozen_labels_are_named_to_models(tmp_path: Path) -> None:
-    rows = [{"text": f"mail {k}", "label": f"topic {'abcdefghijkl'[k % 12]}"} for k in range(60)]
-    file = tmp_path / "mails.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    looked = look_at(QuestionsGiven(file))
-    assert looked.kind == "choice"
-    assert len(looked.grading["choices"]) == 12
+def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
+    rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(25_000))
+    found = looked(tmp_path / "q.csv", f"question,answer\n{rows}")
+    assert len(found.rows) <= 10_000
+    assert int(found.rows[-1]["answer"]) > 24_000
+    assert "of 25,000 rows are looked at" in "\n".join(found.lines)

@@ -67,6 +67,8 @@ def preset_case(given: Any, profile: Profile) -> Case:
     else:
         path = Path(given)
         label = path.stem
+        if not path.is_file():
+            raise InputError(f"{path}: expected a file with a team, but there is none")
         if path.suffix != ".json":
             graph = graph_of(load(Team, path), profile, str(path))
         else:

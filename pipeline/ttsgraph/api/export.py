@@ -14,7 +14,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from math import comb
@@ -30,9 +30,10 @@ from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
-from ttsgraph.models.client import cut_at_stop
+from ttsgraph.models.client import Request, cut_at_stop
 from ttsgraph.models.dialect import HABITS, Habits, habit_name
 from ttsgraph.models.reasoning import without_thoughts
+from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.tasks.base import ReadableTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
 
@@ -175,26 +176,18 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
     for key in ("api_key_header", "query"):
         if getattr(model, key):
             raise InputError(f"{member}: expected a model without {key} to export")
-    name = model.served_as or manner.model
-    sampling = manner.sampling
-    known = Habits(STATE / HABITS).get(habit_name(model.base_urls[0], name, sampling))
+    endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
+    url, sampling = endpoint.base_urls[0], manner.sampling
+    known = Habits(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
     dialect = model.dialect if known is None else model.dialect.joined(known)
-    asked: dict[str, Any] = {}
-    if dialect.bound:
-        asked[dialect.bound] = dialect.bounded(sampling.max_tokens)
-    asked |= {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "stop": list(sampling.stop) or None,
-        "reasoning_effort": sampling.reasoning_effort,
-    }
-    left_out = {*dialect.left_out, *sampling.left_out}
-    sent = {key: value for key, value in asked.items() if value is not None and key not in left_out}
+    sent = endpoint.body(Request(member, "", (), replace(sampling, extra_body=None)), dialect)
+    for key in ("model", "messages"):
+        del sent[key]
     if extra := model.extra_body | json.loads(sampling.extra_body or "{}"):
         sent["extra_body"] = extra
     return {
-        "model": name,
-        "base_url": model.base_urls[0],
+        "model": endpoint.served_as,
+        "base_url": url,
         "api_key_env": model.api_key_env,
         "instruction": manner.prompt.instruction,
         "system_role": dialect.system,

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.add import budget_of, split_sizes, task_entry
+from ttsgraph.scaffold.add import TEMPLATES, budget_of, split_sizes, task_entry
 from ttsgraph.scaffold.questions import QuestionsGiven, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
@@ -47,17 +49,11 @@ def profile_of(
     looked = look_at(QuestionsGiven(questions, grade, grading or {}))
     more = dict(sections or {})
     file = _kept(looked.text, state)
-    entry = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
-    task = entry | more.pop("task", {})
-    data = {
-        "engine": {"kind": "external"},
-        "pool": pool_of(models, shared or {}),
-        "tasks": {TASK: task},
-        "roles": ["assistant", "fuser", "voter"],
-        "budget": budget_of(budget),
-        **{section: {} for section in ("pilot", "init", "search", "agent")},
-    } | more
-    return parse(Profile, data, "search")
+    task = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
+    task |= more.pop("task", {})
+    given = {"pool": pool_of(models, shared or {}), "tasks": {TASK: task}}
+    data = yaml.safe_load((TEMPLATES / "profile.yaml").read_text())
+    return parse(Profile, data | given | {"budget": budget_of(budget)} | more, "search")
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -27,9 +27,6 @@ def cache_stats() -> None:
 
 @cache_app.command("prune")
 def cache_prune(
-    max_gib: Annotated[
-        float | None, typer.Option(help="drop what was not used for longest above this size", min=0)
-    ] = None,
     unused_days: Annotated[
         float | None, typer.Option(help="drop what was not used for so many days", min=0)
     ] = None,
@@ -39,8 +36,7 @@ def cache_prune(
 
     Example: ttsgraph cache prune --unused-days 90
     """
-    from ttsgraph.models.cache import GIB
     from ttsgraph.runtime.clients import open_cache
 
     cache = open_cache()
-    print_json(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
+    print_json(cache.prune(cache.max_bytes, unused_days))

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 ORDER = "options in order"
 PRICES = ("--price", "--price-prompt", "--price-completion")
-OF_A_URL = ("--key-env", "--api-key-env", "--model", "--set", *PRICES)
+OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
 NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
 
 EndpointUrls = Annotated[
@@ -51,9 +50,7 @@ EndpointUrls = Annotated[
 ]
 KeyEnvs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--key-env", "--api-key-env", help="the environment variable with an endpoint's key"
-    ),
+    typer.Option("--key-env", help="the environment variable with an endpoint's key"),
 ]
 ModelNames = Annotated[
     list[str] | None,
@@ -236,7 +233,6 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
                 raise InputError(f"--url: expected each endpoint once, found {value} twice")
             current = each[url] = {}
         elif name in OF_A_URL:
-            name = "--key-env" if name == "--api-key-env" else name
             current.setdefault(name, []).append(value)
     for name in ("--key-env", *PRICES[1:]):
         given = [own.get(name, []) for own in (shared, *each.values())]
@@ -252,15 +248,13 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
     from ttsgraph.scaffold.providers import Provider, read_price
 
     told = {name: values[0] for name, values in (shared | own).items()}
-    price = None
     parts = [told[name] for name in PRICES[1:] if name in told]
-    if parts:
-        if len(parts) == 1:
-            raise InputError(
-                "expected --price-prompt and --price-completion together: dollars per million"
-                " tokens (0 where nothing is paid)"
-            )
-        price = read_price("--price-prompt", ",".join(parts))
+    if len(parts) == 1:
+        raise InputError(
+            "expected --price-prompt and --price-completion together: dollars per million tokens"
+            " (0 where nothing is paid)"
+        )
+    price = read_price("--price-prompt", ",".join(parts)) if parts else None
     if key_env := told.get("--key-env"):
         refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
@@ -423,10 +417,7 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 @app.command()
-def doctor(
-    profile: ProfileName = None,
-    as_json: AsJson = False,
-) -> None:
+def doctor(profile: ProfileName = None) -> None:
     """What a profile needs of this machine, what is missing and how to get it, and what a run of
     each task takes.
 
@@ -439,10 +430,7 @@ def doctor(
     findings = examine(loaded)
     tasks = {task: as_measured(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
     estimates, unknown = estimate_all(tasks)
-    if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
-    else:
-        echo(*in_lines(findings, estimates, unknown))
+    echo(*in_lines(findings, estimates, unknown))
     if not all(finding.ok for finding in findings):
         sys.exit(2)
 

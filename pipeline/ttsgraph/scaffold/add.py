@@ -92,7 +92,11 @@ def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
     `add`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
+        found = "files in it" if folder.is_dir() else "a file"
+        more = ", or `ttsgraph add` in it" if (folder / "params.yaml").exists() else ""
+        raise InputError(
+            f"{folder}: expected a new folder, found {found}; choose another name{more}"
+        )
     files = {Path(path): (TEMPLATES / name).read_text() for path, name in WRITTEN.items()}
     return _Project(folder, PROFILE, files).add(wanted, ask)
 

@@ -9,7 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from finalanswer import LETTERS, normalised
-from ttsgraph.scaffold.conversations import CHOICES, plain_name
+from ttsgraph.scaffold.conversations import CHOICES, plain_name, text_of
 from ttsgraph.tasks.choice import labelled
 
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
@@ -47,7 +47,7 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
         labels, choices = _parts(cells[0])
     else:
         parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
-        labels, choices = [], [text for part in parts if (text := _text(part))]
+        labels, choices = [], [text for part in parts if (text := text_of(part))]
     if with_answer:
         choices.sort(key=lambda text: crc32(f"{question} {text}".encode()))
     elif choices and isinstance(answer, str):
@@ -79,10 +79,6 @@ def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, A
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
-
-
 def _parts(value: Any) -> tuple[list[str], list[str]]:
     """Labels, if any, and choices of one cell: an object, a list, JSON or Python's, lettered, or
     with separators between.
@@ -94,7 +90,7 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
         if len(marks) == len(texts) and (found := _labels(marks)):
             return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
         return [label for label, _ in pairs if label], texts
-    text = _text(value)
+    text = text_of(value)
     if text[:1] in "[{":
         for written in (text, text.replace("'", '"')):
             try:

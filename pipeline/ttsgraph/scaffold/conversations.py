@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,21 @@ def plain_name(name: str) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
     parent, _, last = words.rpartition(".")
     return parent.rpartition(".")[2] if parent and last in _PART else last
+
+
+def text_of(value: Any) -> str:
+    """A cell as text; whole numbers without decimals, as tables have them with."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = storable(str(value)).strip()
+    return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")  # of days in tables
+
+
+def storable(text: str) -> str:
+    """A text with ? for halves of characters, which JSON can hold and no file can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def flat(

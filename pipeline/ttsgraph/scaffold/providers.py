@@ -190,6 +190,8 @@ def candidates(
 def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
+    if not re.match(r"https?://[^/]", url):
+        raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
     if "@" in urlsplit(url).netloc:
         raise InputError(
             f"{plain(url)}: expected a URL without a password, as profiles are shared; put it into"

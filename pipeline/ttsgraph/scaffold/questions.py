@@ -5,6 +5,7 @@ and how their answers are graded.
 from __future__ import annotations
 
 import ast
+import html
 import json
 import math
 import re
@@ -16,10 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from finalanswer import canonical, fraction_of, last_boxed, normalise, normalised
+from finalanswer import canonical, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.scaffold.choices import choice_columns, is_one_choice, letters_of, picked
-from ttsgraph.scaffold.conversations import flat, plain_name
+from ttsgraph.scaffold.conversations import flat, plain_name, storable, text_of
+from ttsgraph.scaffold.numbers import MOST_ODD, final_answers, most, unit_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
 from ttsgraph.tasks.sources import file_rows
@@ -29,7 +31,14 @@ Ask = Callable[[str], str]
 
 _LAST = ("problem", "query", "q", "user", "content", "instruction", "sentence", "ctx")
 QUESTIONS = (*QUESTION_FIELDS, *_LAST)
-_NAMED = ("correct answer", "right answer", "expected answer", "expected output", "answer key")
+_NAMED = (
+    "correct answer",
+    "right answer",
+    "expected answer",
+    "expected output",
+    "answer key",
+    "label text",
+)
 _FIRST = ("answer", "answers", "gold", "gold answer", "ideal", "ground truth", *_NAMED)
 _LATER = ("labels", "tags", "solution", "completion", "response", "correct", "a", "key", "cop")
 ANSWERS = (*_FIRST, *ANSWER_FIELDS, *_LATER, "assistant")
@@ -56,17 +65,22 @@ _ANY = {"aliases", "answers", "ideal", "references", "text"}
 _PLURAL = {"labels", "tags", "categories", "topics"}
 """Columns whose texts may be several labels with separators between."""
 
-_COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
+_FORMULA = re.compile(r".*\\.*|\$.+\$|0|[1-9]\d*", re.DOTALL)
+_ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,5});", re.IGNORECASE)
 MOST_LABELS = 200
 """Different answers that are taken for labels."""
+
+MOST_ROWS = 10_000
+"""Rows that are looked at, spread evenly over a larger file."""
 
 EACH_LABEL = 4
 """Rows for each label that show that answers are labels."""
 
 SHORT_WORDS = 5
 LOPSIDED = 0.95
-MOST_ODD = 0.1
-"""Share of the rows that may be left out as their answers can't be read, or be of another form."""
+ESCAPED = 3
+"""Rows with HTML entities that show that all texts were escaped."""
+
 
 READ = (
     *("calculation", "choice", "exact", "json", "judge", "math", "number", "regex", "similarity"),
@@ -93,7 +107,7 @@ class Looked:
     def text(self) -> str:
         """The rows as JSON lines."""
         lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
-        return "".join(f"{line}\n" for line in lines)
+        return storable("".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,8 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
     if kind is not None and kind not in TASKS:
         raise InputError(f"--kind: expected one of {', '.join(TASKS)}, found {kind!r}")
     raw = [row for _, row in file_rows(path, given.header)]
+    count = len(raw)
+    raw = raw[:: math.ceil(count / MOST_ROWS)]
     if kind is None and raw[0].keys() >= _CODE:
         kind = "humaneval"
     if kind is not None and kind not in READ:
@@ -127,21 +143,43 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
         line = f"{path.name}: {len(shown)} questions of kind {kind}"
         return Looked(tuple(shown.values()), kind, given.grading, (line,))
     rows, is_any, lines = _plain_rows(given, raw, ask)
+    if len(raw) < count:
+        lines.append(f"{len(raw):,} of {count:,} rows are looked at, spread evenly over the file")
+    rows = _unescaped(rows, lines)
     whole = [row for row in rows if row["question"] and row["answer"] not in ("", [], {})]
     if len(whole) < len(rows):
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
     kept, dropped = _without_conflicts(whole)
     lines += dropped
-    kept = _final_answers(path, kept, kind, lines)
+    texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
+    if len(texts) == len(kept) and kind in ONE_NUMBER and not any(map(_has_choices, kept)):
+        found = zip(kept, final_answers(str(path), texts, lines), strict=True)
+        kept = [row | {"answer": text} for row, text in found]
     _require_different(path, kept, lines)
-    found = (None if kind or is_any else _several(kept)) or _kind(path, kept, kind)
-    grading = {**found.grading, **given.grading}
-    kept = [dict(row) for row in found.rows]
-    if found.kind == "choice" and not grading:
+    graded = (None if kind or is_any else _several(kept)) or _kind(path, kept, kind)
+    grading = {**graded.grading, **given.grading}
+    kept = [dict(row) for row in graded.rows]
+    if graded.kind == "choice" and not grading:
         kept = letters_of(kept, lines)
-    lines.append(f"{len(kept)} questions, graded as {found.kind}: {found.lines[0]}")
-    kept = _readable(path, kept, get_task(found.kind, grading), lines)
-    return Looked(tuple(kept), found.kind, grading, tuple(lines), found.instruction)
+    lines.append(f"{len(kept)} questions, graded as {graded.kind}: {graded.lines[0]}")
+    kept = _readable(path, kept, get_task(graded.kind, grading), lines)
+    return Looked(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
+
+
+def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
+    """The rows with the characters that HTML's entities stand for, unless some are bare."""
+    texts = [f"{row['question']} {row['answer']}" for row in rows]
+    bare = any("<" in text or "&" in _ENTITY.sub("", text) for text in texts)
+    if bare or sum("&" in text for text in texts) < ESCAPED:
+        return list(rows)
+    lines.append("HTML entities such as &amp; are read as characters")
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read(each) for each in value]
+        return html.unescape(value) if isinstance(value, str) else value
+
+    return [{name: read(value) for name, value in row.items()} for row in rows]
 
 
 def _plain_rows(
@@ -208,7 +246,7 @@ def _asked(
     if column is not None and column in columns:
         return column
     found = f", not {column!r}" if column else ""
-    table = given.header and given.path.suffix.lower() in (".csv", ".tsv", ".xlsx")
+    table = given.header and given.path.suffix.lower() not in (".jsonl", ".parquet")
     more = "; --no-header if the first line is a question already" if table else ""
     raise DataError(
         f"{given.path}: expected {what}s in a column such as {what}, found columns {shown}{found};"
@@ -224,27 +262,29 @@ def _row(
     choices: Sequence[str],
 ) -> dict[str, Any]:
     """A row under the names that kinds read."""
-    texts = {column: _text(row.get(column)) for column in asked}
+    texts = {column: text_of(row.get(column)) for column in asked}
     whole = any(t for c, t in texts.items() if c == question or plain_name(c) == "instruction")
     told = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
-    found = _answer(row.get(answer))
+    found = _answer(row.get(answer), plain_name(answer) in _ANY)
     if isinstance(found, str) and plain_name(answer) in _PLURAL:
-        found = _answer([part.strip() for part in re.split(r"[,;|]", found)])
+        found = _answer([part.strip() for part in re.split(r"[,;|]", found)], True)
     if not choices:
         return told | {"answer": found}
     cells = [row.get(column) for column in choices]
     return told | picked(told["question"], found, cells, answer in choices)
 
 
-def _answer(value: Any) -> Any:
-    """An answer: a text, several in a list, or a value of JSON."""
+def _answer(value: Any, is_any: bool) -> Any:
+    """An answer: a text, several in a list (also numbers, if any of them is right), or a value of
+    JSON.
+    """
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError):
                 value = read(value.strip())
                 break
         if not isinstance(value, Mapping | list) or not value:
-            return _text(value)
+            return text_of(value)
     if isinstance(value, Mapping) and "aliases" in value:
         value = [value.get("value"), *value["aliases"]]
     elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
@@ -252,18 +292,10 @@ def _answer(value: Any) -> Any:
     elif isinstance(value, list) and all(isinstance(e, Mapping) and "text" in e for e in value):
         value = [each["text"] for each in value]
     if isinstance(value, list) and not any(isinstance(each, Mapping | list) for each in value):
-        texts = [text for each in value if (text := _text(each))]
-        return list(dict.fromkeys(texts)) if len(texts) > 1 else "".join(texts)
-    return value if isinstance(value, Mapping | list) else _text(value)
-
-
-def _text(value: Any) -> str:
-    """A cell as text; whole numbers without decimals, as tables have them with."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip().removesuffix(" 00:00:00")
+        texts = list(dict.fromkeys(text for each in value if (text := text_of(each))))
+        if is_any or len(value) < 2 or all(isinstance(each, str | None) for each in value):
+            return texts if len(texts) > 1 else "".join(texts)
+    return value if isinstance(value, Mapping | list) else text_of(value)
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -290,47 +322,14 @@ def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, A
     return [alike[0] for alike in agreed], lines
 
 
-def _final_answers(
-    path: Path, rows: list[dict[str, Any]], kind: str | None, lines: list[str]
-) -> list[dict[str, Any]]:
-    """The rows with what their solutions end with (#### 42, a box) as answers, and with points in
-    place of decimal commas. Raises DataError for numbers with both.
-    """
-    texts = [row["answer"] for row in rows if isinstance(row["answer"], str)]
-    if len(texts) < len(rows) or kind not in ONE_NUMBER or any(map(_has_choices, rows)):
-        return rows
-    ends: list[tuple[str, Callable[[str], str | None]]] = [
-        ("####", lambda text: text.rpartition("####")[2].strip() if "####" in text else None),
-        ("\\boxed{}", last_boxed),
-    ]
-    for name, read in ends:
-        found = [read(text) for text in texts]
-        if sum(each is not None for each in found) >= (1 - MOST_ODD) * max(1, len(rows)):
-            lines.append(f"the answer is what a solution ends with, after or in {name}")
-            texts = [each or text for each, text in zip(found, texts, strict=True)]
-    marks = [mark for text in texts if (match := _COMMA.fullmatch(text)) and (mark := match[1])]
-    if any(len(mark) != 3 for mark in marks):
-        odd = [text for text in texts if not _COMMA.fullmatch(text)]
-        if points := list(filter(_is_number, odd)):
-            comma = next(text for text in texts if (m := _COMMA.fullmatch(text)) and m[1])
-            raise DataError(
-                f"{path}: expected numbers with decimal commas or with points, found {comma!r} and"
-                f" {points[0]!r}; spell them alike, or --kind exact compares them as texts"
-            )
-        if len(odd) <= MOST_ODD * len(texts):
-            lines.append("decimal commas are read as points")
-            texts = [
-                t.replace(".", "").replace(",", ".") if _COMMA.fullmatch(t) else t for t in texts
-            ]
-    return [row | {"answer": text} for row, text in zip(rows, texts, strict=True)]
-
-
-def _is_number(text: str) -> bool:
-    return fraction_of(normalise(text)) is not None
-
-
 def _has_choices(row: Mapping[str, Any]) -> bool:
     return bool(row.get("choices"))
+
+
+def _is_text(row: Mapping[str, Any]) -> bool:
+    """Whether the answer is a text, or any of several."""
+    answer = row["answer"]
+    return all(isinstance(each, str) for each in (answer if isinstance(answer, list) else [answer]))
 
 
 def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looked:
@@ -340,30 +339,39 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looke
         return Looked(every, "choice", lines=("each row has its choices, which prompts show",))
     others = "; --kind chooses another"
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
-    values = len(rows) - sum(isinstance(row["answer"], str | list) for row in rows)
+    values = len(rows) - sum(map(_is_text, rows))
     if kind is None and values > MOST_ODD * len(rows):
         return Looked(every, "json", lines=(f"answers are JSON, by the share of fields{others}",))
     one_each = len(answers) == len(rows)
     labels = {normalised(text) for text in answers}
     several_each = 2 <= len(labels) <= MOST_LABELS and len(answers) >= EACH_LABEL * len(labels)
-    numbers = sum(map(_is_number, answers)) >= (1 - MOST_ODD) * max(1, len(answers))
+    units = [unit for text in answers if (unit := unit_of(text)) is not None]
+    numbers = most(len(units), answers)
     if kind == "choice" or (kind is None and one_each and several_each and not numbers):
         shown = _labels(path, answers)
         line = f"{len(shown)} labels, which prompts name: {', '.join(shown)[:80]}{others}"
         return Looked(every, "choice", {"choices": shown}, (line,))
     if kind is not None:
         return Looked(every, kind, lines=("as asked for",))
-    if numbers and one_each:
+    if 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels):
+        others += f"; if these {len(labels)} are labels, --kind choice has prompts name them"
+    unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
+    if most(count, answers) and one_each and unit:
+        line = f"answers are numbers in {unit}, which models are told{others}"
+        asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
+        return Looked(every, "number", lines=(line,), instruction=asked)
+    if most(count, answers) and one_each:
         formulas = any("/" in text or "\\" in text for text in answers)
         found = "math" if formulas and find_spec("math_verify") else "number"
         return Looked(every, found, lines=(f"answers are numbers{others}",))
-    if find_spec("math_verify") and one_each and all("\\" in t or t.isdigit() for t in answers):
+    if find_spec("math_verify") and one_each and all(map(_FORMULA.fullmatch, answers)):
         return Looked(every, "math", lines=(f"answers are formulas, by value{others}",))
     words = sorted(len(text.split()) for text in answers)
     if not words or words[len(words) // 2] <= SHORT_WORDS:
-        repeat = 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels)
-        if repeat:
-            others = f"; if these {len(labels)} are labels, --kind choice has prompts name them"
+        if numbers and one_each:
+            others += "; of numbers with several units, --kind judge has a model see what is equal"
+        if not one_each:
+            others += "; any text of a list is right, --kind json asks for all"
         return Looked(every, "exact", lines=(f"short texts, by the same words{others}",))
     why = "long texts, by words in common with the reference"
     return Looked(every, "similarity", lines=(f"{why}{others}, judge asks a model",))
@@ -395,7 +403,8 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
 
 def _labels(path: Path, answers: Sequence[str]) -> list[str]:
     """The different answers, as labels. Raises DataError for one or many."""
-    labels = {normalised(text): text for text in answers}
+    spelt = reversed(Counter(answers).most_common())
+    labels = {normalised(text): text for text, _ in spelt}  # as most rows spell it
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
             f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"

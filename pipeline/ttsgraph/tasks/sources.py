@@ -13,8 +13,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
 Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
+SAMPLE = 1_000_000
+"""Characters by which a table's separator is found."""
+
+MOST_COLUMNS = 20
+"""Names of a JSON object's fields; one with more has a question under each."""
 
 
 class HubSource(Closed):
@@ -227,25 +231,28 @@ def file_rows(path: Path, header: bool = True) -> Rows:
     `header` are called by their numbers from 1. Raises DataError for a file that can't be read, or
     has no rows.
     """
-    suffix = path.suffix.lower()
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     try:
         if suffix == ".parquet":
             rows = _parquet_rows(path)
-        elif suffix in TABLES:
-            lines = _sheet_lines(path) if suffix == ".xlsx" else _csv_lines(_text(path))
-            rows = _table_rows(path.name, lines, header)
+        elif suffix == ".xlsx":
+            rows = _table_rows(path.name, _sheet_lines(path), header)
         else:
-            rows = _jsonl_rows(path)
-    except FileNotFoundError:
+            text = _text(path, suffix)
+            if "json" in suffix or (suffix not in TEXT_TABLES and text.lstrip()[:1] in ("{", "[")):
+                rows = _json_rows(path.name, text, header, suffix in (".jsonl", ".ndjson"))
+            else:
+                rows = _table_rows(path.name, _csv_lines(path.name, text), header)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        found = "there is none" if isinstance(error, FileNotFoundError) else "it is a folder"
         raise DataError(
-            f"{path}: expected a question file, but there is none; put it there, or correct the"
-            " path"
+            f"{path}: expected a question file, but {found}; put it there, or correct the path"
         ) from None
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        expected = "a table of questions" if suffix in TABLES else "JSON lines"
-        hint = "" if "json" in path.name or suffix in TEXT_TABLES else "; save a table as .csv"
+        expected = "JSON lines" if "json" in suffix else "a table of questions"
         raise DataError(
-            f"{path}: expected {expected}, but it can't be read: {error}{hint}"
+            f"{path}: expected {expected}, but it can't be read: {error}; save a table as .csv or"
+            " .xlsx, JSON as UTF-8"
         ) from None
     if not rows:
         raise DataError(f"{path}: expected at least one question, found an empty file")
@@ -257,7 +264,8 @@ def _parquet_rows(path: Path) -> Rows:
     import pyarrow  # noqa: F401  whose want pandas tells in five lines
 
     # Plain values, as a file of JSON lines has them.
-    rows = json.loads(pd.read_parquet(path).to_json(orient="records", force_ascii=False))
+    table = pd.read_parquet(path)
+    rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
@@ -271,32 +279,69 @@ def _sheet_lines(path: Path) -> list[list[Any]]:
     return [["" if cell is None else cell for cell in line] for line in sheet.values]
 
 
-def _csv_lines(text: str) -> list[list[Any]]:
-    """The cells of a table as text, by the separator that most lines agree on with the first."""
+def _csv_lines(name: str, text: str) -> list[list[Any]]:
+    """The cells of a table as text, by the separator that most lines agree on. Raises DataError for
+    quotes that can't be read.
+    """
     csv.field_size_limit(sys.maxsize)
-    separators = ",;\t|"
     if named := re.match(r"sep=(.)\r?\n", text):
-        separators, text = named[1], text[named.end() :]
+        return _cells(name, text[named.end() :], named[1])
     names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
-    tables = {
-        mark: list(csv.reader(io.StringIO(text, newline=""), delimiter=mark)) for mark in separators
-    }
 
     def agree(mark: str) -> tuple[int, int]:
-        width = len(tables[mark][0]) if tables[mark] else 0
-        return sum(len(line) == width > 1 for line in tables[mark][1:]), names.count(mark)
+        sample = io.StringIO(text[:SAMPLE], newline="")
+        first, *others = _without_title(list(csv.reader(sample, delimiter=mark))) or [[]]
+        return sum(len(line) == len(first) > 1 for line in others), names.count(mark)
 
-    return tables[max(separators, key=agree)]
+    return _cells(name, text, max(",;\t|", key=agree))
+
+
+def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
+    """The cells of a table with this separator. Double quotes that are part of texts may be doubled
+    or not, unless it is unclear where a text ends. Raises DataError.
+    """
+    made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+    lines: list[list[Any]] = []
+    begins = 1
+    try:
+        for line in made:
+            lines.append(line)
+            begins = made.line_num + 1
+    except csv.Error as error:
+        file = io.StringIO(text, newline="")
+        lines = list(csv.reader(file, delimiter=mark, quoting=csv.QUOTE_NONE))
+        if len({len(line) for line in lines if line}) > 1:
+            raise DataError(
+                f"{name}:{begins}: expected texts in double quotes, or none, but {error}; write a"
+                ' quote inside such a text as ""'
+            ) from None
+        whole = re.compile(r'\A"(.*)"\Z')
+        lines = [[whole.sub(r"\1", cell).replace('""', '"') for cell in line] for line in lines]
+    return lines
+
+
+def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """The lines of a table with something in them, from the first with several cells if most have
+    them; not the dashes below the names of a Markdown table.
+    """
+    filled = [[cell for cell in line if str(cell).strip()] for line in lines]
+    wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
+    several = wide[0] if len(wide) > len(filled) / 2 else 0
+    return [
+        line
+        for line, cells in zip(lines[several:], filled[several:], strict=True)
+        if cells and not all(re.fullmatch(r"\s*:?-{3,}:?\s*", str(cell)) for cell in cells)
+    ]
 
 
 def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows:
     """Cells as rows, without empty lines. Raises DataError for a line with more cells."""
-    filled = [line for line in lines if any(str(cell).strip() for cell in line)]
+    filled = _without_title(lines)
     width = max(map(len, filled), default=0)
     numbers = list(map(str, range(1, width + 1)))
     first, *found = (filled if header else [numbers, *filled]) or [[]]
     columns: list[str] = []
-    for column in map(str, first):  # a second one of a name gets its own
+    for column in (str(cell).strip() for cell in first):  # a second one of a name gets its own
         columns.append(f"{column} ({len(columns) + 1})" if column in columns else column)
     rows = []
     for number, line in enumerate(found, 1):
@@ -310,59 +355,90 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
     return rows
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, suffix: str) -> str:
     """A file's text, in the encoding that it begins with, else UTF-8 or, of a table, that of
-    Windows.
+    Windows. Raises ValueError for what is no text.
     """
     data = path.read_bytes()
-    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
+    if b"\0" in data[:2]:
+        return data.decode("utf-16-be" if data[0] == 0 else "utf-16-le")
+    if b"\0" in data:
+        raise ValueError("it is no text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if path.suffix.lower() not in TEXT_TABLES:
+        if "json" in suffix:
             raise
         return data.decode("cp1252")
 
 
-def _jsonl_rows(path: Path) -> Rows:
-    """The rows of a file with one JSON object a line; or of one that is a JSON list, or (.json) an
-    object that holds one.
+def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
+    """The rows of JSON objects one after another, mostly one a line, or of one value that holds
+    them; an object alone is a row where the file `is_lines`. Raises DataError.
     """
-    text = _text(path)
-    listed = None
-    with suppress(ValueError):
-        listed = _json(text) if text.lstrip()[:1] == "[" or path.suffix == ".json" else None
-    if isinstance(listed, dict) and all(isinstance(each, list) for each in listed.values()):
-        columns = [each for each in listed.values() if not any(isinstance(e, dict) for e in each)]
-        if len(columns) == len(listed) > 1 and len({len(each) for each in columns}) == 1:
-            listed = [dict(zip(listed, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(listed, dict):
-        listed = next((each for each in listed.values() if isinstance(each, list)), [listed])
-    # A string may hold other line separators than this.
-    lines = text.split("\n") if listed is None else listed
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, str) and not line.strip():
-            continue
-        where = f"{path.name}:{number}"
-        try:
-            row = _json(line) if listed is None else line
-        except json.JSONDecodeError as error:
-            hint = "" if "json" in path.name else "; save a table as .csv"
-            raise DataError(
-                f"{where}: expected a JSON object, but {error.msg} at column {error.colno}{hint}"
-            ) from None
+    values = list(_json_values(name, text))
+    if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
+        values = list(enumerate(_listed(values[0][1]), 1))
+    if values and all(isinstance(value, list) for _, value in values):
+        return _table_rows(name, [value for _, value in values], header)
+    for number, row in values:
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
-        rows.append((where, row))
-    return rows
+            found = type(row).__name__
+            raise DataError(f"{name}:{number}: expected a JSON object, found {found}")
+    return [(f"{name}:{number}", row) for number, row in values]
 
 
-def _json(text: str) -> Any:
-    """A JSON value in which NaN, as tables of numbers write what is missing, is none."""
-    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
+    """The JSON values of a text, with white space or commas between, each with its line. NaN, as
+    tables of numbers write what is missing, is none. Raises DataError.
+    """
+    decoder = json.JSONDecoder(
+        parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity
+    )
+    gap = re.compile(r"[\s,]*")
+    number, done = 1, 0
+    while True:
+        start = gap.match(text, done).end()  # type: ignore[union-attr]
+        number += text.count("\n", done, start)
+        if start == len(text):
+            return
+        try:
+            value, done = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            line = number if done else error.lineno  # one value may be the whole file
+            raise DataError(
+                f"{name}:{line}: expected a JSON object, but {error.msg} at column {error.colno}"
+            ) from None
+        yield number, value
+        number += text.count("\n", start, done)
+
+
+def _listed(value: Any) -> list[Any]:
+    """The rows in a JSON value: a list, lists by split, columns, objects by id or by column, such
+    a value further in, or answers by question.
+    """
+    if not isinstance(value, dict):
+        return value if isinstance(value, list) else [value]
+    lists = [each for each in value.values() if isinstance(each, list) and each]
+    objects = [each for each in value.values() if isinstance(each, dict)]
+    if tables := [each for each in lists if isinstance(each[0], dict)]:
+        names = max(tables, key=len)[0].keys()
+        return [row for each in tables if each[0].keys() & names for row in each]
+    if len(lists) == len(value) > 1 and len({len(each) for each in lists}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*lists, strict=True)]
+    if len(objects) == len(value) > 1 and not any(isinstance(e, list) for e in objects[0].values()):
+        if len(value) >= len(objects[0]):
+            return objects
+        return [{name: by.get(key) for name, by in value.items()} for key in objects[0]]
+    further = max(map(_listed, objects), key=len, default=[])
+    if len(further) > 1:
+        return further
+    if len(value) > MOST_COLUMNS and not lists and not objects:
+        return [{"question": name, "answer": each} for name, each in value.items()]
+    return [value]
 
 
 def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:
