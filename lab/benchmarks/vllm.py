@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +31,9 @@ from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import connect
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.serving.launcher import LOCAL, Launcher
 from ttsgraph.serving.running import hosted
 from ttsgraph.serving.servers import server_specs
+from ttsgraph.serving.supervisor import LOCAL, Urls, shared_servers
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.steps import loop
 from ttsgraph.tasks import get_task
@@ -50,8 +50,6 @@ LEAST_HITS = 0.6
 # the time.
 START = {"smollm2-135m": 3, "gemma3-270m": 2}
 ALONE = {"smollm2-135m": 0.4, "gemma3-270m": 0.35}
-
-Urls = Mapping[str, tuple[str, ...]]
 
 
 class Noting(Client):
@@ -96,15 +94,17 @@ class Load:
 def servers(profile: Profile) -> Iterator[Urls]:
     """The profile's servers, as a search starts them; their prefix caches can be emptied."""
     models = {name: hosted(name, model) for name, model in profile.pool.items()}
-    with tempfile.TemporaryDirectory() as logs:
+    with tempfile.TemporaryDirectory() as folder:
+        logs = Path(folder)
         specs = server_specs(
-            "vllm", models, log_dir=Path(logs), max_model_len=profile.engine.max_model_len
+            "vllm", models, log_dir=logs, max_model_len=profile.engine.max_model_len
         )
         specs = tuple(
             replace(spec, env={**spec.env, "VLLM_SERVER_DEV_MODE": "1"}) for spec in specs
         )
-        with Launcher(specs, timeout_s=2 * profile.engine.startup_s) as launcher:
-            yield launcher.endpoints
+        startup_s = 2 * profile.engine.startup_s
+        with shared_servers(logs / "servers.json", models, lambda: specs, startup_s) as urls:
+            yield urls
 
 
 def empty_prefix_caches(urls: Urls) -> None:

@@ -31,7 +31,8 @@ from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.runtime.clients import endpoints
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.serving.running import local_specs
+from ttsgraph.serving import running as local_servers
+from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages import trials
@@ -246,14 +247,15 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
 class TestServing:
     GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
 
-    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path):
+    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path, monkeypatch):
         data = profile().model_dump(mode="json", exclude_none=True)
         data["engine"] = {"kind": "vllm", "device": "cpu"}
         data["pool"] = {
             name: model | {"base_url": None, "weights": {"path": str(tmp_path)}}
             for name, model in data["pool"].items()
         }
-        specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
+        monkeypatch.setattr(local_servers, "vllm_build", lambda python: Build("0", "cpu"))
+        specs = local_servers.local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
         assert [spec.model for spec in specs] == ["small", "large"]
 
     def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(

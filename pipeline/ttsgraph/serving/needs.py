@@ -43,7 +43,7 @@ class Finding:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
 
 
-def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     try:
         build = vllm_build(python)
     except EndpointError as error:
@@ -57,12 +57,12 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     )
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
-        dtype = number_format(profile.engine.dtype, python, state)
+        dtype = number_format(profile.engine.dtype)
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
 
 
 def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
+    """Memory for the weights, on the GPUs or on this machine, as servers would be placed."""
     if profile.engine.device == "gpu":
         yield from _gpus(profile, state, gpu_memory_gib())
         return
@@ -70,7 +70,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         advice = "give their parameters (total) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
-    dtype = number_format(profile.engine.dtype, profile.engine.python, state)
+    dtype = number_format(profile.engine.dtype)
     size = 2 if dtype.name == "float32" else 1
     needed = sum(
         (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
@@ -219,7 +219,7 @@ def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """Find what the servers of a profile need, in the order in which a run would miss it."""
-    yield from _engine(profile, state, python)
+    yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)
     yield from _facts(profile, state, python)
