@@ -1,6 +1,4 @@
-"""reports/study/: the tables as CSV, the plots, and what they come to, as Markdown and as a
-page.
-"""
+"""reports/study/: the tables as CSV, the plots, and a page of both as Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ import pandas as pd
 
 from lab.study import figures, paper, tables
 from lab.study.correction import TEST
-from lab.study.page import Picture, Section, picture, section, write_page
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
@@ -60,6 +57,14 @@ BEST = "Figure 6: the best graph found on MATH"
 PILOTS = "Figures 1, 3 and 4, table 4: pilots"
 PILOT_FIGURES = ("figure_1", "figure_3", "figure_4a", "figure_4b", "figure_4c", "table_4")
 SCATTER = "Test score against what the search took"
+PLOTS = {
+    "table_1": {
+        "table_1": SCATTER,
+        "figure_9": "Best validation score by iteration",
+        "pareto_front": "Validation score and latency, and their front",
+    },
+    "table_3": {"table_3": SCATTER},
+}
 
 
 def write_study(
@@ -113,72 +118,9 @@ def write_study(
         seeds=counted(seeds, "seed"), test=TEST, power=power(seeds, found["table_1"])
     )
     holds = [*ranking(found["table_1"]), *ablation(found["contest"]), *ablation(found["table_2"])]
-    write_page(
-        folder / "study_simulated.html",
-        about,
-        holds,
-        _sections(folder, found, pilot, best),
-        rows["seed"].nunique(),
-    )
     path = folder / "study_simulated.md"
-    write_text(path, _markdown(found, pilot, best, about, holds))
+    write_text(path, _markdown(folder, found, pilot, best, about, holds))
     return path
-
-
-def _sections(
-    folder: Path, found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str
-) -> list[Section]:
-    """The page's sections; those without a row or a plot are left out."""
-
-    def plots(alts: Mapping[str, str]) -> list[Picture]:
-        return [shown for name, alt in alts.items() for shown in picture(folder, name, alt)]
-
-    by_iteration = {
-        "figure_9": "Best validation score by iteration",
-        "pareto_front": "Validation score and latency, and their front",
-    }
-    graph = (
-        [
-            Section(
-                "figure_6",
-                "Graph",
-                BEST,
-                best_found(best),
-                plots({"figure_6": "The best graph found on MATH"}),
-            )
-        ]
-        if best
-        else []
-    )
-    return [
-        section(
-            "table_1",
-            "Methods",
-            HEADS["table_1"],
-            found["table_1"],
-            SEARCH_COLUMNS,
-            plots({"table_1": SCATTER, **by_iteration}),
-        ),
-        section("contest", "Contest", HEADS["contest"], found["contest"], SEARCH_COLUMNS),
-        section("table_2", "Ablation", HEADS["table_2"], found["table_2"], SEARCH_COLUMNS),
-        section(
-            "table_3",
-            "Budgets",
-            HEADS["table_3"],
-            found["table_3"],
-            SEARCH_COLUMNS,
-            plots({"table_3": SCATTER}),
-        ),
-        *graph,
-        section(
-            "pilots",
-            "Pilots",
-            PILOTS,
-            pilot,
-            PILOT_COLUMNS,
-            plots({name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}),
-        ),
-    ]
 
 
 def best_found(best: str) -> str:
@@ -187,6 +129,7 @@ def best_found(best: str) -> str:
 
 
 def _markdown(
+    folder: Path,
     found: Mapping[str, pd.DataFrame],
     pilot: pd.DataFrame,
     best: str,
@@ -200,9 +143,20 @@ def _markdown(
         "\n".join(f"- {line}" for line in holds),
     ]
     for name, head in HEADS.items():
-        parts += [f"## {head}", tables.markdown(found[name], SEARCH_COLUMNS)]
-    parts += [f"## {BEST}", best_found(best), f"## {PILOTS}", tables.markdown(pilot, PILOT_COLUMNS)]
+        parts += [f"## {head}", *_plots(folder, PLOTS.get(name, {}))]
+        parts.append(tables.markdown(found[name], SEARCH_COLUMNS))
+    parts += [f"## {BEST}", *_plots(folder, {"figure_6": BEST}), best_found(best)]
+    figures_of = {name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}
+    parts += [f"## {PILOTS}", *_plots(folder, figures_of), tables.markdown(pilot, PILOT_COLUMNS)]
     return "\n\n".join(parts) + "\n"
+
+
+def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
+    """The plots that were written, by their names, each with its text alternative."""
+    files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
+    return [
+        f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
+    ]
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:

@@ -75,40 +75,6 @@ def test_linters_take_the_image_and_the_unit(tmp_path):
         assert "ttsgraph.service" not in done.stderr
 
 
-def test_compose_names_what_it_has():
-    services = COMPOSE["services"]
-    assert set(services) == {"server", "prometheus"}
-    for service in services.values():
-        assert ("image" in service) != ("build" in service)
-        assert not str(service.get("image", "")).endswith(":latest")
-        for volume in service["volumes"]:
-            source = volume.split(":")[0]
-            known = source in COMPOSE["volumes"] or source.startswith("${")
-            assert known or (DEPLOY / source).exists(), source
-    assert (DEPLOY / services["server"]["build"]["context"]).resolve() == ROOT
-    assert targets(PROMETHEUS) == [f"server:{PARAMS['service']['metrics_port']}"]
-
-
-def test_the_manifest_probes_what_the_server_answers():
-    deployment = of_kind("Deployment")["spec"]
-    server = pod()["containers"][0]
-    port, metrics = server["ports"]
-    assert metrics["containerPort"] == PARAMS["service"]["metrics_port"]
-    noted = deployment["template"]["metadata"]["annotations"]
-    assert noted["prometheus.io/port"] == str(metrics["containerPort"])
-    assert server["args"][-1] == str(port["containerPort"]) == "8080"
-    for probe in ("startupProbe", "readinessProbe"):
-        assert server[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
-    assert server["livenessProbe"]["tcpSocket"] == {"port": port["name"]}
-    assert of_kind("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
-    labels = deployment["template"]["metadata"]["labels"].items()
-    assert deployment["selector"]["matchLabels"].items() <= labels
-    assert of_kind("Service")["spec"]["selector"].items() <= labels
-    assert of_kind("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels
-    mounted = {mount["name"] for mount in server["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod()["volumes"]}
-
-
 @contextmanager
 def started(where, folder):
     """The server as a stack starts it; yields the addresses of the server and of its figures."""
