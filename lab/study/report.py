@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -117,9 +116,8 @@ def write_study(
     about = ABOUT.format(
         seeds=counted(seeds, "seed"), test=TEST, power=power(seeds, found["table_1"])
     )
-    holds = [*ranking(found["table_1"]), *ablation(found["contest"]), *ablation(found["table_2"])]
     path = folder / "study_simulated.md"
-    write_text(path, _markdown(folder, found, pilot, best, about, holds))
+    write_text(path, _markdown(folder, found, pilot, best, about))
     return path
 
 
@@ -134,13 +132,10 @@ def _markdown(
     pilot: pd.DataFrame,
     best: str,
     about: str,
-    holds: Sequence[str],
 ) -> str:
     parts = [
         "# The study, on the simulated pool",
         about,
-        "## What holds",
-        "\n".join(f"- {line}" for line in holds),
     ]
     for name, head in HEADS.items():
         parts += [f"## {head}", *_plots(folder, PLOTS.get(name, {}))]
@@ -174,69 +169,3 @@ def power(seeds: int, table: pd.DataFrame) -> str:
         f" With {counted(seeds, 'seed')} nothing can be significant in table 1: no p there can be"
         f" below {least:.2g}."
     )
-
-
-def ranking(table: pd.DataFrame) -> list[str]:
-    """Per task: whether agent_reinforce has the best score of the methods without its contenders
-    and the baselines, against whom that is significant, whom it costs less than; and how far rivals
-    with the contenders are from it.
-    """
-    lines = []
-    for block, group in table.groupby("block", sort=False):
-        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
-        if paper.OURS not in by_name:
-            continue
-        ours = by_name[paper.OURS]
-        twins = {
-            name: row for name, row in by_name.items() if name.endswith(tables.WITH_CONTENDERS)
-        }
-        rivals = {
-            name: row for name, row in by_name.items() if name != paper.OURS and name not in twins
-        }
-        clear = [
-            name
-            for name, row in rivals.items()
-            if ours["score"] > row["score"] and row["p_score"] < 0.05
-        ]
-        unclear = [name for name in rivals if name not in clear]
-        place = 1 + sum(row["score"] > ours["score"] for row in rivals.values())
-        cheaper = [name for name, row in rivals.items() if ours["seconds"] < row["seconds"]]
-        line = (
-            f"{block}: agent_reinforce is number {place} of {1 + len(rivals)} by test score"
-            f" ({ours['score']:.1f} %), better with p < 0.05 than {', '.join(clear) or 'none'}; not"
-            f" so against {', '.join(unclear) or 'none'}. Its search takes fewer model seconds than"
-            f" that of {', '.join(cheaper) or 'none'}."
-        )
-        if twins:
-            apart = [row["difference"] for row in twins.values()]
-            line += (
-                f" Rivals that get its contenders are {min(apart):+.1f} to {max(apart):+.1f} points"
-                " from it."
-            )
-        lines.append(line)
-    return lines
-
-
-def ablation(table: pd.DataFrame) -> list[str]:
-    """Per task and switch: what removing it does to score and search effort, and whether that is
-    significant.
-    """
-    lines = []
-    for block, group in table.groupby("block", sort=False) if len(table) else []:
-        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
-        full = by_name["full"]
-        for name, row in by_name.items():
-            if name == "full":
-                continue
-            score = row["score"] - full["score"]
-            effort = row["seconds"] / full["seconds"] - 1
-            lines.append(
-                f"{block}, {name if ' ' in name else f'without {name}'}: score {score:+.1f} points"
-                f" ({_clear(row['p_score'])}), search {100 * effort:+.0f} %"
-                f" ({_clear(row['p_seconds'])})"
-            )
-    return lines
-
-
-def _clear(p: float) -> str:
-    return f"p = {p:.3f}" if p < 0.05 else f"not significant, p = {p:.2f}"

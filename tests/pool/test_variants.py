@@ -138,15 +138,6 @@ class TestCalls:
         assert plain.messages[0] != variant.messages[0]
         assert (variant.sampling.max_tokens, variant.sampling.stop) == (5, (".",))
 
-    def test_a_variant_of_another_style_is_shown_the_worked_examples(self):
-        known = profile({"shown": {"style": "few_shot", "instruction": ""}})
-        graph = parallel(["small", "small:shown"], "large", "voter")
-        client = ScriptedClient()
-        deployed = Deployed("math", graph, known, (Question("s", "1 + 1", "2"),))
-        asyncio.run(deployed.runner(client).answer(QUESTION))
-        assert [len(request.messages) for request in client.requests] == [2, 1]
-        assert client.requests[1].messages[0].content == "Q: 1 + 1\nA: 2\n\nQ: 3 + 4\nA:"
-
     def test_members_that_ask_the_same_are_different_draws_of_one(self):
         assert self.asked("small")[0].key() == self.asked("small:same")[0].key()
         asked = self.asked("small", "small:same", "small:t0.5", "small")
@@ -161,13 +152,6 @@ class TestCalls:
         assert drawn == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
-
-    def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
-        plain, thinking = self.asked("small", "small:thinking")
-        assert "reasoning_effort" not in plain.sampling.to_dict()
-        assert thinking.sampling.to_dict()["reasoning_effort"] == "high"
-        low = replace(plain, sampling=replace(plain.sampling, reasoning_effort="low"))
-        assert len({request.key() for request in (plain, thinking, low)}) == 3
 
     def test_a_limit_pays_for_a_variants_call_at_its_models_price(self):
         meter = Meter(LimitSettings())

@@ -16,9 +16,8 @@ import pandas as pd
 import pytest
 
 from tests.conftest import RealPool
-from tests.serving.test_supervisor import ends_with_its_users
 from tests.support.processes import all_below, called, children_of, wait_until
-from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, SUMS, laptop, require_models
+from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
@@ -28,7 +27,6 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.serving.supervisor import served_models, shared_servers
 from ttsgraph.tasks import get_task
 
@@ -174,14 +172,3 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
     undisturbed = search(real_pool, tmp_path)
     assert undisturbed.made == 0
     assert same(disturbed, undisturbed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exception"])
-def test_no_process_of_vllm_outlives_its_users(
-    tmp_path: Path, ending: signal.Signals | str
-) -> None:
-    require_models()
-    hosted = {"m": Hosted(str(MODELS / SMOLLM))}
-    (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, python=str(PYTHON), max_model_len=512)
-    ends_with_its_users(tmp_path, spec, ending, timeout_s=600)

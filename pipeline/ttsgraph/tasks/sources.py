@@ -148,7 +148,7 @@ class GeneratorSource(Closed):
         """
         wanted = self.model_dump(include={"dataset", "size", "config"})
         wanted["seed"] = seed if self.seed is None else self.seed
-        found = evaluations.printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
+        found = evaluations.generated_rows(wanted)
         for where, row in found:
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
