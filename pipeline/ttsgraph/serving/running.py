@@ -87,7 +87,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> Hosted:
-    """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
+    """A model to serve, with its weights made ready. Raises as `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     weights = prepare_weights(name, model, state, python)
     pinned = model.revision if from_hub and model.revision != "unpinned" else None

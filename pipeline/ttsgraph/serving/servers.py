@@ -36,7 +36,7 @@ _ON_CPU: dict[ServerEngine, dict[str, str]] = {
     "transformers": {"OMP_WAIT_POLICY": "passive"},
 }
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
-"""Where the hub's token is, for servers that fetch their weights from it."""
+"""Variables with the hub's token, for servers that fetch their weights from it."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class ServerSpec:
     port: int
     log: Path
     lists_models: bool = True
-    """Whether /v1/models names what is served; if not, a healthy server is taken at its word."""
+    """True if /v1/models names what is served; if not, a healthy server is taken at its word."""
 
     gpus: tuple[int, ...] = ()
-    """Those that it takes memory of: of servers that share one, one starts at a time."""
+    """The GPUs whose memory it takes; servers that share one start one at a time."""
 
     secrets: tuple[str, ...] = ()
     """Secret variables of the environment that it gets; it gets no other."""

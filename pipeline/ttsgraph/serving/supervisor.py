@@ -43,7 +43,7 @@ TELL_S = 15.0
 """Seconds between two lines about what is waited for."""
 
 MAX_RESTARTS = 3
-"""Of one server that ends by itself."""
+"""Restarts of one server that ends by itself."""
 
 LOG_TAIL_LINES = 15
 

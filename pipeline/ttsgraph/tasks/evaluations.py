@@ -34,7 +34,7 @@ def _not_installed(package: str) -> str:
 
 
 def package_folder(package: str) -> Path:
-    """Where a package is installed. Raises DataError where it is not."""
+    """The folder of an installed package. Raises DataError if it isn't installed."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:  # the parent of a dotted name
