@@ -30,29 +30,17 @@ PARAMS = yaml.safe_load((DEPLOY / "params.yaml").read_text())
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
 
 
-def of_kind(kind):
-    return next(one for one in KUBERNETES if one["kind"] == kind)
-
-
-def pod():
-    return of_kind("Deployment")["spec"]["template"]["spec"]
-
-
-def targets(config):
-    """What Prometheus scrapes."""
-    (job,) = config["scrape_configs"]
-    return [one for group in job["static_configs"] for one in group["targets"]]
-
-
 def arguments():
     """How each file starts `ttsgraph`."""
     unit = re.search(r"^ExecStart=\S+/ttsgraph (.+)$", UNIT, re.MULTILINE).group(1).split()
+    deployment = next(one for one in KUBERNETES if one["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
     image = re.search(r"^CMD (\[.+\])$", DOCKERFILE, re.MULTILINE).group(1)
     return {
         "systemd": unit,
         "image": yaml.safe_load(image),
         "compose": COMPOSE["services"]["server"]["command"],
-        "kubernetes": pod()["containers"][0]["args"],
+        "kubernetes": pod["containers"][0]["args"],
     }
 
 

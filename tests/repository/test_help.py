@@ -72,7 +72,7 @@ ELSEWHERE = {
     "run": "searches a project (tests/api/test_own_project.py)",
     "compare": "searches many times (tests/api/test_comparing.py)",
     "export": "needs a found graph (tests/api/test_export.py)",
-    "explain": "its example is of a registry; a file is explained below",
+    "explain": "needs a registry (tests/flows/test_gate.py)",
 }
 """Commands whose examples run in other tests."""
 
