@@ -119,7 +119,8 @@ def _urls(
         away = [server["name"] for server in found if not answers(server)]
         if found and not away:
             return by_model(found)
-        if found and time.monotonic() - since > timeout_s:
+        since = since if found else time.monotonic()
+        if time.monotonic() - since > timeout_s:
             raise EndpointError(f"model server {', '.join(away)} is away for {timeout_s:.0f} s")
         if not (started or waits):
             say("waiting for model servers that are being started")
