@@ -28,8 +28,8 @@ from tests.support.real import (
     require_models,
 )
 from tests.support.tiny_server import MakeSpec, tiny_spec
-from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.serving.supervisor import Urls, shared_servers
 from ttsgraph.settings.profile import Profile, load_profile
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class RealPool:
     """Two vLLM servers that are up, in a folder where a stage finds them."""
 
-    launcher: Launcher
+    urls: Urls
     folder: Path
 
     @property
@@ -60,8 +60,8 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
         GEMMA: Hosted(str(MODELS / GEMMA)),
     }
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
-    with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
-        yield RealPool(launcher, folder)
+    with shared_servers(folder / ".ttsgraph" / "servers.json", models, lambda: specs, 300) as urls:
+        yield RealPool(urls, folder)
 
 
 @pytest.fixture(scope="session")

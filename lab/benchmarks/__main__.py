@@ -4,8 +4,7 @@ machine is.
     python -m lab.benchmarks [NAME ...]     # all, or some of those below; the exit code is 1 when a
     bound does not hold
 
-To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS, or in NAMED if it
-is to run only when named.
+To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any
 from lab.benchmarks.measured import Ratio
 
 BENCHMARKS = ("client_rate", "peers", "growth", "page", "workers", "service", "startup")
-NAMED = ("vllm",)
 STORED = Path("reports/bench.json")
 
 
@@ -61,11 +59,10 @@ def _row(ratio: Ratio) -> dict[str, Any]:
 
 
 def main(wanted: list[str]) -> int:
-    unknown = sorted(set(wanted) - {*BENCHMARKS, *NAMED})
+    unknown = sorted(set(wanted) - set(BENCHMARKS))
     if unknown:
         print(
-            f"error: unknown benchmark {unknown[0]!r}; expected some of"
-            f" {', '.join(BENCHMARKS + NAMED)}",
+            f"error: unknown benchmark {unknown[0]!r}; expected some of {', '.join(BENCHMARKS)}",
             file=sys.stderr,
         )
         return 2

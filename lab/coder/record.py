@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Client, Completion, roomier
+from ttsgraph.models.client import Client, roomier
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.settings.profile import Profile
@@ -31,40 +29,6 @@ from ttsgraph_flows.ending import EXIT_CODES, guarded
 
 PATIENCE_S = 3600
 """Of one attempt: the server may be halted for quiet timings of others."""
-
-EVERY_S = 60
-"""Between two lines of progress."""
-
-
-class Progress:
-    """Says now and then how far a line of the plan is, how fast, and when it will be done."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what = what
-        self._total = total
-        self._done = self._made = self._tokens = self._failed = 0
-        self._began = self._said = time.monotonic()
-
-    def add(self, found: Completion | None) -> None:
-        """A call came back; None for one that failed."""
-        self._done += 1
-        if found is None:
-            self._failed += 1
-        elif not found.cached:
-            self._made += 1
-            self._tokens += found.completion_tokens
-        if time.monotonic() - self._said >= EVERY_S or self._done == self._total:
-            self._said = time.monotonic()
-            say(self._line(self._said - self._began))
-
-    def _line(self, taken_s: float) -> str:
-        rate = self._made / taken_s if taken_s else 0.0
-        left = (self._total - self._done) / rate / 60 if rate else 0.0
-        return (
-            f"{datetime.now(UTC):%H:%M:%S} {self._what}: {self._done} of {self._total} calls,"
-            f" {rate:.2f} calls and {self._tokens / max(taken_s, 1e-9):.0f} tokens a second,"
-            f" {left:.0f} minutes left" + (f", {self._failed} failed" if self._failed else "")
-        )
 
 
 async def record(
@@ -89,30 +53,34 @@ async def record(
                     continue
                 questions = questions_of(profile, line.task, plan.seed)
                 draws = list(draws_of(profile, line, questions))
-                progress = Progress(f"{line.task} {line.member} x {line.replicas}", len(draws))
-                await _all(cached, draws, progress, concurrency)
+                failed = await _all(cached, draws, concurrency)
+                what = f"{line.task} {line.member} x {line.replicas}"
+                say(f"{what}: {len(draws) - failed} of {len(draws)} calls recorded")
 
 
-async def _all(client: Client, draws: Sequence[Draw], progress: Progress, concurrency: int) -> None:
-    """All draws, of so many questions at once, begun in their order.
+async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
+    """Make all draws, of so many questions at once, begun in their order; returns how many failed.
 
     A question's replicas follow one another: a server that finds a prompt in the place that has
     just answered it reads it once.
     """
     waiting = groupby(draws, key=lambda draw: draw.question.id)
+    failed = 0
 
     async def work() -> None:
+        nonlocal failed
         while (found := next(waiting, None)) is not None:
             for draw in list(found[1]):
                 try:
-                    progress.add(await client.complete(draw.request))
+                    await client.complete(draw.request)
                 except (CallFailed, NoAnswer) as failure:
                     say(f"{draw.question.id} {draw.member} {draw.replica}: {failure}")
-                    progress.add(None)
+                    failed += 1
 
     async with asyncio.TaskGroup() as group:
         for _ in range(concurrency):
             group.create_task(work())
+    return failed
 
 
 def recorded(

@@ -28,8 +28,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import read_calls
 from ttsgraph.runtime.clients import serving_facts
-from ttsgraph.serving.launcher import read_pool
-from ttsgraph.serving.running import RECORD, servers_on_demand
+from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.compare_records import by_content, publish_results
@@ -78,8 +77,7 @@ def run(
             Recorded(published_calls(plan.profile, t) or {}, published=True) for t in tasks
         ]
         replay_in(folder.resolve(), plan.profile, published)
-    up = state is None or read_pool(state / RECORD) is not None
-    with nullcontext() if up else servers_on_demand(profile, state or STATE):
+    with nullcontext() if state is None else servers_on_demand(profile, state):
         run_stages(folder, params, state)
     with chdir(folder):
         flow_of("report")()

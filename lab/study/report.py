@@ -1,18 +1,14 @@
-"""reports/study/: the tables as CSV, the plots, and what they come to, as Markdown and as a
-page.
-"""
+"""reports/study/: the tables as CSV, the plots, and a page of both as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from lab.study import figures, paper, tables
 from lab.study.correction import TEST
-from lab.study.page import Picture, Section, picture, section, write_page
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
@@ -60,6 +56,14 @@ BEST = "Figure 6: the best graph found on MATH"
 PILOTS = "Figures 1, 3 and 4, table 4: pilots"
 PILOT_FIGURES = ("figure_1", "figure_3", "figure_4a", "figure_4b", "figure_4c", "table_4")
 SCATTER = "Test score against what the search took"
+PLOTS = {
+    "table_1": {
+        "table_1": SCATTER,
+        "figure_9": "Best validation score by iteration",
+        "pareto_front": "Validation score and latency, and their front",
+    },
+    "table_3": {"table_3": SCATTER},
+}
 
 
 def write_study(
@@ -112,73 +116,9 @@ def write_study(
     about = ABOUT.format(
         seeds=counted(seeds, "seed"), test=TEST, power=power(seeds, found["table_1"])
     )
-    holds = [*ranking(found["table_1"]), *ablation(found["contest"]), *ablation(found["table_2"])]
-    write_page(
-        folder / "study_simulated.html",
-        about,
-        holds,
-        _sections(folder, found, pilot, best),
-        rows["seed"].nunique(),
-    )
     path = folder / "study_simulated.md"
-    write_text(path, _markdown(found, pilot, best, about, holds))
+    write_text(path, _markdown(folder, found, pilot, best, about))
     return path
-
-
-def _sections(
-    folder: Path, found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str
-) -> list[Section]:
-    """The page's sections; those without a row or a plot are left out."""
-
-    def plots(alts: Mapping[str, str]) -> list[Picture]:
-        return [shown for name, alt in alts.items() for shown in picture(folder, name, alt)]
-
-    by_iteration = {
-        "figure_9": "Best validation score by iteration",
-        "pareto_front": "Validation score and latency, and their front",
-    }
-    graph = (
-        [
-            Section(
-                "figure_6",
-                "Graph",
-                BEST,
-                best_found(best),
-                plots({"figure_6": "The best graph found on MATH"}),
-            )
-        ]
-        if best
-        else []
-    )
-    return [
-        section(
-            "table_1",
-            "Methods",
-            HEADS["table_1"],
-            found["table_1"],
-            SEARCH_COLUMNS,
-            plots({"table_1": SCATTER, **by_iteration}),
-        ),
-        section("contest", "Contest", HEADS["contest"], found["contest"], SEARCH_COLUMNS),
-        section("table_2", "Ablation", HEADS["table_2"], found["table_2"], SEARCH_COLUMNS),
-        section(
-            "table_3",
-            "Budgets",
-            HEADS["table_3"],
-            found["table_3"],
-            SEARCH_COLUMNS,
-            plots({"table_3": SCATTER}),
-        ),
-        *graph,
-        section(
-            "pilots",
-            "Pilots",
-            PILOTS,
-            pilot,
-            PILOT_COLUMNS,
-            plots({name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}),
-        ),
-    ]
 
 
 def best_found(best: str) -> str:
@@ -187,22 +127,31 @@ def best_found(best: str) -> str:
 
 
 def _markdown(
+    folder: Path,
     found: Mapping[str, pd.DataFrame],
     pilot: pd.DataFrame,
     best: str,
     about: str,
-    holds: Sequence[str],
 ) -> str:
     parts = [
         "# The study, on the simulated pool",
         about,
-        "## What holds",
-        "\n".join(f"- {line}" for line in holds),
     ]
     for name, head in HEADS.items():
-        parts += [f"## {head}", tables.markdown(found[name], SEARCH_COLUMNS)]
-    parts += [f"## {BEST}", best_found(best), f"## {PILOTS}", tables.markdown(pilot, PILOT_COLUMNS)]
+        parts += [f"## {head}", *_plots(folder, PLOTS.get(name, {}))]
+        parts.append(tables.markdown(found[name], SEARCH_COLUMNS))
+    parts += [f"## {BEST}", *_plots(folder, {"figure_6": BEST}), best_found(best)]
+    figures_of = {name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}
+    parts += [f"## {PILOTS}", *_plots(folder, figures_of), tables.markdown(pilot, PILOT_COLUMNS)]
     return "\n\n".join(parts) + "\n"
+
+
+def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
+    """The plots that were written, by their names, each with its text alternative."""
+    files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
+    return [
+        f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
+    ]
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
@@ -220,69 +169,3 @@ def power(seeds: int, table: pd.DataFrame) -> str:
         f" With {counted(seeds, 'seed')} nothing can be significant in table 1: no p there can be"
         f" below {least:.2g}."
     )
-
-
-def ranking(table: pd.DataFrame) -> list[str]:
-    """Per task: whether agent_reinforce has the best score of the methods without its contenders
-    and the baselines, against whom that is significant, whom it costs less than; and how far rivals
-    with the contenders are from it.
-    """
-    lines = []
-    for block, group in table.groupby("block", sort=False):
-        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
-        if paper.OURS not in by_name:
-            continue
-        ours = by_name[paper.OURS]
-        twins = {
-            name: row for name, row in by_name.items() if name.endswith(tables.WITH_CONTENDERS)
-        }
-        rivals = {
-            name: row for name, row in by_name.items() if name != paper.OURS and name not in twins
-        }
-        clear = [
-            name
-            for name, row in rivals.items()
-            if ours["score"] > row["score"] and row["p_score"] < 0.05
-        ]
-        unclear = [name for name in rivals if name not in clear]
-        place = 1 + sum(row["score"] > ours["score"] for row in rivals.values())
-        cheaper = [name for name, row in rivals.items() if ours["seconds"] < row["seconds"]]
-        line = (
-            f"{block}: agent_reinforce is number {place} of {1 + len(rivals)} by test score"
-            f" ({ours['score']:.1f} %), better with p < 0.05 than {', '.join(clear) or 'none'}; not"
-            f" so against {', '.join(unclear) or 'none'}. Its search takes fewer model seconds than"
-            f" that of {', '.join(cheaper) or 'none'}."
-        )
-        if twins:
-            apart = [row["difference"] for row in twins.values()]
-            line += (
-                f" Rivals that get its contenders are {min(apart):+.1f} to {max(apart):+.1f} points"
-                " from it."
-            )
-        lines.append(line)
-    return lines
-
-
-def ablation(table: pd.DataFrame) -> list[str]:
-    """Per task and switch: what removing it does to score and search effort, and whether that is
-    significant.
-    """
-    lines = []
-    for block, group in table.groupby("block", sort=False) if len(table) else []:
-        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
-        full = by_name["full"]
-        for name, row in by_name.items():
-            if name == "full":
-                continue
-            score = row["score"] - full["score"]
-            effort = row["seconds"] / full["seconds"] - 1
-            lines.append(
-                f"{block}, {name if ' ' in name else f'without {name}'}: score {score:+.1f} points"
-                f" ({_clear(row['p_score'])}), search {100 * effort:+.0f} %"
-                f" ({_clear(row['p_seconds'])})"
-            )
-    return lines
-
-
-def _clear(p: float) -> str:
-    return f"p = {p:.3f}" if p < 0.05 else f"not significant, p = {p:.2f}"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
-from lab.recorded_draws import RecordedDraws
 from tests.graphs.test_stopping import voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
 from tests.support.timed import waited
 from ttsgraph.evaluation.environment import Environment

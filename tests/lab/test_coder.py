@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import zipfile
 from contextlib import closing
 from hashlib import sha256
@@ -13,7 +12,6 @@ import pytest
 from lab.coder.draws import PLAN, Draws, draws_of, questions_of, read_plan
 from lab.coder.record import recorded
 from lab.coder.weights import Parts, join
-from tests.support.processes import said_by
 from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.executor import GraphRunner
@@ -124,12 +122,3 @@ def test_what_is_published_rebuilds_without_a_model_as_far_as_it_was_asked():
         assert not verdict.wrong, (name, verdict.wrong)
     why = found["humaneval"].unverified
     assert not why or "record again" in why
-
-
-@pytest.mark.long
-def test_the_study_s_table_rebuilds_without_a_model(tmp_path: Path):
-    command = [sys.executable, "-m", "lab.coder.study", "humaneval", "--replay"]
-    command += ["--folder", str(tmp_path), "--out", str(tmp_path)]
-    said_by(command, ROOT)
-    table = (tmp_path / "coder-humaneval.csv").read_text()
-    assert table == (ROOT / "published/coder/study-humaneval.csv").read_text()

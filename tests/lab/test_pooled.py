@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from lab.pooled import pooled, write_pooled
+from lab.pooled import pooled
 
 
 def answers(arm: str, seed: int, grades: str, units: float = 1.0, question: str = "") -> list[dict]:
@@ -71,12 +71,3 @@ def test_a_question_that_several_seeds_test_counts_once_by_its_mean():
     assert found.loc["found", ["accuracy", "questions"]].tolist() == pytest.approx([2 / 3, 1])
     assert found.loc["put up", "found: more, points"] == pytest.approx(100 / 3)
     assert found.loc["put up", "found: p"] == 1.0
-
-
-def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
-    page = write_pooled(tmp_path, "laptop-math", table, simulated=True).read_text()
-    assert page.startswith("# laptop-math over 2 seeds (simulated)\n")
-    assert "| single | 42.9 % |" in page
-    assert "+28.6 (0.5)" in page
-    assert "simulated" not in write_pooled(tmp_path, "laptop-math", table, False).read_text()
-    assert pd.read_csv(tmp_path / "laptop-math.csv")["arm"].tolist() == list(table["arm"])

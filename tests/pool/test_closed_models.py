@@ -1,25 +1,15 @@
 """Models of which nothing is known but a name, prices and an endpoint."""
 
-import math
-
 import pytest
 import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.environment import Feedback, QuestionResult, Usage
-from ttsgraph.graphs.budget import Budget, CostModel, Lengths
-from ttsgraph.graphs.topologies import parallel
+from ttsgraph.graphs.budget import CostModel, Lengths
 from ttsgraph.models.client import Completion
 from ttsgraph.pool.spec import Price
-from ttsgraph.reporting.explain import explain
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.agent.context import pool_table
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.estimate import estimate_run
-from ttsgraph.stages.schemas import Profiles, read_table, write_table
-from ttsgraph.stages.trials import cases_table, profile_table, single_cases
 
 URL = "http://127.0.0.1:1/v1"
 PRICES = {
@@ -67,22 +57,3 @@ def test_only_a_flops_budget_asks_for_facts(metric):
         profile("flops", total=2, non_embedding=1, hidden=8)
     with pytest.raises(SettingsError, match=needed):
         CostModel(profile().model_pool(), Lengths(10, 2), "flops")
-
-
-def test_what_is_told_of_closed_models_leaves_out_what_is_not_known(tmp_path):
-    closed = profile()
-    cost = closed.cost_model("math")
-    right = Feedback((QuestionResult("1", True, "2", 0.1),), Usage(10, 2, 1e-6, 1e-6, 1, 0), 0.1)
-    cases = single_cases(cost.pool)
-    table = profile_table(cases_table(cases, [right] * len(cases), cost), cost)
-    table = table.assign(mean_read_tokens=math.nan, mean_more_tokens=math.nan, reading_by_role="{}")
-    write_table(table, Profiles, tmp_path / "profile.parquet")
-    read = read_table(Profiles, tmp_path / "profile.parquet", "profile")
-    assert math.isnan(read["total"][0])
-    assert read["layers"].isna().all()
-    brief = Brief("math", Budget(cost, 0.002, 8), {"small": 0.5}, ("assistant",))
-    assert "small: family small, accuracy alone 0.500" in pool_table(brief, ["small"], 1000)
-    told = "\n".join(explain(parallel(["small"] * 2, "large", "fuser"), closed, "math"))
-    assert "FLOPs" not in told
-    assert "a question of math costs about $" in told
-    assert estimate_run(closed, "math")["seconds"] is None

@@ -31,7 +31,8 @@ from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.runtime.clients import endpoints
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.serving.running import local_specs
+from ttsgraph.serving import running as local_servers
+from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages import trials
@@ -137,15 +138,6 @@ class TestCalls:
         assert plain.messages[0] != variant.messages[0]
         assert (variant.sampling.max_tokens, variant.sampling.stop) == (5, (".",))
 
-    def test_a_variant_of_another_style_is_shown_the_worked_examples(self):
-        known = profile({"shown": {"style": "few_shot", "instruction": ""}})
-        graph = parallel(["small", "small:shown"], "large", "voter")
-        client = ScriptedClient()
-        deployed = Deployed("math", graph, known, (Question("s", "1 + 1", "2"),))
-        asyncio.run(deployed.runner(client).answer(QUESTION))
-        assert [len(request.messages) for request in client.requests] == [2, 1]
-        assert client.requests[1].messages[0].content == "Q: 1 + 1\nA: 2\n\nQ: 3 + 4\nA:"
-
     def test_members_that_ask_the_same_are_different_draws_of_one(self):
         assert self.asked("small")[0].key() == self.asked("small:same")[0].key()
         asked = self.asked("small", "small:same", "small:t0.5", "small")
@@ -160,13 +152,6 @@ class TestCalls:
         assert drawn == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
-
-    def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
-        plain, thinking = self.asked("small", "small:thinking")
-        assert "reasoning_effort" not in plain.sampling.to_dict()
-        assert thinking.sampling.to_dict()["reasoning_effort"] == "high"
-        low = replace(plain, sampling=replace(plain.sampling, reasoning_effort="low"))
-        assert len({request.key() for request in (plain, thinking, low)}) == 3
 
     def test_a_limit_pays_for_a_variants_call_at_its_models_price(self):
         meter = Meter(LimitSettings())
@@ -246,14 +231,15 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
 class TestServing:
     GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
 
-    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path):
+    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path, monkeypatch):
         data = profile().model_dump(mode="json", exclude_none=True)
         data["engine"] = {"kind": "vllm", "device": "cpu"}
         data["pool"] = {
             name: model | {"base_url": None, "weights": {"path": str(tmp_path)}}
             for name, model in data["pool"].items()
         }
-        specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
+        monkeypatch.setattr(local_servers, "vllm_build", lambda python: Build("0", "cpu"))
+        specs = local_servers.local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
         assert [spec.model for spec in specs] == ["small", "large"]
 
     def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(

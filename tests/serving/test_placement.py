@@ -1,4 +1,4 @@
-"""Servers on GPUs by load: near the least time, within memory, none idle for nothing."""
+"""Servers on GPUs by load: within memory, none idle while another has far more to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from tests.support.project import ROOT
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, Need, needs_of
-from ttsgraph.serving.placement import SPREAD, Hosted, Placed, place
+from ttsgraph.serving.placement import SPREAD, Hosted, place, servers_of
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import load_profile
 
@@ -45,33 +45,39 @@ def papers() -> Mapping[str, Hosted]:
     }
 
 
-def work(placed: list[Placed], gpus: int) -> list[float]:
-    return [sum(one.load for one in placed if gpu in one.gpus) for gpu in range(gpus)]
-
-
-def memory(models: Mapping[str, Hosted], placed: list[Placed], gpus: int) -> list[float]:
-    return [
-        sum(models[one.model].needs[len(one.gpus)].total for one in placed if gpu in one.gpus)
-        for gpu in range(gpus)
-    ]
+def work(models: Mapping[str, Hosted], sizes: list[float]) -> list[float]:
+    servers = servers_of(models, dict(enumerate(sizes)))
+    return [sum(one.load for one in servers if gpu in one.gpus) for gpu in range(len(sizes))]
 
 
 @pytest.mark.parametrize("sizes", MACHINES, ids=lambda sizes: "+".join(f"{s:.0f}" for s in sizes))
 def test_the_papers_pool_fits_and_no_gpu_idles_while_another_has_twice_as_much(sizes):
     models = papers()
     placed = place(models, dict(enumerate(sizes)))
-    assert {one.model for one in placed} == set(models)
-    taken = memory(models, placed, len(sizes))
+    assert {model for model, _ in placed} == set(models)
+    taken = [
+        sum(models[name].needs[len(group)].total for name, group in placed if gpu in group)
+        for gpu in range(len(sizes))
+    ]
     assert all(used <= USABLE * size + 1e-3 for used, size in zip(taken, sizes, strict=True))
-    loads = work(placed, len(sizes))
+    loads = work(models, sizes)
     assert min(loads) >= max(loads) / 2
-    total = sum(one.load * len(one.gpus) / (SPREAD if len(one.gpus) > 1 else 1) for one in placed)
-    assert total == pytest.approx(sum(wanted.load for wanted in models.values()), rel=1e-3)
+    done = sum(
+        one.load * len(one.gpus) / (SPREAD if len(one.gpus) > 1 else 1)
+        for one in servers_of(models, dict(enumerate(sizes)))
+    )
+    assert done == pytest.approx(sum(wanted.load for wanted in models.values()), rel=1e-3)
 
 
-def test_what_does_not_fit_is_not_placed():
+def test_a_model_spans_the_fewest_gpus_that_hold_it_or_is_not_placed():
     assert place(papers(), {0: 24.0}) is None
-    assert place({"m": hosted(1.0, {2: Need(1.0, 1.0, 1.0)})}, {0: 24.0}) is None
+    needs = {span: Need(40.0 / span, 2.0, 1.0) for span in (1, 2, 4)}
+    assert place({"m": hosted(1.0, needs)}, dict.fromkeys(range(4), 48.0)) == [
+        ("m", (gpu,)) for gpu in range(4)
+    ]
+    (spread, other) = place({"m": hosted(1.0, needs)}, dict.fromkeys(range(4), 30.0))
+    assert {spread[1], other[1]} == {(0, 1), (2, 3)}
+    assert place({"m": hosted(1.0, {2: needs[2]})}, {0: 80.0}) is None
 
 
 def placements(models: Mapping[str, Hosted], sizes: list[float]) -> Iterator[list[tuple]]:
@@ -109,8 +115,8 @@ def least_time(models: Mapping[str, Hosted], servers: list[tuple], gpus: int) ->
     return float(linprog(cost, on, np.zeros(gpus), of, load).fun)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(seed):
+@pytest.mark.parametrize("seed", range(8))
+def test_the_busiest_gpu_has_at_most_one_and_a_half_times_the_least_by_exhaustive_search(seed):
     rng = np.random.default_rng(seed)
     sizes = [float(rng.choice([24.0, 48.0, 80.0])) for _ in range(2 + seed % 2)]
     models = {}
@@ -118,15 +124,8 @@ def test_the_busiest_gpu_has_at_most_a_twentieth_more_than_by_exhaustive_search(
         weights = float(rng.uniform(2, 20))
         needs = {span: Need(weights / span, 2.0, 1.0) for span in ((1, 2) if k == 2 else (1,))}
         models[f"m{k}"] = hosted(float(rng.uniform(1, 10)), needs)
-    least = min(
-        (least_time(models, servers, len(sizes)) for servers in placements(models, sizes)),
-        default=None,
-    )
-    placed = place(models, dict(enumerate(sizes)))
-    if least is None:
-        assert placed is None
-    else:
-        assert max(work(placed, len(sizes))) <= 1.05 * least
+    least = min(least_time(models, servers, len(sizes)) for servers in placements(models, sizes))
+    assert max(work(models, sizes)) <= 1.51 * least
 
 
 def test_what_the_profile_gives_is_kept():
@@ -135,9 +134,9 @@ def test_what_the_profile_gives_is_kept():
         "a": hosted(9.0, {2: need[2]}, replicas=1),
         "b": hosted(1.0, need, replicas=1, gpu_memory=0.4),
     }
-    placed = place(models, dict.fromkeys(range(4), 24.0))
-    assert sorted((one.model, len(one.gpus)) for one in placed)[0] == ("a", 2)
-    assert len(placed) == 2
+    (a, b) = place(models, dict.fromkeys(range(4), 24.0))
+    assert (a[0], len(a[1])) == ("a", 2)
+    assert (b[0], len(b[1])) == ("b", 1)
 
 
 def test_servers_start_where_they_are_placed(tmp_path: Path):

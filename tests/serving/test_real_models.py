@@ -126,7 +126,7 @@ def test_what_can_not_be_converted_is_one_line(
 def served(real_pool: RealPool) -> dict[str, OpenAI]:
     return {
         model: OpenAI(base_url=url, api_key="none", timeout=120)
-        for model, (url,) in real_pool.launcher.endpoints.items()
+        for model, (url,) in real_pool.urls.items()
     }
 
 

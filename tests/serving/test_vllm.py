@@ -16,9 +16,8 @@ import pandas as pd
 import pytest
 
 from tests.conftest import RealPool
-from tests.serving.test_launcher import ends_with_its_parent
-from tests.support.processes import children_of, wait_until
-from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, SUMS, laptop, require_models
+from tests.support.processes import all_below, called, children_of, wait_until
+from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
@@ -28,8 +27,7 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.serving.launcher import read_pool, served_models
-from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.serving.supervisor import served_models, shared_servers
 from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
@@ -84,8 +82,9 @@ def search(
     # The folder's servers, and a call cache of its own.
     state = calls / ".ttsgraph"
     state.mkdir(parents=True, exist_ok=True)
-    if not (state / "servers.json").exists():
-        (state / "servers.json").symlink_to(pool.state / "servers.json")
+    for name in ("servers.json", "servers.lock", "servers.users"):
+        if not (state / name).exists():
+            (state / name).symlink_to(pool.state / name)
 
     async def run() -> tuple[Found, int]:
         async with open_client(profile, state) as client:
@@ -132,7 +131,7 @@ def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(
 def processes_of(pool: RealPool, model: str) -> dict[str, int]:
     """The processes of a model's server by their names: the one that serves, and vLLM's engine."""
     found = {}
-    for guard in children_of(os.getpid()):
+    for guard in called(all_below(os.getpid()), "guard.py"):
         command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
         if ("--served-model-name", model) in pairwise(command):
             (server,) = children_of(guard)
@@ -150,11 +149,14 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
     real_pool: RealPool, tmp_path: Path, killed: str
 ) -> None:
     """The search waits for the server to be up again, and so does a stage that starts then."""
-    (url,) = real_pool.launcher.endpoints[SMOLLM]
+    (url,) = real_pool.urls[SMOLLM]
     found: list[object] = []
-    stage = threading.Thread(
-        target=lambda: found.append(read_pool(real_pool.state / "servers.json", wait_s=600))
-    )
+
+    def use() -> None:
+        with shared_servers(real_pool.state / "servers.json", START, lambda: (), 600) as urls:
+            found.append(urls)
+
+    stage = threading.Thread(target=use)
 
     def kill(count: int) -> None:
         if count == 60:
@@ -164,20 +166,9 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
 
     disturbed = search(real_pool, tmp_path, kill)
     stage.join()
-    assert found == [real_pool.launcher.endpoints]
+    assert found == [real_pool.urls]
     assert nothing_lost(disturbed)
     # Undisturbed, on the same draws: nothing is asked again, and all is the same.
     undisturbed = search(real_pool, tmp_path)
     assert undisturbed.made == 0
     assert same(disturbed, undisturbed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exception"])
-def test_no_process_of_vllm_outlives_its_parent(
-    tmp_path: Path, ending: signal.Signals | str
-) -> None:
-    require_models()
-    hosted = {"m": Hosted(str(MODELS / SMOLLM))}
-    (spec,) = server_specs("vllm", hosted, log_dir=tmp_path, python=str(PYTHON), max_model_len=512)
-    ends_with_its_parent(spec, ending, timeout_s=600)

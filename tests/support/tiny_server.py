@@ -47,7 +47,8 @@ def tiny_spec(
         serves if serves is not None else model,
         str(folder / "pids"),
     )
-    return ServerSpec(model, model, command, {"ADDED": "1"}, port, folder / f"{model}.log")
+    log = folder / f"{model}.log"
+    return ServerSpec(model, model, command, {"ADDED": "1"}, port, log, grace_s=0.3)
 
 
 def processes(pids: Path) -> list[int]:

@@ -15,7 +15,7 @@ FOLDER = "bookkeeping"
 
 
 def beside(path: Path) -> Path:
-    """Where the bookkeeping of a file is kept."""
+    """The file that keeps the bookkeeping of another."""
     return path.parent / FOLDER / path.name
 
 

@@ -1,4 +1,4 @@
-"""How a command or a stage ends: one line for people on stderr, and an exit code that says how."""
+"""The end of a command or a stage: one line for people on stderr, and an exit code."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in mod
 
 
 def missing(error: ImportError) -> str:
-    """What to install for a missing module of an extra; raises the error again for any other."""
+    """The command that installs a missing module of an extra; raises any other error again."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         raise error
@@ -35,8 +35,8 @@ def missing(error: ImportError) -> str:
 
 @contextmanager
 def as_if_missing(*packages: str) -> Iterator[None]:
-    """What is imported meanwhile finds these packages missing, but for those that are loaded
-    already. For imports at a module's top, where no other thread imports.
+    """Hide these packages from imports in the context, except those that are loaded already.
+    For imports at a module's top, where no other thread imports.
     """
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not to be imported

@@ -65,7 +65,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 UNREADABLE = (OSError, ValueError, RecursionError)
-"""What Python raises of a file that is no JSON: damaged text, or brackets thousands deep."""
+"""Errors of a file that is no JSON: damaged text, or brackets thousands deep."""
 
 CHECKSUM = "checksum"
 
@@ -94,7 +94,7 @@ def checked_text(data: Mapping[str, Any]) -> str:
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """What `checked_text` made, or older files hold. Raises DataError for anything else."""
+    """Data that `checked_text` wrote, or an older file. Raises DataError for anything else."""
     data = read_json(path, made_by)
     advice = makes(made_by, path)
     if not isinstance(data, dict):
@@ -106,7 +106,7 @@ def checked_json(path: Path, made_by: str) -> dict[str, Any]:
 
 
 def kept(path: Path) -> Any:
-    """What `keep` put there, or None: what is missing or damaged was never kept."""
+    """The value that `keep` wrote, or None if it is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return data["value"] if data[CHECKSUM] == checksum_of(data["value"]) else None
@@ -125,7 +125,7 @@ CLOSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
 )
-"""Why the system lets nothing be written at a place: for want of space, or as it is not for us."""
+"""Errors of a full disk, and of a place that can't be written to."""
 
 _OF_DATABASES = {
     "database or disk is full": True,
@@ -133,7 +133,7 @@ _OF_DATABASES = {
     "readonly database": False,
     "unable to open database file": False,
 }
-"""What SQLite says of its file, and whether that is for want of space."""
+"""Messages of SQLite about its file, and whether the disk is full."""
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
 
 
 def makes(stage: str, path: Path) -> str:
-    """Which stage makes what is missing or damaged, and the command that does."""
+    """Advice for a missing or damaged file: the stage that makes it, and its command."""
     return (
         f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all"
         " before it"

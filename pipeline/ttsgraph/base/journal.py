@@ -34,14 +34,14 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 def entries_of(path: Path) -> Iterator[Entry]:
-    """As `read_journal`, one after another, however long the journal is."""
+    """Yield the entries of `read_journal` one after another."""
     with path.open("rb") as file:
         for _, line in itertools.islice(_whole_lines(file, str(path)), 1, None):
             yield _entry(line)
 
 
 def read_content(data: bytes, where: str) -> list[Entry]:
-    """As `read_journal`, from a journal's content."""
+    """The entries of `read_journal`, from a journal's content."""
     return [_entry(line) for _, line in _whole_lines(io.BytesIO(data), where)][1:]
 
 

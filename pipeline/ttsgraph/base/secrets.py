@@ -99,7 +99,7 @@ def _forms(secret: bytes) -> Iterator[str]:
 
 
 def key_problem(key: str) -> str:
-    """Why a key can't be sent, without showing it; nothing for one that can."""
+    """The reason why a key can't be sent, without showing it; empty if it can."""
     fits = key.isascii() and key.isprintable() and " " not in key
     return "" if fits else "expected printable ASCII without blanks"
 

@@ -1,9 +1,9 @@
-"""Where a project keeps what is no result."""
+"""The places of a project's state."""
 
 from pathlib import Path
 
 EXPERIMENTS = (".dvc", "tmp", "exps")
-"""Where DVC copies a project to, for an experiment that is not run in its working tree."""
+"""The folder of DVC's copy of a project, for an experiment that is not run in its working tree."""
 
 
 def home() -> Path:

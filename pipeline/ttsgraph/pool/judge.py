@@ -23,7 +23,7 @@ from ttsgraph.tasks.base import PlainTask, Question, register_task
 
 HIGHEST = 10
 JUDGE = "judge:"
-"""What the names of judges begin with where calls are routed and paid for."""
+"""Prefix of judges' names where calls are routed and paid for."""
 
 NO_REFERENCE = "-"
 
@@ -90,7 +90,7 @@ class JudgeTask(PlainTask):
         return super().answers(row, where) if self.options.reference else [NO_REFERENCE]
 
     def grade(self, question: Question, text: str) -> float:
-        """Nothing said is worth 0; anything else needs a judge. Raises SettingsError."""
+        """0 for an empty answer; any other needs a judge. Raises SettingsError."""
         if not text.strip():
             return 0.0
         raise SettingsError(
@@ -132,7 +132,7 @@ class JudgeTask(PlainTask):
     def request(
         self, name: str, question: Question, text: str, swapped: bool = False, replica: int = 0
     ) -> Request:
-        """What a judge is asked about an answer."""
+        """The call that asks a judge about an answer."""
         from ttsgraph.tasks.prompts import mark_for  # which knows of tasks
 
         parts = [

@@ -58,7 +58,7 @@ class GgufSettings(Closed):
 
 
 class WeightsSettings(Closed):
-    """Where a server finds a model: a package's GGUF, a hub id, a folder, a GGUF by SHA-256."""
+    """The source of a model's weights: a package's GGUF, a hub id, a folder, a GGUF by SHA-256."""
 
     package: str | None = None
     """a Python package that ships a GGUF file"""
@@ -79,7 +79,7 @@ class WeightsSettings(Closed):
 
     @property
     def converted(self) -> bool:
-        """Whether `ttsgraph prepare` makes a folder of it."""
+        """True if `ttsgraph prepare` makes a folder of it."""
         return self.package is not None or self.gguf is not None
 
 
@@ -153,11 +153,11 @@ class ModelSettings(Closed):
 
     @property
     def dialect(self) -> Dialect:
-        """How its endpoint wants its requests, as far as the profile says."""
+        """The form of requests to its endpoint, as far as the profile says."""
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from others in the cache; not where it is served."""
+        """The key of this model's answers in the cache; where it is served isn't part of it."""
         parts: list[Any] = [
             self.revision,
             self.served_as,

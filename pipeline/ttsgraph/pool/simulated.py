@@ -55,7 +55,7 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(Closed):
-    """How a task's questions behave, and each model on them, in the words of this module's top. A
+    """The behaviour of a task's questions, and of each model on them, in this module's terms. A
     model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand
     under its own name, or is as its model.
     """
@@ -242,7 +242,7 @@ class SimulatedClient(Client):
         return asked
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """Which reply a predecessor gave, and after how many revisions, from its quotation."""
+        """A predecessor's reply and number of revisions, from its quotation."""
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
@@ -259,7 +259,7 @@ class SimulatedClient(Client):
         fuse: bool,
         draw: Sequence[float],
     ) -> tuple[int, int]:
-        """Which reply is given, and its revision, from the drafts that were read and four draws."""
+        """The reply and its revision, from the drafts that were read and four draws."""
         name = model.spec.name
         traits = asked.traits
         odds = asked.chances.get(name) or _chances(asked, model)

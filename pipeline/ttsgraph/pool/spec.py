@@ -24,7 +24,7 @@ from ttsgraph.models.dialect import Parameter
 from ttsgraph.tasks.prompts import Prompt, Style
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
-"""What Theorem 1 takes from a model, and a size to order models by."""
+"""The facts of a model in Theorem 1, and a size to order models by."""
 
 SEPARATOR = ":"
 """Between a model's name and a variant's. Not `@`, which stands before revisions and aliases."""
@@ -62,7 +62,7 @@ class Lengths:
 
 
 class VariantSettings(Closed):
-    """What a variant asks in another way than the task does; what is left out is the task's."""
+    """The settings of a variant in place of the task's; those that are left out are the task's."""
 
     temperature: Temperature | None = None
     """of sampling; 0 is greedy"""
@@ -93,23 +93,23 @@ class VariantSettings(Closed):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What is set, as plain data."""
+        """The settings that are given, as plain data."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
     def digest(self) -> str:
-        """What tells this variant from others of its model, in 8 hex digits."""
+        """The digest of this variant's settings, in 8 hex digits."""
         return hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()[:8]
 
     def sampling(self, task: Sampling) -> Sampling:
-        """How its completions are drawn, on a task whose own are drawn so."""
+        """Sampling of its completions, given the task's."""
         changed = self._set(_SAMPLING)
         if self.extra_body is not None:
             changed["extra_body"] = json.dumps(self.extra_body, sort_keys=True)
         return replace(task, **changed)
 
     def prompt(self, task: Prompt) -> Prompt:
-        """How it is spoken to, on a task that speaks to models so."""
+        """The way to prompt it, given the task's."""
         return replace(task, **self._set(_PROMPT))
 
     def _set(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class VariantSettings(Closed):
 
 
 def variant_name(model: str, variant: str) -> str:
-    """How a variant is called in the pool, in graphs and in tables."""
+    """The name of a variant in the pool, in graphs and in tables."""
     return f"{model}{SEPARATOR}{variant}"
 
 
@@ -174,7 +174,7 @@ class Price:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def of(self, completion: Completion) -> float:
-        """What one call was charged."""
+        """The charge for one call."""
         dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
         if self.cached is not None:
             dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6
@@ -214,12 +214,12 @@ class ModelSpec:
 
     @property
     def identity(self) -> str:
-        """What tells it from others of its name: the revision, and a variant's changes."""
+        """The revision, with the digest of a variant's changes."""
         return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
 
     @property
     def asked_as(self) -> tuple[str, str]:
-        """What members that differ in sampling alone share: model, and a variant's rest."""
+        """The model and a variant's settings except its sampling."""
         kept = dict(self.variant.changes) if self.variant else {}
         kept.pop("temperature", None)
         kept.pop("top_p", None)
@@ -227,20 +227,20 @@ class ModelSpec:
 
     @property
     def greedy(self) -> bool:
-        """Whether asking it again adds nothing: a variant at temperature 0."""
+        """True if asking it again adds nothing: a variant at temperature 0."""
         return self.variant is not None and self.variant.temperature == 0
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Which facts of Theorem 1 are not known."""
+        """The facts of Theorem 1 that are not known."""
         return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
-        """How its completions are drawn, on a task whose own are drawn so."""
+        """Sampling of its completions, given the task's."""
         return self.variant.sampling(task) if self.variant else task
 
     def prompt(self, task: Prompt) -> Prompt:
-        """How it is spoken to, on a task that speaks to models so."""
+        """The way to prompt it, given the task's."""
         return self.variant.prompt(task) if self.variant else task
 
     @property

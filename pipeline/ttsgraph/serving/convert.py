@@ -121,7 +121,7 @@ def released(
 
 
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
-    """What the folder's `ttsgraph.json` will say; `revision` changes with weights, precision and
+    """The content of the folder's `ttsgraph.json`; `revision` changes with weights, precision and
     chat template. Raises ConvertError for bytes other than the known ones.
     """
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What a vLLM server takes of a GPU's memory, by vLLM's own arithmetic.
+"""The GPU memory that a vLLM server takes, by vLLM's own arithmetic.
 
 vLLM requests `gpu_memory_utilization` of the memory and refuses to start where less is free.
 Weights, runtime and the measured peak of activations go off it; the rest is the cache of keys and
@@ -35,7 +35,7 @@ RUNTIME_GIB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What memory follows from: parameters, `kv_heads` whose keys and values are kept, the
+    """Facts that memory follows from: parameters, `kv_heads` whose keys and values are kept, the
     `head_dim` of each, and bytes a number of weights and cache.
     """
 
@@ -68,7 +68,7 @@ class Need:
 
 
 def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
-    """What a server of this model needs of each of `gpus` GPUs, `max_seqs` requests at once."""
+    """The need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
     heads = math.ceil(shape.kv_heads / gpus)  # a head is held whole
     token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes  # keys, values
     blocks = math.ceil(max_model_len / BLOCK) + 1
@@ -132,7 +132,7 @@ def _heads(folder: Path | None) -> dict[str, int]:
 
 
 def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path | None:
-    """Where the weights of a model are on this disk, if they are."""
+    """The folder of a model's weights on this disk, if they are there."""
     weights = model.weights
     if weights is None:
         return None
@@ -147,5 +147,5 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
 
 
 def hub_home() -> Path:
-    """Where the hub's client keeps what it fetched."""
+    """The folder in which the hub's client keeps its downloads."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))

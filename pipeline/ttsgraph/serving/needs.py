@@ -1,4 +1,4 @@
-"""What servers that are started here need of this machine, and what of it is missing."""
+"""The needs of servers that are started here, and what this machine lacks of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BYTES_PER_PARAMETER = 2
 """Weights are kept, and served on GPUs, as bfloat16."""
 
 TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
-"""How far a profile's facts may be from those of the weights, as shares."""
+"""The most by which a profile's facts may differ from those of the weights, as shares."""
 
 SERVER_GIB = 2.0
-"""Of a server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
+"""A server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
 
 _ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
@@ -37,13 +37,13 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-    """Nothing where all is well."""
+    """Empty if all is well."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
 
 
-def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     try:
         build = vllm_build(python)
     except EndpointError as error:
@@ -57,12 +57,12 @@ def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     )
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
-        dtype = number_format(python, state)
+        dtype = number_format()
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
 
 
 def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
+    """Memory for the weights, on the GPUs or on this machine."""
     if profile.engine.device == "gpu":
         yield from _gpus(profile, state, gpu_memory_gib())
         return
@@ -70,8 +70,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         advice = "give their parameters (total) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
-    dtype = number_format(profile.engine.python, state)
-    size = 2 if dtype.name == "float32" else 1
+    size = 2 if number_format().name == "float32" else 1
     needed = sum(
         (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
         for model in profile.hosted.values()
@@ -87,19 +86,19 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
     for name, model in profile.hosted.items():
         needs = needs_of(name, model, profile.engine, state)
         if not isinstance(needs, dict):
-            facts = ", ".join(needs)
+            found = f"unknown without {', '.join(needs)}"
             advice = (
-                f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
-                " shared evenly"
+                f"give {', '.join(needs)} in the profile's pool, or fetch its weights; until then"
+                " GPUs are shared evenly"
             )
-            yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
+            yield Finding(f"memory of {name}", False, found, advice)
             needs = {}
         models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
     if not gpus:
         total = sum(
-            span * (hosted.replicas or 1) * need.total
+            min((span * need.total for span, need in hosted.needs.items()), default=0.0)
+            * (hosted.replicas or 1)
             for hosted in models.values()
-            for span, need in list(hosted.needs.items())[:1]
         )
         advice = (
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
@@ -113,22 +112,20 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         advice = "lower tensor_parallel, or use a machine with more GPUs"
         yield Finding("GPU", False, str(error), advice)
         return
-    taken = dict.fromkeys(gpus, 0.0)
-    work = dict.fromkeys(gpus, 0.0)
     for server in servers:
-        wanted = models[server.model].needs.get(len(server.gpus))
-        for gpu in server.gpus:
-            taken[gpu] += wanted.total if wanted else 0.0
-            work[gpu] += server.load
-        if wanted is not None:
+        if (wanted := models[server.model].needs.get(len(server.gpus))) is not None:
             context = models[server.model].serve.max_model_len or profile.engine.max_model_len
             yield _server(server, wanted, min(gpus[gpu] for gpu in server.gpus), context)
+    work = {gpu: sum(one.load for one in servers if gpu in one.gpus) for gpu in gpus}
     busiest = max(work.values()) if len(gpus) > 1 else 0.0
     for gpu, size in gpus.items():
+        here = [one for one in servers if gpu in one.gpus]
+        needs_here = [models[one.model].needs.get(len(one.gpus)) for one in here]
+        taken = sum(need.total for need in needs_here if need is not None)
         done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
-        found = f"{size:.0f} GiB, its servers need about {taken[gpu]:.0f}{done}"
+        found = f"{size:.0f} GiB, its servers need about {taken:.0f}{done}"
         advice = f"use larger or more GPUs, {_ELSEWHERE}"
-        yield Finding(f"GPU {gpu}", taken[gpu] <= USABLE * size, found, advice)
+        yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
 
 
 def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
@@ -141,11 +138,9 @@ def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
     )
     if fits:
         found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
-    advice = (
-        f"alone on this GPU it would fit: {_ELSEWHERE}"
-        if wanted.total <= USABLE * size
-        else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
-    )
+    advice = "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
+    if wanted.total <= USABLE * size:
+        advice = f"alone on this GPU it would fit: {_ELSEWHERE}"
     return Finding(f"server {server.title}", fits, found, advice)
 
 
@@ -208,7 +203,7 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where given facts are off from the counted ones: sizes by over 0.1 %, others at all."""
+    """The given facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
     wrong = []
     for key, tolerance in TOLERANCES.items():
         said = getattr(model, key)
@@ -219,7 +214,7 @@ def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """Find what the servers of a profile need, in the order in which a run would miss it."""
-    yield from _engine(profile, state, python)
+    yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)
     yield from _facts(profile, state, python)

@@ -1,85 +1,71 @@
-"""Which GPUs the servers of a pool take: so many servers of each model, and on such GPUs, that the
-busiest GPU has the least to do; and how those on one share its memory.
+"""The GPUs that the servers of a pool take, and their shares of the memory.
 
-A model's load may be split over its servers as one likes, as each call goes to the least busy one.
-So the least time T is a mixed-integer program over the groups of GPUs that a server may take, with
-the number of servers y of a model on a group, and the part x of its load there:
-
-    minimise T + SERVER * (GPUs taken)
-    of each model    sum of x = load,  x <= load * y,  sum of y = replicas if given, else >= 1
-    of each GPU      sum of x * SPREAD / span <= T,  sum of need * y <= USABLE * memory
-
-HiGHS solves it (scipy). GPUs are taken to be equally fast.
+Placed greedily: one server of each model (or the replicas that the profile gives), the largest
+first, on the GPUs with the least to do that have room; then one more server at a time while it
+spreads the load better. A call goes to the least busy server of its model, so a model's load may be
+split over its servers in any way. GPUs are taken to be equally fast.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, Need
 
 SPREAD = 1.2
-"""What a call takes of several GPUs in all, against one: they wait. An assumption."""
+"""Work of a call on several GPUs, against one: they wait for each other. An assumption."""
 
-SERVER = 0.001
-"""What one more GPU has to save of the least time: weights take memory from caches."""
+LEAST_GAIN = 0.01
+"""Share of the squared work that another server has to save, as it takes memory from caches."""
 
-GAP = 0.002
-"""How far above the least the solver may end, as a share."""
+PORTIONS = 40
+"""Parts in which a model's load is split over its servers."""
 
-NODES = 300
-"""Of the solver's tree at most: seconds for six models on sixteen GPUs."""
+Server = tuple[str, tuple[int, ...]]
+"""A model, and the GPUs of one of its servers."""
 
 
 @dataclass(frozen=True)
 class Hosted:
-    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how; its
-    servers stand at `ports` if given. On GPUs they are placed by `needs` (GPUs spanned -> what it
-    takes of each, if known) and `load`: what all its calls take of one GPU, in one unit for all
-    models.
+    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how. On GPUs
+    its servers are placed by `needs` (GPUs spanned -> memory of each, if known) and `load`: the
+    work of all its calls on one GPU, in one unit for all models.
     """
 
     source: str
     serve: ServeSettings = field(default_factory=ServeSettings)
     revision: str | None = None
-    ports: tuple[int, ...] = ()
     needs: Mapping[int, Need] = field(default_factory=dict)
     load: float = 1.0
     from_hub: bool = False
 
     @property
     def replicas(self) -> int | None:
-        """How many servers it has; None: as many as its load asks for."""
-        fixed = len(self.ports) or self.serve.replicas
+        """Number of its servers; None: as many as its load asks for."""
+        fixed = self.serve.replicas
         return 1 if fixed is None and self.serve.port is not None else fixed
 
     @property
     def source_at_revision(self) -> str:
-        """What a server of transformers is started with, and goes by."""
+        """The name by which a server of transformers is started and asked."""
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
 
-    def port(self, replica: int) -> int | None:
-        """That of one of its servers; None: a free one."""
-        if self.ports:
-            return self.ports[replica]
-        return None if self.serve.port is None else self.serve.port + replica
+    def taken(self, span: int, size: float) -> float:
+        """GiB that a server takes of each of `span` GPUs of this size."""
+        share = self.serve.gpu_memory
+        return self.needs[span].total if share is None else share * size
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One server of a model: its GPUs, what it has to do on each (0 where that isn't known), its
-    share of their memory, which of the model's servers it is, and what it is called.
+    """One server of a model: its GPUs, its work on each (0 if unknown), its share of their memory,
+    its number among the model's servers, and its name.
     """
 
     model: str
@@ -94,28 +80,30 @@ def servers_of(
     models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
 ) -> list[Placed]:
     """The servers of each model (served name -> what to serve), on GPUs with GiB of memory, or the
-    CPU (None): placed by load and memory where these are known and fit, else in turn. Raises
+    CPU (None): placed by load and memory if these are known and fit, else in turn. Raises
     EndpointError when a model needs more GPUs than there are.
     """
     placed = None
-    if gpus is not None and models and all(hosted.needs for hosted in models.values()):
+    if gpus and all(hosted.needs for hosted in models.values()):
         placed = place(models, gpus)
-    if placed is None:
+    if gpus and placed is not None:
+        loads, _ = split(models, placed, gpus)
+    else:
         placed = _in_turn(models, gpus)
-    given = [0.0] * len(placed) if gpus is None else shares(models, placed, gpus)
-    many = Counter(one.model for one in placed)
+        loads = [0.0] * len(placed)
+    shared = [0.0] * len(placed) if gpus is None else shares(models, placed, gpus)
+    many = Counter(model for model, _ in placed)
     number: Counter[str] = Counter()
     found = []
-    for one, share in zip(placed, given, strict=True):
-        replica = number[one.model]
-        number[one.model] += 1
-        title = one.model if many[one.model] == 1 else f"{one.model}-{replica + 1}"
-        found.append(replace(one, share=share, replica=replica, title=title))
+    for (model, group), load, share in zip(placed, loads, shared, strict=True):
+        number[model] += 1
+        title = model if many[model] == 1 else f"{model}-{number[model]}"
+        found.append(Placed(model, group, load, share, number[model] - 1, title))
     return found
 
 
-def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[Placed]:
-    """A server a replica, on the next GPUs if there are to be any."""
+def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[Server]:
+    """A server a replica, on the next GPUs if there are any."""
     turn = itertools.cycle(gpus or ())
     found = []
     for name, hosted in models.items():
@@ -126,105 +114,90 @@ def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> 
                 f" {len(gpus)}"
             )
         for _ in range(hosted.replicas or 1):
-            found.append(Placed(name, tuple(itertools.islice(turn, span))))
+            found.append((name, tuple(itertools.islice(turn, span))))
     return found
 
 
-def place(models: Mapping[str, Hosted], gpu_gib: Mapping[int, float]) -> list[Placed] | None:
-    """The models' servers, in order, on GPUs of so many GiB; None where they don't fit."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
-
-    options = [(name, group) for name, each in models.items() for group in _groups(each, gpu_gib)]
-    if {name for name, _ in options} != set(models):
-        return None
-    count = len(options)
-    sizes = np.array(list(gpu_gib.values()))
-    ideal = sum(wanted.load for wanted in models.values()) / len(gpu_gib) or 1.0
-    loads = np.array([wanted.load / ideal for wanted in models.values()])
-    given = [wanted.replicas for wanted in models.values()]
-    # What a load of 1 takes of each GPU of an option's group.
-    each = np.array([1.0 if len(group) == 1 else SPREAD / len(group) for _, group in options])
-    of = np.array([[float(name == one) for one, _ in options] for name in models])
-    on = np.array([[float(gpu in group) for _, group in options] for gpu in gpu_gib])
-    needs = np.array(
-        [[_gib(models[name], len(group), size) for name, group in options] for size in sizes]
-    )
-
-    def rows(x: np.ndarray, y: np.ndarray, time: float = 0.0) -> np.ndarray:
-        return np.hstack([x, y, np.full((len(x), 1), time)])
-
-    # Columns: x of each option, then y of each, then T; loads in units of `ideal`.
-    constraints = [
-        LinearConstraint(rows(of, 0 * of), loads, loads),
-        LinearConstraint(rows(0 * of, of), [n or 1 for n in given], [n or math.inf for n in given]),
-        LinearConstraint(rows(np.eye(count), -np.diag(loads @ of)), ub=0.0),
-        LinearConstraint(rows(on * each, 0 * on, -1.0), ub=0.0),
-        LinearConstraint(rows(0 * on, on * needs), ub=USABLE * sizes + 1e-6),
-    ]
-    most = [models[name].replicas or 1 for name, _ in options]
-    with _without_output():
-        found = milp(
-            np.array([0.0] * count + [SERVER * len(group) for _, group in options] + [1.0]),
-            integrality=np.array([0] * count + [1] * count + [0]),
-            bounds=Bounds(0, [math.inf] * count + most + [math.inf]),
-            constraints=constraints,
-            options={"mip_rel_gap": GAP, "node_limit": NODES},
+def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[Server] | None:
+    """Servers on GPUs of these GiB, in the models' order; None if they don't fit."""
+    placed: list[Server] = []
+    for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
+        for _ in range(models[name].replicas or 1):
+            group = _idlest(name, models, placed, sizes)
+            if not group:
+                return None
+            placed.append((name, group))
+    more = [name for name, hosted in models.items() if hosted.replicas is None]
+    while True:
+        groups = {name: _idlest(name, models, placed, sizes) for name in more}
+        trials = [[*placed, (name, group)] for name, group in groups.items() if group]
+        squares, best = min(
+            ((_squares(models, one, sizes), one) for one in trials), default=(1, [])
         )
-    if found.x is None:
-        return None
-    return [
-        Placed(name, group, float(found.x[k] * ideal * each[k] / servers))
-        for k, (name, group) in enumerate(options)
-        if (servers := round(found.x[count + k]))
-        for _ in range(servers)
-    ]
+        if not best or squares >= (1 - LEAST_GAIN) * _squares(models, placed, sizes):
+            return sorted(placed, key=lambda server: list(models).index(server[0]))
+        placed = best
 
 
-@contextmanager
-def _without_output() -> Iterator[None]:
-    """Silence standard output below Python: HiGHS 1.12 prints there, whatever it is asked."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+def _idlest(
+    name: str, models: Mapping[str, Hosted], placed: Sequence[Server], sizes: Mapping[int, float]
+) -> tuple[int, ...]:
+    """GPUs next to each other, with room for one more server of a model and the least to do: the
+    fewest that hold it; empty if there is no room.
+    """
+    room = {gpu: USABLE * size + 1e-6 for gpu, size in sizes.items()}
+    for other, group in placed:
+        for gpu in group:
+            room[gpu] -= math.inf if other == name else models[other].taken(len(group), sizes[gpu])
+    _, work = split(models, placed, sizes)
+    gpus = list(sizes)
+    for span in sorted(models[name].needs):
+        groups = [tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span)]
+        taken = models[name].taken
+        if fit := [on for on in groups if all(taken(span, sizes[gpu]) <= room[gpu] for gpu in on)]:
+            return min(fit, key=lambda on: max(work[gpu] for gpu in on))
+    return ()
 
 
-def _groups(wanted: Hosted, gpu_gib: Mapping[int, float]) -> list[tuple[int, ...]]:
-    """Groups of GPUs next to each other that hold a server."""
-    gpus = list(gpu_gib)
-    return [
-        group
-        for span in wanted.needs
-        for group in (tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span))
-        if all(_gib(wanted, span, gpu_gib[gpu]) <= USABLE * gpu_gib[gpu] for gpu in group)
-    ]
+def split(
+    models: Mapping[str, Hosted], placed: Sequence[Server], gpus: Iterable[int]
+) -> tuple[list[float], dict[int, float]]:
+    """Work of each server on each of its GPUs, and of each GPU: a model's load goes in portions to
+    the server whose GPUs have the least to do, the largest load first.
+    """
+    work = dict.fromkeys(gpus, 0.0)
+    loads = [0.0] * len(placed)
+    for name in sorted(models, key=lambda name: -models[name].load):
+        own = [k for k, (model, _) in enumerate(placed) if model == name]
+        for _ in range(PORTIONS if own else 0):
+            server = min(own, key=lambda k: max(work[gpu] for gpu in placed[k][1]))
+            span = len(placed[server][1])
+            portion = models[name].load / PORTIONS * (SPREAD / span if span > 1 else 1.0)
+            loads[server] += portion
+            for gpu in placed[server][1]:
+                work[gpu] += portion
+    return loads, work
 
 
-def _gib(wanted: Hosted, span: int, size: float) -> float:
-    """What a server that spans so many GPUs takes of one of this size."""
-    share = wanted.serve.gpu_memory
-    return wanted.needs[span].total if share is None else share * size
+def _squares(models: Mapping[str, Hosted], placed: Sequence[Server], gpus: Iterable[int]) -> float:
+    """Sum of squares of the GPUs' work: the less, the more evenly it is spread."""
+    return sum(work**2 for work in split(models, placed, gpus)[1].values())
 
 
 def shares(
-    models: Mapping[str, Hosted], placed: Sequence[Placed], gpu_gib: Mapping[int, float]
+    models: Mapping[str, Hosted], placed: Sequence[Server], sizes: Mapping[int, float]
 ) -> list[float]:
-    """Each server's share of its GPUs' memory (`gpu_memory_utilization`): what it needs, and of the
-    rest enough that all caches hold equally many requests; even shares where needs aren't known, in
-    proportion where they are too much.
+    """Each server's share of its GPUs' memory (`gpu_memory_utilization`): its need, and of the rest
+    enough that all caches hold equally many requests; even shares if needs aren't known, in
+    proportion if they are too much.
     """
-    given = [models[one.model].serve.gpu_memory for one in placed]
+    given = [models[name].serve.gpu_memory for name, _ in placed]
     found: list[float] = [share or math.inf for share in given]
-    for gpu, size in gpu_gib.items():
-        here = [k for k, one in enumerate(placed) if gpu in one.gpus]
+    for gpu, size in sizes.items():
+        here = [k for k, (_, group) in enumerate(placed) if gpu in group]
         free = USABLE - sum(given[k] or 0.0 for k in here)
         here = [k for k in here if given[k] is None]
-        needs = [models[placed[k].model].needs.get(len(placed[k].gpus)) for k in here]
+        needs = [models[placed[k][0]].needs.get(len(placed[k][1])) for k in here]
         for k, share in zip(here, _divided(free, needs, size), strict=True):
             found[k] = min(found[k], share)
     # A hair more than nothing, so that flooring does not take a thousandth of an even share.

@@ -7,13 +7,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
-from urllib.parse import urlsplit
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, SettingsError
@@ -21,24 +19,21 @@ from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
-from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.memory import needs_of
 from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
-from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
+from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 from ttsgraph.settings.profile import Profile
 
 RECORD = "servers.json"
 
 
 @contextmanager
-def running_servers(
-    profile: Profile, state: Path = STATE
-) -> Iterator[Mapping[str, tuple[str, ...]]]:
+def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
     """Model -> base URLs of local servers, started if not up. Raises EndpointError."""
     engine = profile.engine
     if profile.hosted:
-        launch = partial(_launcher, profile, state)
-        with shared_servers(state / RECORD, profile.hosted, launch, engine.startup_s) as urls:
+        specs = partial(local_specs, profile, state)
+        with shared_servers(state / RECORD, profile.hosted, specs, engine.startup_s) as urls:
             yield {name: urls[name] for name in profile.hosted}
     elif models := profile.elsewhere:  # an engine of a plug-in starts them
         with ENGINES[engine.kind].servers(models, engine, state) as urls:
@@ -54,55 +49,44 @@ def running_servers(
 def servers_on_demand(
     profile: Profile, state: Path = STATE
 ) -> contextlib.AbstractContextManager[object]:
-    """Local servers for other processes, started once one asks what is not in the cache."""
-    if not profile.hosted:
-        return contextlib.nullcontext()
-    return Keeper(state / RECORD, partial(_launcher, profile, state))
+    """Keep local servers up that other processes start, if one asks what is not in the cache."""
+    return in_use(state / RECORD) if profile.hosted else contextlib.nullcontext()
 
 
-def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
-    return Launcher(
-        local_specs(profile, state, at),
-        state=state / RECORD,
-        timeout_s=profile.engine.startup_s,
-    )
-
-
-def local_specs(
-    profile: Profile, state: Path = STATE, at: Urls | None = None
-) -> tuple[ServerSpec, ...]:
+def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:
     """The servers the pool needs here, with weights ready. Raises as `prepare_weights`."""
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
-    kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
-    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
+    asked = engine.kind == "vllm" or engine.device == "auto"
+    build = vllm_build(engine.python) if asked else None
+    device = build.device if build and engine.device == "auto" else engine.device
     on_cpu = device == "cpu"
     models = {}
     for name, model in profile.hosted.items():
         needs = {} if on_cpu else needs_of(name, model, engine, state)
         models[name] = replace(
             hosted(name, model, state, engine.python),
-            ports=tuple(urlsplit(url).port or 0 for url in (at or {}).get(name, ())),
             needs=needs if isinstance(needs, dict) else {},
             # As if all were asked equally often: which a search prefers is not known before.
             load=model.non_embedding or 0.0,
         )
     return server_specs(
-        kind,
+        "vllm" if engine.kind == "vllm" else "transformers",
         models,
         log_dir=state / "logs",
         python=engine.python,
         gpus=None if on_cpu else gpu_memory_gib(),
         max_model_len=engine.max_model_len,
         max_seqs=engine.concurrency,
-        dtype=number_format(engine.python, state) if on_cpu else None,
+        dtype=number_format() if on_cpu else None,
+        has_command=build is not None and build.has_command,
     )
 
 
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> Hosted:
-    """What a server of this model needs, its weights made ready. Raises as `prepare_weights`."""
+    """A model to serve, with its weights made ready. Raises as `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     weights = prepare_weights(name, model, state, python)
     pinned = model.revision if from_hub and model.revision != "unpinned" else None

@@ -1,5 +1,5 @@
-"""Which local model servers to run, and with which command: the flags were measured, comments say
-why. They run in an environment of their own (`.venv-serve`): nothing here imports torch or vLLM.
+"""The local model servers to run, and their commands: the flags were measured, comments say why.
+They run in an environment of their own (`.venv-serve`): nothing here imports torch or vLLM.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ttsgraph.base.state import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, number_format
+from ttsgraph.serving.guard import GRACE_S
 from ttsgraph.serving.placement import Hosted as Hosted
 from ttsgraph.serving.placement import Placed, servers_of
 
@@ -35,7 +36,7 @@ _ON_CPU: dict[ServerEngine, dict[str, str]] = {
     "transformers": {"OMP_WAIT_POLICY": "passive"},
 }
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
-"""Where the hub's token is, for servers that fetch their weights from it."""
+"""Variables with the hub's token, for servers that fetch their weights from it."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,33 @@ class ServerSpec:
     port: int
     log: Path
     lists_models: bool = True
-    """Whether /v1/models names what is served; if not, a healthy server is taken at its word."""
+    """True if /v1/models names what is served; if not, a healthy server is taken at its word."""
 
     gpus: tuple[int, ...] = ()
-    """Those that it takes memory of: of servers that share one, one starts at a time."""
+    """The GPUs whose memory it takes; servers that share one start one at a time."""
 
     secrets: tuple[str, ...] = ()
     """Secret variables of the environment that it gets; it gets no other."""
 
     note: str = ""
-    """What is told when it starts."""
+    """Said when it starts."""
+
+    grace_s: float = GRACE_S
+    """Seconds from SIGTERM to SIGKILL."""
 
     @property
     def base_url(self) -> str:
         """The OpenAI API's address."""
         return f"http://{HOST}:{self.port}/v1"
+
+    def entry(self) -> dict[str, Any]:
+        """The server in a record: its names and where it answers."""
+        return {
+            "name": self.name,
+            "model": self.model,
+            "base_url": self.base_url,
+            "lists_models": self.lists_models,
+        }
 
 
 def free_ports(count: int) -> list[int]:
@@ -90,23 +103,27 @@ def server_specs(
     max_model_len: int = 2048,
     max_seqs: int | None = None,
     dtype: ChosenFormat | None = None,
+    has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
     """The servers of a pool (served name -> what to serve), one per replica, at free ports if none
     is given. Those of hub ids may go online. `max_seqs` is the most requests at once, `gpus` as for
-    `servers_of`, `dtype` the number format on the CPU (by default the faster one). Raises as
-    `servers_of`.
+    `servers_of`, `dtype` the number format on the CPU (by default the faster one), `has_command`
+    as in `Build`. Raises as `servers_of`.
     """
     if gpus is None:
-        dtype = dtype or number_format(python)
+        dtype = dtype or number_format()
     placed = servers_of(models, gpus)
     threads = threads_of_each(len(placed), len(os.sched_getaffinity(0)))
     specs = []
     for server, spare in zip(placed, free_ports(len(placed)), strict=True):
         hosted = models[server.model]
-        port = hosted.port(server.replica) or spare
+        port = spare if hosted.serve.port is None else hosted.serve.port + server.replica
         context = hosted.serve.max_model_len or max_model_len
         if engine == "vllm":
-            command = _vllm(server, hosted, context, dtype, max_seqs)
+            command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
+            if has_command:  # `vllm serve`, but in this environment's Python
+                command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
+            command += _vllm(server, hosted, context, dtype, max_seqs)
         else:
             command = _transformers(hosted, context, dtype)
         env = _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
@@ -139,27 +156,22 @@ def _vllm(
     dtype: ChosenFormat | None,
     max_seqs: int | None,
 ) -> list[str]:
-    """On the CPU in the number format `dtype`; on GPUs (None) in that of the weights."""
-    # `vllm serve`, but in this environment's Python. It looks up a distribution named vllm, which
-    # the CPU build doesn't have: there its server's module.
-    command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
-    if dtype is not None:
-        command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
-    command += ["--served-model-name", server.model]
-    command += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
+    """Flags: on the CPU in the number format `dtype`; on GPUs (None) in that of the weights."""
+    flags = ["--served-model-name", server.model]
+    flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:
-        command += ["--revision", hosted.revision]
+        flags += ["--revision", hosted.revision]
     if dtype is not None:
         # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in
         # whole blocks, and with the default of 128 short few-shot prompts share nothing (half the
         # speed). Eager starts in a fifth of the time at the same speed.
-        return [*command, "--dtype", dtype.name, "--enforce-eager", "--block-size", "32"]
+        return [*flags, "--dtype", dtype.name, "--enforce-eager", "--block-size", "32"]
     if max_seqs is not None:
         # As many as there can be: vLLM keeps memory for the logits of all of them, 1 GiB for 1024
         # of a large vocabulary.
-        command += ["--max-num-seqs", str(max_seqs)]
-    command += ["--tensor-parallel-size", str(len(server.gpus))]
-    return [*command, "--gpu-memory-utilization", str(server.share)]
+        flags += ["--max-num-seqs", str(max_seqs)]
+    flags += ["--tensor-parallel-size", str(len(server.gpus))]
+    return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 
 def _transformers(hosted: Hosted, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:

@@ -38,7 +38,7 @@ def sampling_config(config: Any, body: dict[str, Any]) -> Any:
 
 
 def batch_config(config: Any) -> Any:
-    """What a batch shares: it samples, so that each request can have a temperature and nucleus."""
+    """Settings of a batch: it samples, so that each request can have a temperature and nucleus."""
     shared = copy.deepcopy(config)
     shared.do_sample = True
     shared.temperature = 0.5
@@ -47,7 +47,7 @@ def batch_config(config: Any) -> Any:
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """Why a prompt (token ids, or a tensor of one row) can't be answered; None if it can."""
+    """The reason why a prompt (token ids, or a tensor of one row) doesn't fit; None if it does."""
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
@@ -58,7 +58,7 @@ def too_long(tokens: Any, config: Any, longest: int) -> str | None:
 
 
 def request_sampling(config: Any) -> dict[str, float]:
-    """How a request samples in a batch that shares `batch_config`."""
+    """Sampling of one request in a batch that shares `batch_config`."""
     if not config.do_sample:
         return {"temperature": _GREEDY, "top_p": _GREEDY}
     return {"temperature": config.temperature, "top_p": config.top_p}

@@ -1,5 +1,5 @@
-"""What a task is: how a raw row becomes a question, how a question is shown, and how an answer is
-read and graded; and what the kinds that need no code share.
+"""The contract of a task: rows become questions, questions are shown, answers are read and graded;
+and the base of the kinds that need no code.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Task(Protocol):
         """
 
     def grade(self, question: Question, text: str) -> float:
-        """Whether a model's text answers the question, or for graded kinds a score in [0, 1]. Texts
+        """True if a model's text answers the question, or for graded kinds a score in [0, 1]. Texts
         with the same extracted answer get the same grade. May be slow; callers run it off the event
         loop.
         """
@@ -64,7 +64,7 @@ class QuickTask(Task, Protocol):
     """
 
     def at_once(self, question: Question, answer: str | None) -> float | None:
-        """What `grade` says of a text with this extracted answer; None where that takes longer."""
+        """The grade of a text with this extracted answer; None if that takes longer."""
 
 
 @runtime_checkable
@@ -112,10 +112,9 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 
 
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
-    """Why no answer to these questions can be checked without knowing the right one; "" where some
-    can. A kind that can has `passes(text)` or `passes_on(question, text)`, and says what these look
-    at by `checks` (words; "" for nothing); where that depends on the question, `carries_check` says
-    of which.
+    """The reason why no answer to these questions can be checked without knowing the right one; ""
+    if some can. A kind that can has `passes(text)` or `passes_on(question, text)`, and `checks`
+    describes their check ("" for none); `carries_check` tells the questions that have one.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
@@ -128,7 +127,7 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
 
 
 def passes(task: Task, question: Question, text: str) -> bool:
-    """Whether an answer passes what its kind can check without knowing the right one: by
+    """True if an answer passes what its kind can check without knowing the right one: by
     `passes_on(question, text)` or `passes(text)`; of other kinds, whether it can be read. An empty
     one passes nothing. Raises CallFailed where a check could not be made.
     """
@@ -142,7 +141,7 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 
 def can_vote(task: Task) -> bool:
-    """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`,
+    """True if answers to this kind can be counted: it says what the same answer is (`same_answer`,
     words; "" where nothing is). A kind that does not say has extracted answers, and equal ones are
     the same.
     """
@@ -252,7 +251,7 @@ class PlainTask:
         return list(question.meta.get("answers") or [question.answer])
 
     def extract(self, text: str) -> str | None:
-        """Nothing that a vote could count."""
+        """None: free text has no answer that a vote could count."""
         return None
 
 
@@ -271,7 +270,7 @@ class ReadTask(PlainTask):
         raise NotImplementedError
 
     def reader(self) -> partial[str | None]:
-        """How answers are read, as a function with its settings."""
+        """The function that reads answers, with its settings."""
         return partial(type(self).read)
 
     def extract(self, text: str) -> str | None:

@@ -47,7 +47,7 @@ class LetteredTask(base.ReadTask):
         return "\n".join([question.text, *lines])
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """Whether it is the right one, by its letter or without any by its text."""
+        """True if it is the right one, by its letter or without any by its text."""
         choices = question.meta.get("choices") or ()
         said = self.extract(text)
         known = said is not None and (not choices or said in LETTERS[: len(choices)])
@@ -93,7 +93,7 @@ class ChoiceTask(LetteredTask):
         return base.Question(base.row_id(row, self.name, text), text, answer, meta)
 
     def reader(self) -> partial[str | None]:
-        """How letters are read, or labels."""
+        """The function that reads letters, or labels."""
         choices = self.options.choices
         return partial(label_in, choices=choices) if choices else super().reader()
 

@@ -34,7 +34,7 @@ def _not_installed(package: str) -> str:
 
 
 def package_folder(package: str) -> Path:
-    """Where a package is installed. Raises DataError where it is not."""
+    """The folder of an installed package. Raises DataError if it isn't installed."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:  # the parent of a dotted name
@@ -79,32 +79,25 @@ def flan_rows(path: Path) -> Rows:
     return rows
 
 
-# What gives rows from another tool: it reads what is wanted from stdin and prints JSON.
-_PROGRAM = """
-import json, os, sys
+_GENERATE = """
+import json, sys
+import reasoning_gym
 wanted = json.load(sys.stdin)
 out, sys.stdout = sys.stdout, sys.stderr
-rows = []
-{body}
-json.dump(rows, out)
-"""
-_PROGRAMS = {
-    "reasoning_gym": """
-import reasoning_gym
 data = reasoning_gym.create_dataset(
     wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"]
 )
-rows += [{"question": item["question"], "answer": str(item["answer"])} for item in data]
-""",
-}
+json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
+"""
 
 
-def printed_rows(package: str, wanted: Mapping[str, Any], what: str) -> Rows:
-    """The rows that a package gives in a process of its own. Raises DataError with the last line of
-    its error.
+def generated_rows(wanted: Mapping[str, Any]) -> Rows:
+    """The rows of a reasoning-gym generator, made in a process of its own. Raises DataError with
+    the last line of its error.
     """
+    what = f"generator {wanted['dataset']}"
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM.replace("{body}", _PROGRAMS[package])],
+        [sys.executable, "-c", _GENERATE],
         input=json.dumps(wanted),
         capture_output=True,
         text=True,
@@ -114,8 +107,8 @@ def printed_rows(package: str, wanted: Mapping[str, Any], what: str) -> Rows:
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        if f"No module named '{package}'" in reason:
-            reason = _not_installed(package)
+        if "No module named 'reasoning_gym'" in reason:
+            reason = _not_installed("reasoning_gym")
         raise DataError(f"{what}: expected questions, but {reason}")
     rows = json.loads(done.stdout)
     if not rows:

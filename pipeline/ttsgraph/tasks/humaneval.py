@@ -69,23 +69,23 @@ class HumanEvalTask:
         return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
-        """Whether the function passes all its tests within the limits. Raises IsolationError, and
+        """True if the function passes all its tests within the limits. Raises IsolationError, and
         CallFailed when no child process can be had, as `passes` does.
         """
         return self._passes(question, text, question.meta["test"])
 
     def _passes(self, question: Question, text: str, tests: str) -> bool:
-        """Whether a reply holds a program that passes these tests."""
+        """True if a reply holds a program that passes these tests."""
         program = _program(question, text, tests)
         run = self.verdicts.passes if self.verdicts else _passed
         return program is not None and run(program, self.limits, self.accept_weaker)
 
     def carries_check(self, question: Question) -> bool:
-        """Whether a question has public tests."""
+        """True if a question has public tests."""
         return bool(_public_tests(question))
 
     def passes_on(self, question: Question, text: str) -> bool:
-        """Whether a reply passes the public tests of its question; where that has none, whether it
+        """True if a reply passes the public tests of its question; where that has none, whether it
         holds code. Raises as `grade` does.
         """
         tests = _public_tests(question)
@@ -110,7 +110,7 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
 def _passed(
     program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
 ) -> bool:
-    """Whether a program passes. Remembered, as the same answers are checked in many graphs."""
+    """True if a program passes. Remembered, as the same answers are checked in many graphs."""
     return passes(program, limits, accept_weaker)
 
 

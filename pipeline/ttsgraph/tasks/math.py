@@ -41,11 +41,11 @@ class MathTask:
         return answer_in(text)
 
     def reader(self) -> partial[str | None]:
-        """How answers are read, as a function."""
+        """The function that reads answers."""
         return partial(answer_in)
 
     def grade(self, question: Question, text: str) -> bool:
-        r"""Whether the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in
+        r"""True if the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in
         any thread.
 
         Raises InputError where math-verify is missing, and CallFailed when formulas can't be

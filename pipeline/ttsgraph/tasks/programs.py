@@ -52,7 +52,7 @@ def require_isolation(accept_weaker: bool) -> None:
 
 @_own_errors()
 def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-    """Whether a program passes its tests. Raises IsolationError, and CallFailed where none could be
+    """True if a program passes its tests. Raises IsolationError, and CallFailed where none could be
     run.
     """
     return codecheck.run_checked(program, limits, accept_weaker).passed
@@ -71,7 +71,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
 
 
 class Verdicts:
-    """Whether programs pass their tests, by all that decides it: program, tests, limits, and the
+    """True if programs pass their tests, by all that decides it: program, tests, limits, and the
     checker's own code. May be used by several threads and processes.
     """
 
@@ -85,7 +85,7 @@ class Verdicts:
         )
 
     def passes(self, program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-        """Whether a program passes its tests. Raises as `passes`, keeping nothing."""
+        """True if a program passes its tests. Raises as `passes`, keeping nothing."""
         what = json.dumps([_checker(), astuple(program), astuple(limits), accept_weaker])
         key = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators,
+"""Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators,
 made-up ones, and mixtures; and the table in which they cross stages (columns of schemas.Questions).
 """
 
@@ -57,7 +57,7 @@ class HubSource(Closed):
     """its commit; the newest if not given"""
 
     def rows(self, seed: int) -> Rows:
-        """Those of each configuration."""
+        """The rows of each configuration."""
         names = self.name if isinstance(self.name, tuple) else (self.name,)
         parts = [_loaded(self.path, name, self.split, self.revision) for name in names]
         return [row for part in parts for row in part]
@@ -93,7 +93,7 @@ class PackageSource(Closed):
     """characters of the longest question that is taken, with its choices; any by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Those of the file. The package is located, not imported, as that can take much more."""
+        """The rows of the file. The package is located, not imported, which could take long."""
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
@@ -147,12 +147,12 @@ class GeneratorSource(Closed):
         return template
 
     def rows(self, seed: int) -> Rows:
-        """What is generated with this seed, or the source's own. Raises DataError where `pattern`
+        """The rows generated with this seed, or the source's own. Raises DataError where `pattern`
         does not match.
         """
         wanted = self.model_dump(include={"dataset", "size", "config"})
         wanted["seed"] = seed if self.seed is None else self.seed
-        found = evaluations.printed_rows("reasoning_gym", wanted, f"generator {self.dataset}")
+        found = evaluations.generated_rows(wanted)
         for where, row in found:
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
@@ -193,7 +193,7 @@ class MixtureSource(Closed):
     """the sources, each with its kind"""
 
     def rows(self, seed: int) -> Rows:
-        """Those of all parts, each at its share of the way."""
+        """The rows of all parts, each at its share of the way."""
         parts = [part.rows(seed) for part in self.parts]
         places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
         return [row for _, row in sorted(places, key=lambda place: place[0])]
@@ -481,7 +481,7 @@ SPLITS = ("shots", "train", "val", "test")
 
 
 def questions_path(profile: str, task: str) -> Path:
-    """Where the sample stage puts a task's questions, below the working directory."""
+    """The sample stage's file of a task's questions, below the working directory."""
     return Path("data") / profile / task / "questions.parquet"
 
 

@@ -17,7 +17,7 @@ from ttsgraph.tasks import base
 
 
 class NumberOptions(Closed):
-    """How far off a number may be and still be right: in itself, or as a share of the right one;
+    """The tolerance of a right number: in itself, or as a share of the right one;
     the wider of both counts.
     """
 
@@ -46,7 +46,7 @@ class NumberTask(base.ReadTask):
         return found
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """Whether it is as near to the right number as it has to be."""
+        """True if it is as near to the right number as it has to be."""
         found = self.extract(text)
         right = filter(None, map(self.extract, self.accepted(question)))
         wide = self.options.tolerance, self.options.relative
@@ -131,18 +131,18 @@ class JsonTask(base.ReadTask):
 
     @property
     def checks(self) -> str:
-        """What `passes` looks at beside whether there is a value, in words; "" for nothing."""
+        """The check of `passes` next to reading a value, as text; "" if there is none."""
         return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
-        """Whether a reply has a value that keeps the schema: what can be checked without knowing
+        """True if a reply has a value that keeps the schema: what can be checked without knowing
         the answer.
         """
         found = last_value(text)
         return found is not None and not self._breaks(found)
 
     def _breaks(self, value: Any) -> str:
-        """Why a value breaks the schema; nothing if it keeps it."""
+        """The reason why a value breaks the schema; empty if it keeps it."""
         schema = self.options.schema_
         return "" if schema is None else finalanswer.breaks(schema, value)
 
@@ -159,7 +159,7 @@ class ExactTask(base.ReadTask):
     read = staticmethod(form_in)
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """Whether it is one of the answers."""
+        """True if it is one of the answers."""
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
 
 
@@ -214,12 +214,12 @@ class RegexTask(base.PlainTask):
         return found
 
     def extract(self, text: str) -> str | None:
-        """What the pattern finds in a reply, in normal form; nothing without a pattern."""
+        """The pattern's match in a reply, in normal form; None without a pattern."""
         pattern = self.options.pattern
         return None if pattern is None else finalanswer.found_by(pattern, text)
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """Whether what is found is the answer, or the row's expression matches."""
+        """True if what is found is the answer, or the row's expression matches."""
         accepted = self.accepted(question)
         if self.options.pattern is not None:
             return self.extract(text) in {normalised(answer) for answer in accepted}

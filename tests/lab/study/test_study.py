@@ -201,21 +201,9 @@ class TestWholeStudy:
         assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
         page = (folder / "reports" / "study" / "study_simulated.md").read_text()
         assert "All figures are simulated. 2 seeds" in page
-        html = (folder / "reports" / "study" / "study_simulated.html").read_text()
-        cells = [
-            cell.strip()
-            for line in page.splitlines()
-            if line.startswith("| ")
-            for cell in line.strip("|").split(" | ")
-        ]
-        shown = re.sub(r"<[^>]*>", "", html)
-        assert [cell for cell in cells if cell.strip("- ") and cell.strip() not in shown] == []
-        assert html.count("<svg ") == len([file for file in files if file.suffix == ".svg"])
-        assert not re.findall(
-            "#(?:ffffff|000000|cc3311)", html[html.index("<main") : html.index("</main>")]
+        assert {file.name for file in files if file.suffix == ".svg"} == set(
+            re.findall(r"\]\((\S+\.svg)\)", page)
         )
-        ids = re.findall(r'\bid="([^"]+)"', html)
-        assert len(ids) == len(set(ids))
         kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
         next(iter(kept)).unlink()
         assert self.run(folder, "--seeds", "2").returncode == 0

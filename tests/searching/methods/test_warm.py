@@ -1,6 +1,4 @@
-"""A search that starts warm when a model joins: what it tries, when it ends, and what it saves on
-the simulated pool.
-"""
+"""A search that starts warm when a model joins: what it tries, and when it ends."""
 
 import math
 from dataclasses import replace
@@ -9,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.benchmarks.warm import compare
 from tests.searching.contest.test_contenders import brief_of
 from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -173,17 +170,3 @@ def test_trials_as_good_as_the_last_graph_are_no_gain_and_of_equal_ones_the_larg
     assert better.origin(better.warm.graph, 3) == GIVEN
     assert better.origin(single(NEW), 3) == of_loop(3)
     assert len(trials) % SETTINGS.candidates == 0
-
-
-@pytest.mark.long
-def test_over_20_seeds_a_warm_search_makes_a_third_of_the_calls_and_is_not_worse_by_a_point():
-    figures = compare("math", NEW, 20)
-    assert figures["calls_warm_over_cold"] <= 0.35
-    assert figures["points_warm_minus_cold"] >= -1.0
-
-
-@pytest.mark.long
-def test_over_20_seeds_a_useless_newcomer_never_replaces_the_champion():
-    figures = compare("math", "gemma-1.1-2b", 20)
-    assert figures["promoted"] == 0
-    assert figures["calls_warm_over_cold"] <= 0.35

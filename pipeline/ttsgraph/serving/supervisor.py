@@ -1,0 +1,393 @@
+"""One process that starts local model servers, starts dead ones again, and ends with its users.
+
+    with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, specs, 300) as urls:
+        urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
+
+The first process that needs the servers starts the supervisor, others use its servers. Two locks
+of the kernel, next to the record, say who is there, whatever ends a process: the supervisor holds
+`servers.lock`, each user shares `servers.users`. Once nobody does, the servers are stopped.
+Each server runs under `guard.py`, which ends the server's process tree when the supervisor ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+from ttsgraph.base.ending import say
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.secrets import SECRET_NAME, redact
+from ttsgraph.serving.guard import GRACE_S, end, start
+from ttsgraph.serving.servers import ServerSpec
+
+LOOK_S = 0.3
+TELL_S = 15.0
+"""Seconds between two lines about what is waited for."""
+
+MAX_RESTARTS = 3
+"""Restarts of one server that ends by itself."""
+
+LOG_TAIL_LINES = 15
+
+LOCAL = build_opener(ProxyHandler({}))
+"""A proxy set for the outside world must not be asked for this machine's own servers."""
+
+Urls = Mapping[str, tuple[str, ...]]
+"""Model -> the base URLs of its servers."""
+
+
+@contextmanager
+def in_use(record: Path) -> Iterator[None]:
+    """Keep the servers of a record up, once they are started, until the context ends."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with record.with_suffix(".users").open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for servers that are being stopped
+        try:
+            yield
+        finally:
+            if _lock(users):  # nobody else has it: the supervisor ends, and is waited for
+                users.close()
+                _wait_for_end(record)
+
+
+def _wait_for_end(record: Path) -> None:
+    patience = time.monotonic() + 2 * GRACE_S
+    with record.with_suffix(".lock").open("a") as supervised:
+        while not _lock(supervised) and time.monotonic() < patience:
+            time.sleep(LOOK_S / 3)
+
+
+@contextmanager
+def shared_servers(
+    record: Path,
+    models: Collection[str],
+    specs: Callable[[], Sequence[ServerSpec]],
+    timeout_s: float,
+) -> Iterator[Urls]:
+    """Base URLs of servers for `models`: those recorded at `record`, else started by `specs`. A
+    server has `timeout_s` seconds to be up. Raises EndpointError when servers can't be had.
+    """
+    log = record.parent / "logs" / f"{record.stem}.log"
+    with in_use(record), _lines_said(log):
+        urls = _urls(record, specs, timeout_s, log)
+        if set(models) <= set(urls):
+            yield urls
+            return
+        digest = sha256(" ".join(sorted(models)).encode()).hexdigest()[:8]
+    another = record.with_name(f"{record.stem}-{digest}.json")
+    with shared_servers(another, models, specs, timeout_s) as urls:
+        yield urls
+
+
+def _urls(
+    record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float, log: Path
+) -> Urls:
+    """Base URLs of all servers of a record once they answer; a supervisor is started if there is
+    none. Raises EndpointError.
+    """
+    started = waits = False
+    since = time.monotonic()
+    while True:
+        if (started or waits) and (problem := _failed(record)):
+            raise EndpointError(problem)
+        with record.with_suffix(".lock").open("a") as lock:
+            if _lock(lock):
+                if started:
+                    raise EndpointError(_failed(record) or f"model servers ended; see {log}")
+                record.unlink(missing_ok=True)
+                _supervise(record, specs(), timeout_s, lock, log)
+                started = True
+        found = recorded(record)
+        away = [server["name"] for server in found if not answers(server)]
+        if found and not away:
+            return by_model(found)
+        since = since if found else time.monotonic()
+        if time.monotonic() - since > timeout_s:
+            raise EndpointError(f"model server {', '.join(away)} is away for {timeout_s:.0f} s")
+        if not (started or waits):
+            say("waiting for model servers that are being started")
+            waits = True
+        time.sleep(LOOK_S)
+
+
+def _supervise(
+    record: Path, specs: Sequence[ServerSpec], timeout_s: float, lock: IO[str], log: Path
+) -> None:
+    """Start the supervisor, which has the lock from now on, in its own session: Ctrl-C reaches only
+    its users.
+    """
+    with log.open("a") as lines:
+        process = subprocess.Popen(
+            (sys.executable, "-P", "-m", __name__, str(record), str(timeout_s)),
+            stdin=subprocess.PIPE,
+            stdout=lines,
+            stderr=lines,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+            text=True,
+        )
+    described = json.dumps([asdict(spec) for spec in specs], default=str)
+    threading.Thread(target=process.communicate, args=(described,), daemon=True).start()
+
+
+@contextmanager
+def _lines_said(log: Path) -> Iterator[None]:
+    """Say what the supervisor writes meanwhile."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    ended = threading.Event()
+    with log.open("a+", errors="replace") as lines:
+
+        def follow() -> None:
+            last = False
+            while not last:
+                last = ended.wait(LOOK_S)
+                for line in lines:
+                    say(line.rstrip())
+
+        follower = threading.Thread(target=follow, name="lines of the supervisor", daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            follower.join()
+
+
+def _lock(file: IO[str]) -> bool:
+    """Take a lock that nobody else has; False if another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def recorded(record: Path) -> list[dict[str, Any]]:
+    """The servers of a record; empty before they are up."""
+    return list((kept(record) or {}).get("servers", ()))
+
+
+def _failed(record: Path) -> str:
+    return str((kept(record) or {}).get("failed", ""))
+
+
+def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Model -> its servers' base URLs, one a replica."""
+    found: dict[str, tuple[str, ...]] = {}
+    for server in servers:
+        found[server["model"]] = (*found.get(server["model"], ()), server["base_url"])
+    return found
+
+
+def served_models(base_url: str) -> tuple[str, ...] | None:
+    """The model names an OpenAI API lists, or None if nothing there answers as one."""
+    try:
+        with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
+            return tuple(str(model["id"]) for model in json.load(response)["data"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None
+
+
+def answers(server: Mapping[str, Any]) -> bool:
+    """True if a server is healthy and, where it lists models, has its own."""
+    url = server["base_url"]
+    with (
+        contextlib.suppress(OSError, HTTPException),
+        LOCAL.open(f"{url.removesuffix('/v1')}/health", timeout=2.0) as response,
+    ):
+        healthy = 200 <= int(response.status) < 300
+        return healthy and (
+            not server["lists_models"] or server["model"] in (served_models(url) or ())
+        )
+    return False
+
+
+@dataclass
+class _Running:
+    """A server, its guard if it has been started, and since when (monotonic seconds)."""
+
+    spec: ServerSpec
+    guard: subprocess.Popen[bytes] | None = None
+    since: float = 0.0
+    restarts: int = 0
+    up: bool = False
+    """True if it has answered since it was started."""
+
+
+class Servers:
+    """The servers of a supervisor: `start` waits until all answer, `look` starts dead ones again,
+    `stop` ends them.
+    """
+
+    def __init__(
+        self, specs: Sequence[ServerSpec], timeout_s: float, wanted: Callable[[], bool]
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._wanted = wanted
+        self._running = [_Running(spec) for spec in specs]
+
+    def start(self) -> bool:
+        """Start all servers, of those that share a GPU one after another, as each measures what of
+        its memory is taken; False if they aren't wanted before they are up. Raises EndpointError
+        when a port is taken, or a server ends or isn't up in time.
+        """
+        self._running = [server for server in self._running if not _already_up(server.spec)]
+        say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
+        for note in dict.fromkeys(server.spec.note for server in self._running):
+            if note:
+                say(f"  {note}")
+        told = time.monotonic()
+        while waiting := [server for server in self._running if not server.up]:
+            if not self._wanted():
+                return False
+            for server in waiting:
+                if server.guard is not None:
+                    self._require_up(server, server.guard)
+                elif not self._gpus_taken(server):
+                    self._spawn(server, "wb")
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                first = next(server for server in waiting if server.guard is not None)
+                seconds = told - first.since
+                say(f"  waiting {seconds:.0f} s for {first.spec.name} ({first.spec.log})")
+            time.sleep(0.2)
+        return True
+
+    def look(self) -> str:
+        """Start servers that ended at their addresses again; why one is not, or ""."""
+        for server in self._running:
+            if server.guard is None:
+                if not self._gpus_taken(server):
+                    self._spawn(server, "ab")
+            elif server.restarts <= MAX_RESTARTS and server.guard.poll() is not None:
+                end([server.guard], server.spec.grace_s)  # which closes its pipe
+                name, status = server.spec.name, server.guard.returncode
+                server.restarts += 1
+                if server.restarts > MAX_RESTARTS:
+                    return (
+                        f"model server {name} ended {server.restarts} times, last with status"
+                        f" {status}, and is not started again; see {server.spec.log}, and stop all"
+                        " that use it"
+                    )
+                server.guard = None
+                say(f"model server {name} ended with status {status}; starting it again")
+        return ""
+
+    def stop(self) -> None:
+        """End every process that was started here."""
+        grace_s = max((server.spec.grace_s for server in self._running), default=0.0)
+        end([server.guard for server in self._running if server.guard], grace_s)
+
+    def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
+        spec = server.spec
+        server.since = time.monotonic()
+        server.up = False
+        # A server gets only the secrets that it needs, so no other can end up in its log.
+        passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
+        env = {key: os.environ[key] for key in passed}
+        server.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s, mode)
+
+    def _gpus_taken(self, server: _Running) -> bool:
+        """True if another server on its GPUs is being started, which measures what is taken."""
+        for other in self._running:
+            if not set(other.spec.gpus) & set(server.spec.gpus) or other.up or other.guard is None:
+                continue
+            late = time.monotonic() - other.since > self._timeout_s
+            if not (late or other.guard.poll() is not None or self._answers(other)):
+                return True
+        return False
+
+    def _answers(self, server: _Running) -> bool:
+        server.up = answers(server.spec.entry())
+        if server.up:
+            say(f"  {server.spec.name} is up after {time.monotonic() - server.since:.0f} s")
+        return server.up
+
+    def _require_up(self, server: _Running, guard: subprocess.Popen[bytes]) -> None:
+        """Look for a server that is being started. Raises EndpointError if it never will be up."""
+        if guard.poll() is not None:
+            what = f"ended with status {guard.returncode} before it was up"
+            raise EndpointError(_failure(server.spec, what))
+        if not self._answers(server) and time.monotonic() - server.since > self._timeout_s:
+            raise EndpointError(_failure(server.spec, f"was not up after {self._timeout_s:.0f} s"))
+
+
+def _already_up(spec: ServerSpec) -> bool:
+    """True if the model is served there. Raises EndpointError if something else is."""
+    found = served_models(spec.base_url)
+    if spec.lists_models and spec.model in (found or ()):
+        return True
+    address = urlsplit(spec.base_url)
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        if probe.connect_ex((address.hostname or "", address.port or 0)) != 0:
+            return False
+    there = "does not answer as an OpenAI API"
+    if found is not None:
+        there = f"serves {', '.join(found) or 'no model'}"
+    raise EndpointError(
+        f"port {spec.port} is taken: expected {spec.model} or nothing there, "
+        f"but what listens {there}; stop it or choose another port"
+    )
+
+
+def _failure(spec: ServerSpec, what: str) -> str:
+    """The message for a server that failed: what happened, the end of its log, what to do."""
+    with contextlib.suppress(OSError), Path(spec.log).open(errors="replace") as log:
+        lines = deque(log, LOG_TAIL_LINES)
+        tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))
+        return (
+            f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
+            f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"
+        )
+    return f"model server {spec.name} {what}; it left no log at {spec.log}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Supervise the servers that standard input describes, until nobody uses them."""
+    record, timeout_s = Path(arguments[0]), float(arguments[1])
+    specs = [ServerSpec(**each) for each in json.load(sys.stdin)]
+    users = record.with_suffix(".users").open("a")
+
+    def wanted() -> bool:
+        return not _lock(users)
+
+    servers = Servers(specs, timeout_s, wanted)
+    try:
+        if servers.start():
+            entries = [spec.entry() for spec in specs]
+            keep(record, {"servers": entries})
+            while wanted():
+                if failed := servers.look():
+                    say(failed)
+                    keep(record, {"servers": entries, "failed": failed})
+                time.sleep(LOOK_S)
+        record.unlink(missing_ok=True)
+        return 0
+    except EndpointError as error:
+        keep(record, {"failed": str(error)})
+        return 1
+    finally:
+        servers.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""Commands, ports and environments of servers, and the number format on a processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.pool.engine import ServeSettings
+from ttsgraph.serving.environment import ChosenFormat, number_format
+from ttsgraph.serving.placement import servers_of
+from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs, threads_of_each
+
+
+def flag(spec: ServerSpec, name: str) -> str:
+    return spec.command[spec.command.index(name) + 1]
+
+
+def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
+    models = {"a": Hosted("models/a", ServeSettings(port=4321)), "b/c": Hosted("models/b")}
+    specs = server_specs("vllm", models, log_dir=tmp_path, dtype=ChosenFormat("float32", "why"))
+    assert specs[0].port == 4321
+    assert specs[1].port not in (0, 4321)
+    assert specs[1].log == tmp_path / "b--c.log"
+    for spec in specs:
+        assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
+        assert flag(spec, "--dtype") == "float32"
+        assert "float32" in spec.note
+        for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
+            assert spec.env[name] == "1"
+    assert server_specs("vllm", {}, log_dir=tmp_path) == ()
+
+
+def test_servers_on_gpus_have_their_weights_number_format_and_arguments_come_last(
+    tmp_path: Path,
+) -> None:
+    one = {"a": Hosted("models/a", ServeSettings(extra_args=("--seed", "1")))}
+    (spec,) = server_specs("vllm", one, log_dir=tmp_path, gpus={0: 24.0})
+    assert not {"--enforce-eager", "--dtype"} & set(spec.command)
+    assert spec.command[-2:] == ("--seed", "1")
+    assert not [key for key in spec.env if key.startswith("VLLM_CPU")]
+
+
+@pytest.mark.parametrize("has_command", [True, False])
+def test_vllm_serve_is_used_where_the_build_has_it(tmp_path: Path, has_command: bool) -> None:
+    one = {"a": Hosted("models/a")}
+    (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
+    assert ("serve" in spec.command) == has_command
+    assert ("--model" in spec.command) != has_command
+
+
+def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
+    models = {"a": Hosted("models/a"), "b": Hosted("models/b", ServeSettings(max_model_len=512))}
+    spec, short = server_specs(
+        "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
+    )
+    assert spec.command[:2] == ("env/bin/python", "-P")
+    assert spec.command[3:5] == ("2048", "models/a")
+    assert flag(spec, "--cb-num-blocks") == "1024"
+    assert short.command[3:5] == ("512", "models/b")
+    assert spec.env["OMP_WAIT_POLICY"] == "passive"
+    assert not spec.lists_models
+
+
+def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
+    models = {
+        "big": Hosted("b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True),
+        "small": Hosted("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
+    }
+    big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
+    assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
+    assert [spec.model for spec in small] == ["small", "small"]
+    assert [spec.port for spec in small] == [5000, 5001]
+    assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
+    assert big.command[-1] == "--x"
+    assert flag(big, "--tensor-parallel-size") == "2"
+    assert flag(small[0], "--gpu-memory-utilization") == "0.2"
+    assert flag(small[0], "--revision") == "rev1"
+    assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(big.env) == set()
+    assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} <= set(small[0].env)
+    assert ("HF_TOKEN" in big.secrets, small[0].secrets) == (True, ())
+
+
+def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
+    models = {name: Hosted(name) for name in "abc"}
+    assert [one.gpus for one in servers_of(models, {4: 24.0, 6: 24.0})] == [(4,), (6,), (4,)]
+    spread = {"a": Hosted("a", ServeSettings(tensor_parallel=2))}
+    assert servers_of(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
+    with pytest.raises(EndpointError, match=r"at least 2 GPUs .* found 1"):
+        servers_of(spread, {0: 24.0})
+
+
+@pytest.mark.parametrize(
+    ("servers", "cores", "threads"), [(2, 2, 1), (1, 2, 1), (2, 8, 3), (3, 2, 1), (1, 1, 1)]
+)
+def test_servers_share_the_cores(servers: int, cores: int, threads: int) -> None:
+    assert threads_of_each(servers, cores) == threads
+
+
+@pytest.mark.parametrize(
+    ("processor", "format_"),
+    [
+        ("model name : A\nflags : fpu fma avx2\n", "float32"),
+        ("model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
+        ("flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
+        ("CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
+        (None, "float32"),
+    ],
+)
+def test_the_processor_decides_the_number_format(
+    tmp_path: Path, processor: str | None, format_: str
+) -> None:
+    info = tmp_path / "cpuinfo"
+    if processor is not None:
+        info.write_text(processor)
+    found = number_format(info)
+    assert found.name == format_
+    assert found.why

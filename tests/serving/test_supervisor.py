@@ -1,0 +1,322 @@
+"""The supervisor on tiny server processes: it starts, shares and restarts, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from lab import python_path
+from tests.support.processes import alive, all_below, wait_until
+from tests.support.tiny_server import MakeSpec, processes, tiny_spec
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.files import keep
+from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs
+from ttsgraph.serving.supervisor import Urls, in_use, recorded, served_models, shared_servers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def shared(
+    folder: Path, specs: Sequence[ServerSpec], timeout_s: float = 30
+) -> AbstractContextManager[Urls]:
+    models = {spec.model for spec in specs}
+    return shared_servers(folder / "servers.json", models, lambda: specs, timeout_s)
+
+
+# Another process: it uses these servers until its input ends, or ends in another way.
+USER = """
+import json, signal, sys, threading
+from pathlib import Path
+from ttsgraph.serving.servers import ServerSpec
+from ttsgraph.serving.supervisor import shared_servers
+# The signal is ignored where the tests run in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+record, described, ending, timeout_s = json.loads(sys.argv[1])
+spec = ServerSpec(**described)
+servers = shared_servers(Path(record), {spec.model}, lambda: [spec], timeout_s)
+if ending == "thread":  # the starting thread ends long before the process: the server must stay
+    thread = threading.Thread(target=servers.__enter__)
+    thread.start()
+    thread.join()
+else:
+    servers.__enter__()
+print(json.loads(Path(record).read_text())["value"]["servers"][0]["base_url"], flush=True)
+if ending == "exception":
+    raise RuntimeError("on purpose")
+if ending != "return":
+    sys.stdin.read()
+"""
+
+
+def start_user(
+    record: Path, spec: ServerSpec, ending: signal.Signals | str = "input", timeout_s: float = 30
+) -> subprocess.Popen[str]:
+    described = json.dumps([record, asdict(spec), ending, timeout_s], default=str)
+    return subprocess.Popen(
+        [sys.executable, "-c", USER, described],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
+        cwd=ROOT,
+    )
+
+
+def first_line(user: subprocess.Popen[str]) -> str:
+    assert user.stdout is not None
+    return user.stdout.readline().strip()
+
+
+def ends_with_its_users(
+    folder: Path, spec: ServerSpec, ending: signal.Signals | str, timeout_s: float = 30
+) -> None:
+    """Start a server from a process that then ends so; nothing of it may be left."""
+    user = start_user(folder / "servers.json", spec, ending, timeout_s)
+    assert first_line(user) == spec.base_url
+    started = all_below(user.pid)
+    if isinstance(ending, signal.Signals):
+        assert len(started) >= 4  # the supervisor, the guard, the server and what that started
+        user.send_signal(ending)
+    elif ending == "thread":
+        time.sleep(0.5)
+        assert served_models(spec.base_url) == (spec.name,)
+    user.communicate(timeout=60)
+    wait_until(lambda: not any(map(alive, started)), 60)
+
+
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"]
+)
+def test_no_process_outlives_its_users(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path, ending: signal.Signals | str
+) -> None:
+    ends_with_its_users(tmp_path, make_spec("tiny"), ending)
+    assert not any(map(alive, processes(pids)))
+
+
+def test_servers_are_recorded_while_they_are_up_and_leave_no_process(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    specs = [make_spec("tiny"), make_spec("small")]
+    record = tmp_path / "servers.json"
+    with shared(tmp_path, specs) as urls:
+        assert urls == {spec.name: (spec.base_url,) for spec in specs}
+        assert recorded(record) == [spec.entry() for spec in specs]
+        assert len(processes(pids)) == 4
+        assert all(map(alive, processes(pids)))
+        with shared(tmp_path, specs) as again:
+            assert again == urls
+        assert served_models(specs[0].base_url) == ("tiny",)
+    assert not any(map(alive, processes(pids)))
+    assert not record.exists()
+
+
+def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> None:
+    record = tmp_path / "servers.json"
+    users = [start_user(record, tiny_spec(tmp_path)) for _ in range(3)]
+    (url,) = set(map(first_line, users))
+    assert len(processes(pids)) == 2  # one server and its child, for all that began together
+    starter = next(user for user in users if all_below(user.pid))
+    starter.kill()
+    for user in (starter, *(user for user in users if user is not starter)):
+        assert served_models(url) == ("tiny",)
+        user.communicate(timeout=30)
+    assert len(processes(pids)) == 2
+    wait_until(lambda: not any(map(alive, processes(pids))))
+    with shared(tmp_path, [tiny_spec(tmp_path)]):  # and others can be started
+        assert len(processes(pids)) == 4
+
+
+def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
+    tmp_path: Path, pids: Path
+) -> None:
+    record = tmp_path / "servers.json"
+    with in_use(record), in_use(record):
+        assert not processes(pids)
+        for _ in range(2):
+            user = start_user(record, tiny_spec(tmp_path))
+            url = first_line(user)
+            user.communicate(timeout=30)
+        assert len(processes(pids)) == 2
+        assert served_models(url) == ("tiny",)
+    assert not any(map(alive, processes(pids)))
+
+
+def test_servers_of_another_pool_have_a_record_of_their_own(tmp_path: Path) -> None:
+    tiny, large = tiny_spec(tmp_path), tiny_spec(tmp_path, "large")
+    with shared(tmp_path, [tiny]) as urls:
+        with shared(tmp_path, [large]) as others:
+            assert served_models(others["large"][0]) == ("large",)
+        assert served_models(urls["tiny"][0]) == ("tiny",)
+
+
+@pytest.mark.parametrize("serves", ["wanted", "other"])
+def test_a_server_at_a_given_port_is_used_and_left_up_or_refused(
+    make_spec: MakeSpec, tmp_path: Path, serves: str
+) -> None:
+    there = make_spec(serves)
+    with shared(tmp_path / "there", [there]):
+        wanted = shared(tmp_path / "here", [make_spec("wanted", port=there.port)])
+        if serves == "wanted":
+            with wanted as urls:
+                assert urls == {"wanted": (there.base_url,)}
+        else:
+            with pytest.raises(EndpointError, match=r"port \d+ is taken.*serves other"), wanted:
+                pass
+        assert served_models(there.base_url) == (serves,)
+
+
+def with_script(spec: ServerSpec, script: str) -> ServerSpec:
+    return replace(spec, command=(sys.executable, "-c", script))
+
+
+def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
+    """A server that can't be used."""
+    if case == "lists another model":
+        return make_spec("wanted", serves="tiny")
+    if case == "ends":
+        script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
+        return replace(with_script(make_spec("wanted"), script), secrets=("HF_TOKEN",))
+    python = str(tmp_path / "no-python")
+    hosted = {"wanted": Hosted("folder")}
+    return server_specs("vllm", hosted, log_dir=tmp_path, python=python)[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("lists another model", "wanted was not up after 10 s"),
+        ("ends", r"(?s)wanted ended with status 3 .*denied: \[key\].*make setup"),
+        ("no environment", r"(?s)status 127 .*can't start .*no-python.*make setup"),
+    ],
+)
+def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
+    make_spec: MakeSpec,
+    pids: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    why: str,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
+    specs = [make_spec("tiny"), failing(case, make_spec, tmp_path)]
+    with pytest.raises(EndpointError, match=why), shared(tmp_path, specs, timeout_s=10):
+        pass
+    assert not any(map(alive, processes(pids)))
+
+
+def test_who_waits_for_servers_that_fail_hears_why(tmp_path: Path) -> None:
+    broken = with_script(tiny_spec(tmp_path), "import time; time.sleep(3); raise SystemExit(5)")
+    starter = start_user(tmp_path / "servers.json", broken)
+    wait_until(lambda: bool(all_below(starter.pid)))
+    with pytest.raises(EndpointError, match="tiny ended with status 5"), shared(tmp_path, [broken]):
+        pass
+    starter.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
+def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
+) -> None:
+    hidden = ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD")
+    for name in (*hidden, "HARMLESS"):
+        monkeypatch.setenv(name, "value")
+    spec = replace(make_spec("tiny"), secrets=secrets)
+    with shared(tmp_path, [spec]):
+        environment = spec.log.read_text()
+    assert "'ADDED'" in environment
+    assert "'HARMLESS'" in environment
+    assert tuple(name for name in hidden if name in environment) == secrets
+
+
+@pytest.mark.parametrize("content", ["{", None])
+def test_a_stale_or_broken_record_is_no_pool(tmp_path: Path, content: str | None) -> None:
+    spec = tiny_spec(tmp_path)
+    record = tmp_path / "servers.json"
+    if content is None:  # its supervisor was killed
+        keep(record, {"servers": [tiny_spec(tmp_path, "gone").entry()], "failed": "long ago"})
+    else:
+        record.write_text(content)
+    with shared(tmp_path, [spec]) as urls:
+        assert urls == {"tiny": (spec.base_url,)}
+
+
+SLOW = """
+import pathlib, sys, time
+pathlib.Path(sys.argv.pop(1)).open("a").write(sys.argv[2] + " ")
+time.sleep(0.4)
+exec(open(sys.argv.pop(1)).read())
+"""
+
+
+def test_servers_on_one_gpu_start_one_after_another(
+    make_spec: MakeSpec, tmp_path: Path, said: Callable[[], str]
+) -> None:
+    started = tmp_path / "started"
+
+    def on(gpu: int, name: str) -> ServerSpec:
+        spec = make_spec(name)
+        python, *rest = spec.command
+        return replace(spec, command=(python, "-c", SLOW, str(started), *rest), gpus=(gpu,))
+
+    specs = [on(0, "first"), on(0, "second"), on(1, "elsewhere")]
+    with shared(tmp_path, specs) as urls:
+        assert set(urls) == {"first", "second", "elsewhere"}
+    lines = said().splitlines()
+    up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
+    assert up["first"] < up["second"]
+    ports = started.read_text().split()
+    # The second one waits until the first one answers.
+    assert ports.index(str(specs[2].port)) < ports.index(str(specs[1].port))
+
+
+def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wait_for_it(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path, said: Callable[[], str]
+) -> None:
+    spec = make_spec("tiny")
+    with shared(tmp_path, [spec]) as urls:
+        for time_ in range(4):
+            before = processes(pids)[2 * time_ :]
+            os.kill(before[0], signal.SIGKILL)
+            wait_until(lambda: served_models(spec.base_url) is None)
+            if time_ < 3:
+                with shared(tmp_path, [spec]) as again:
+                    assert again == urls == {"tiny": (spec.base_url,)}
+                assert not any(map(alive, before))
+        assert said().count("tiny ended with status 137; starting it again") >= 3
+        with pytest.raises(EndpointError, match=r"is not started again; see .*tiny.log"):
+            shared(tmp_path, [spec]).__enter__()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_who_stops_waiting_for_servers_leaves_none(tmp_path: Path, pids: Path) -> None:
+    never_up = tiny_spec(tmp_path, serves="other")
+    starter = start_user(tmp_path / "servers.json", never_up)
+    wait_until(lambda: len(processes(pids)) == 2)
+    starter.kill()
+    starter.communicate(timeout=30)
+    wait_until(lambda: not any(map(alive, processes(pids))))
+
+
+def test_a_thread_of_the_service_may_enter_and_another_one_leave(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    servers = shared(tmp_path, [make_spec("tiny")])
+    thread = threading.Thread(target=servers.__enter__)
+    thread.start()
+    thread.join()
+    assert all(map(alive, processes(pids)))
+    servers.__exit__(None, None, None)
+    assert not any(map(alive, processes(pids)))
