@@ -1,11 +1,13 @@
 """Names that come to stand for another version; the server's start and end."""
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import AsyncExitStack
 
 import httpx
 import openai
@@ -13,12 +15,14 @@ import pytest
 import yaml
 
 from lab import python_path
+from tests.support.fakes import ScriptedClient
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
+from ttsgraph.service.deployments import Live
 from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
 
@@ -54,6 +58,24 @@ def test_an_alias_that_moves_is_followed_without_a_restart(shelf, pool):
         figures = httpx.get(f"{service.url}/metrics").text
         assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"}} 1.0' in figures
         assert 'version="1"' not in figures
+
+
+def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
+    async def run():
+        closed = []
+        connection = AsyncExitStack()
+        connection.callback(closed.append, True)
+        live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
+        ends = asyncio.Event()
+        live.hold(asyncio.create_task(ends.wait()))
+        retiring = asyncio.create_task(live.retire())
+        await asyncio.sleep(0)
+        assert not closed
+        ends.set()
+        await retiring
+        assert closed
+
+    asyncio.run(run())
 
 
 def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
