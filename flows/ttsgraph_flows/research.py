@@ -34,7 +34,7 @@ from ttsgraph.stages.project import Asked, Folder
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
-from ttsgraph_flows.deployment import challenger, deploy, seal
+from ttsgraph_flows.deployment import challenger, deploy, sealed
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
@@ -214,7 +214,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
     version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
-    seal(again, version)
+    sealed(again, version)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own} against {others} of {before}"]
     if selected.choice.place:
