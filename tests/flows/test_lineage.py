@@ -134,6 +134,10 @@ def rewrite(name, old, new):
     return change
 
 
+def remove(name):
+    return lambda project: Path(name).unlink()
+
+
 def change_questions(project):
     file = Path("data/simulated-small/math/questions.parquet")
     file.write_bytes(file.read_bytes() + b" ")
@@ -285,11 +289,9 @@ AT_ONCE = {
     "a tag that was taken away": [(delete_version_tag("uses"), "tags/uses")],
     "an alias": [(move_alias, "promotion math/2")],
     "a promotion": [(change_promotion, "promotion math/1")],
-    "all promotions": [
-        (lambda project: Path("promotions/math.jsonl").unlink(), "promotion math/1")
-    ],
+    "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
     "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
-    "no lock": [(lambda project: Path("dvc.lock").unlink(), f"{RESULT}/random/graph.json")],
+    "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
     "an empty manifest": [(set_version_tag("manifest", '{"version": {}}'), "version math/1")],
@@ -302,9 +304,8 @@ def test_whatever_else_was_tampered_with_is_named(project, what):
     """By its link, or in what is said of it; several at once where each is named."""
     for tamper, _ in AT_ONCE[what]:
         tamper(project)
-    found = "\n".join(
-        f"{name} {subject}: {said}" for (name, subject), said in broken(project).items()
-    )
+    links = broken(project).items()
+    found = "\n".join(f"{name} {subject}: {said}" for (name, subject), said in links)
     assert [named for _, named in AT_ONCE[what] if named not in found] == [], found
 
 
