@@ -29,9 +29,9 @@ class ServeSettings(Closed):
     """share of each GPU's memory"""
     max_model_len: PositiveInt | None = None
     """where the model's context is shorter than the engine's"""
-    kv_heads: PositiveInt | None = Field(default=None, exclude_if=lambda heads: heads is None)
+    kv_heads: PositiveInt | None = None
     """heads of keys and values, for the cache's size; read from weights that are here"""
-    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None)
+    head_dim: PositiveInt | None = None
     """size of a head"""
     extra_args: tuple[str, ...] = ()
     """more arguments of this model's server, after the engine's"""
@@ -87,9 +87,7 @@ class EngineSettings(Closed):
     """auto: what the installed vLLM was built for"""
     python: str = SERVE_PYTHON
     """the Python of the environment that servers run in; its packages are yours"""
-    dtype: Literal["auto", "bfloat16", "float32"] = Field(
-        default="auto", exclude_if=lambda dtype: dtype == "auto"
-    )
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """number format of servers on this machine's processor; auto: the faster one there"""
     max_model_len: PositiveInt = 2048
     """tokens of a prompt and its answer together, at most"""
