@@ -19,7 +19,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import DataError
+from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
@@ -143,7 +143,10 @@ def _research(stage: Stage) -> Researched:
     write_record(Researched, path, outcome.model_dump())
     _keep(path.parent)
     if outcome.plan == "warm":
-        _settle(stage)
+        try:
+            _settle(stage)
+        except EndpointError as error:
+            say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
     return outcome
 
 
