@@ -20,10 +20,7 @@ from dvc.repo import Repo
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph_flows import report
-from ttsgraph_flows import stage as stage_module
-from ttsgraph_flows.dvc_stages import flow_of, require_sections
+from ttsgraph_flows.dvc_stages import require_sections
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.repro import prefect_server
@@ -332,59 +329,51 @@ def test_a_section_that_is_left_out_is_named_with_what_to_add(project: Made) -> 
             require_sections(NAME)
 
 
-@pytest.mark.slow
-def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_among_its_params(
-    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: set[str] = set()
-
-    class Watched(Profile):
-        def __getattribute__(self, name: str) -> Any:
-            if name in Profile.model_fields:
-                seen.add(name)
-            return super().__getattribute__(name)
-
-    def watched(name: str) -> Profile:
-        profile = Watched.model_validate(load_profile(name).model_dump(exclude_unset=True))
-        seen.clear()  # what is only checked does not count
-        return profile
-
-    for module in (stage_module, report):
-        monkeypatch.setattr(module, "load_profile", watched)
-    arguments = {"task": "math", "method": "random"}
-    never = {"description", "limits", "workers", "newcomers"}
-    with chdir(copied.folder):
-        for name, plan in STAGES.items():
-            flow_of(name)(**{key: arguments[key] for key in plan.get("matrix", ())})
-            keys = [each for each in plan.get("params", ()) if isinstance(each, dict)]
-            sections = {key.partition(".")[0] for each in keys for key in each[PROFILES]}
-            # That there is such a task is looked up for each stage of a task.
-            declared = sections | {"tasks"} | never
-            assert seen <= declared, name
-
-
 RUN = """\
 import importlib, json, sys
+from ttsgraph.settings import profile as settings
+load, seen = settings.load_profile, set()
+
+class Watched(settings.Profile):
+    def __getattribute__(self, name):
+        if name in settings.Profile.model_fields:
+            seen.add(name)
+        return super().__getattribute__(name)
+
+def watched(name):
+    before = set(seen)
+    profile = Watched.model_validate(load(name).model_dump(exclude_unset=True))
+    seen.intersection_update(before)  # what is only checked does not count
+    return profile
+
+settings.load_profile = watched
 members = vars(importlib.import_module("ttsgraph_flows." + sys.argv[1])).values()
 flow = next(each for each in members if getattr(each, "name", "") == sys.argv[1])
 flow.fn(*sys.argv[2:])
 ours = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] in ours]
-print(json.dumps([module.__file__ for module in loaded]))
+print(json.dumps([[module.__file__ for module in loaded], sorted(seen)]))
 """
 
 
 @pytest.mark.slow
-def test_a_stage_imports_nothing_that_is_not_among_its_deps(copied: SimulatedProject) -> None:
-    """Against what processes really import, also where no import says so."""
+def test_a_stage_imports_and_looks_at_nothing_that_it_does_not_declare(
+    copied: SimulatedProject,
+) -> None:
+    """Against what processes really do, also where no import says so."""
     arguments = {"task": "math", "method": "random"}
+    never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():
         given = [arguments[key] for key in plan.get("matrix", ())]
         done = copied.run(sys.executable, "-c", RUN, stage, *given)
         assert done.returncode == 0, done.stderr
-        files = map(Path, json.loads(done.stdout.splitlines()[-1]))
-        inside = {file.relative_to(copied.folder).as_posix() for file in files}
+        loaded, seen = json.loads(done.stdout.splitlines()[-1])
+        inside = {Path(file).relative_to(copied.folder).as_posix() for file in loaded}
         assert not missing(plan["deps"], deciding(inside, stage)), stage
+        keys = [each for each in plan.get("params", ()) if isinstance(each, dict)]
+        sections = {key.partition(".")[0] for each in keys for key in each[PROFILES]}
+        # That there is such a task is looked up for each stage of a task.
+        assert set(seen) <= sections | {"tasks"} | never, stage
 
 
 @pytest.mark.slow
