@@ -48,7 +48,7 @@ class LengthSettings(Closed):
     """of a question's prompt, on average"""
     generated_tokens: PositiveFloat | None = None
     """of an answer, on average"""
-    measured: dict[str, MeasuredLengths] = Field({}, json_schema_extra=FOUND_OUT)
+    measured: dict[str, MeasuredLengths] = Field(default={}, json_schema_extra=FOUND_OUT)
     """by member of the pool; the stages put it here"""
 
     @model_validator(mode="after")
@@ -159,9 +159,9 @@ class TaskSettings(Closed):
     """how models are asked"""
     sampling: SamplingSettings
     """how answers are drawn"""
-    accuracies: dict[str, Probability] = Field({}, json_schema_extra=FOUND_OUT)
+    accuracies: dict[str, Probability] = Field(default={}, json_schema_extra=FOUND_OUT)
     """by member of the pool, for weighted votes; the stages put it here"""
-    refused: tuple[str, ...] = Field((), json_schema_extra=FOUND_OUT)
+    refused: tuple[str, ...] = Field(default=(), json_schema_extra=FOUND_OUT)
     """members of the pool whose provider refuses every question, so that no graph has them; the
     stages put it here"""
     lengths: LengthSettings = LengthSettings()
