@@ -260,7 +260,7 @@ class _Walk:
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
         """Path and MD5 of all files that versions of the task were registered with."""
-        found = {*files_of(self.manifest).items()}
+        found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError, AttributeError):
                 found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
@@ -329,7 +329,8 @@ class _Walk:
         same("the hash of the search's graph file", wanted, found.content_hash)
         names = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
         shown = table[names].astype(object)
-        self.candidates += shown.where(shown.notna(), None).to_dict("records")
+        rows: list[Any] = shown.where(shown.notna(), None).to_dict("records")
+        self.candidates += rows
         return "archive and history agree, and the found graph is among the validated ones"
 
     def _exchanges(self) -> str:
