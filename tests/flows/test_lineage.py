@@ -206,6 +206,7 @@ def delete_version_tag(tag):
 
 def move_alias(project):
     """Point the champion's alias to a second version, which nobody promoted."""
+    mlflow.set_tracking_uri(project.uri)  # by which MLflow finds the version's model
     client = mlflow.MlflowClient(project.uri)
     first = client.get_model_version("ttsgraph-math", "1")
     other = client.create_model_version(
