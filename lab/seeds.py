@@ -20,6 +20,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
+from ttsgraph.stages.schemas import Answers, Evaluations, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.seeded import refresh
@@ -74,7 +75,7 @@ def answers_of(
     folder = stage.results / METHOD
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
     chosen = (verdict.gate or {}).get("arm", FOUND)
-    tested = pd.read_parquet(folder / "test.parquet")
+    tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
     texts = {question.id: question.text for question in stage.questions["test"]}
 
     def row(arm: str, question: str, correct: float | None, units: float) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def answers_of(
         return of_seed | {"correct": correct, "units": units}
 
     units = dict(zip(tested["arm"], tested["budget_units"], strict=True))
-    answers = pd.read_parquet(folder / "answers.parquet")
+    answers = read_table(Answers, folder / "answers.parquet", "evaluate")
     for name, rows in [*answers.groupby("arm"), (PUT_UP, answers[answers["arm"] == chosen])]:
         for arm, question, correct in rows[["arm", "question_id", "correct"]].itertuples(False):
             yield row(str(name), question, correct, units[arm])

@@ -116,8 +116,10 @@ def tell(profile: str, console: Console | None = None, folder: Path = Path()) ->
     if found["simulated"]:
         console.print("simulated: no language model answered")
     beside = lines_beside(profile)
+    # A report that was pulled has no script: no version was registered here.
+    first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
-        _tell(answer, beside.get(answer["task"], ""), console)
+        _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)
     console.print(f"report: {folder / path.with_name('index.html')}", soft_wrap=True)
 
 

@@ -26,14 +26,10 @@ from ttsgraph.stages.steps import Tested
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.made_by import run_that_made, search_run
-from ttsgraph_flows.registry import Registry, Version, run_digests
+from ttsgraph_flows.manifest import seal
+from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import (
-    HISTORY,
-    client_of,
-    explained,
-    git,
-)
+from ttsgraph_flows.tracking import HISTORY, client_of, explained, git
 
 SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (
@@ -199,28 +195,28 @@ def record_of(
     )
 
 
-def seal(stage: Stage, version: Version, method: str | None = None) -> None:
-    """Keep as a tag of a version, once all of it is written, a digest of all that its claim rests
-    on beside its own files: what its runs in MLflow hold, and for that of a `method` what every
-    stage before it wrote.
+def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
+    """Write the manifest of a version: the files of its search, of a `method` those of every stage
+    before it too, and the runs in MLflow that made them.
     """
     registry = Registry(stage.params.tracking_uri)
-    client = client_of(registry.uri)
     record = registry.provenance(version)
-    runs = {record.run_id, *record.stage_runs.values()}
-    paths: list[Path] = []
+    runs = [record.run_id, *record.stage_runs.values()]
+    files = {"research": record.files | {record.dataset.path: record.dataset.md5}}
     if method is not None:
         params = stage.params.model_copy(update={"methods": (method,)})
-        paths = [Path(path) for run in runs_of(params, stage.task) for path in run.outputs]
-        made = {
+        made = {run.name: map(Path, run.outputs) for run in runs_of(params, stage.task)}
+        files = {
+            name: {path.as_posix(): md5(path) for path in paths if path.is_file()}
+            for name, paths in made.items()
+        }
+        others = {
             "sample": stage.questions_path,
             "profile": stage.results / "profile.parquet",
             f"evaluate-{method}": stage.results / method / "test.parquet",
         }
-        runs |= {run for name, file in made.items() if (run := run_that_made(stage, name, file))}
-    files = {path.as_posix(): md5(path) for path in paths if path.is_file()}
-    held = {run: run_digests(client, run) for run in sorted(runs)}
-    registry.seal(version, {"files": files, "held": held})
+        runs += filter(None, (run_that_made(stage, name, file) for name, file in others.items()))
+    seal(registry, version, files, runs)
 
 
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:

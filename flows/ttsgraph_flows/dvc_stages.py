@@ -2,6 +2,8 @@
 and what they write. DVC itself would say so too, but takes a second to import.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,10 +13,12 @@ from typing import Any
 
 import yaml
 
-from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.base.errors import EndpointError, InputError, SettingsError
 from ttsgraph.settings.profile import Params, Profile
 
 DVC_YAML = Path("dvc.yaml")
+DVC = (sys.executable, "-m", "dvc")
+"""This Python's, wherever the PATH leads."""
 
 Lock = Mapping[str, Any]
 
@@ -76,6 +80,19 @@ def stages() -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"expected {DVC_YAML} in {Path.cwd()}, found none") from None
     return dict(yaml.safe_load(text)["stages"])
+
+
+def dvc(*arguments: str, folder: Path | None = None) -> str:
+    """What DVC prints. Raises EndpointError with what it says where it fails."""
+    command = [*DVC, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
+        raise EndpointError(
+            f"expected `dvc {arguments[0]}` to work here, but {why}; run this in the repository, or"
+            " `dvc init --no-scm` first"
+        )
+    return done.stdout
 
 
 def require_sections(name: str) -> None:

@@ -44,7 +44,7 @@ def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
     write why; returns that in words.
     """
     # Here, as MLflow is slow to import and no answer waits for it.
-    from ttsgraph_flows.deployment import challenger, deploy, seal
+    from ttsgraph_flows.deployment import challenger, deploy, sealed
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
@@ -62,7 +62,7 @@ def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
     records.write_record(records.GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
     why |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     records.write_record(records.Gated, folder / "lineage.json", why, keep_all=True)
-    seal(stage, version, method)
+    sealed(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if choice.place == 0 else "a baseline instead of the found graph"
     return (

@@ -5,18 +5,17 @@ alias that was moved in another way, and a line that was changed, are found.
 
 import getpass
 import json
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 
 import yaml
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import DataError
+from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import home
+from ttsgraph_flows.dvc_stages import dvc
 
 
 class Promotion(Closed):
@@ -81,12 +80,11 @@ def _track(path: Path) -> None:
     """Let DVC track the file as it is now, where the project is one of DVC's."""
     if not (home() / ".dvc").is_dir():
         return
-    where = path.relative_to(home())
-    command = [sys.executable, "-m", "dvc", "add", "--quiet", str(where)]
-    done = subprocess.run(command, cwd=home(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        say(f"warning: DVC could not track {path} ({why}); run `dvc add {where}`")
+    where = str(path.relative_to(home()))
+    try:
+        dvc("add", "--quiet", where, folder=home())
+    except EndpointError as error:
+        say(f"warning: {error}; `dvc add {where}` tracks it")
 
 
 def _plain(line: str, path: Path) -> object:

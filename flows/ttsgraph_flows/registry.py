@@ -8,40 +8,31 @@ by.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader, ladder_text
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.identity import digest
 from ttsgraph_flows.promotions import note
 from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
-LADDER = "ladder.json"
-LADDER_SHA256 = "ladder_sha256"
-MADE_WHEN_READ = "registered_model_meta"
-"""A file that MLflow adds to what it hands out."""
 
 CHAMPION = "champion"
 CHALLENGER = "challenger"
@@ -60,9 +51,6 @@ service came to; its figures in the test; the digests of all that it rests on.
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
 """Tags that change after a version's test."""
-
-LATER = ("answer/", "charts/", "spent/")
-"""Metrics and artefacts of a run that a report renews, or that the clock decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +129,7 @@ class Registry:
         """One of a version's files. Raises DataError when it can't be had, or its hash is not the
         one of the tag.
         """
-        with self._download(version, name) as path:
+        with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(tag):
             raise DataError(
@@ -155,30 +143,25 @@ class Registry:
         text = self.registered(version, LINEAGE, "lineage_sha256")
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
-    def files_sha256(self, version: Version) -> str:
-        """A hash over all files of a version and the code that loads it. Raises DataError."""
-        with self._download(version) as folder:
-            return _digest(folder)
-
     @contextlib.contextmanager
-    def _download(self, version: Version, name: str = "") -> Iterator[Path]:
-        """One of a version's files, or the folder of all that was logged with it."""
+    def download(self, version: Version, name: str = "") -> Iterator[Path]:
+        """One of a version's files, or the folder of all that was logged with it. Raises
+        DataError.
+        """
+        at = self._client.tracking_uri
         try:
             # Not models:/..., which MLflow resolves at the process's own tracking URI.
             kept = self._client.get_model_version_download_uri(version.model, version.number)
-            with self._fetched(f"{kept}/artifacts/{name}" if name else kept) as path:
-                yield path
+            uri = f"{kept}/artifacts/{name}" if name else kept
+            with tempfile.TemporaryDirectory() as folder:
+                yield Path(
+                    mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
+                )
         except (MlflowException, OSError, ValueError) as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise DataError(
                 f"version {version.label}: expected its {name or 'files'}, but {why}"
             ) from None
-
-    @contextlib.contextmanager
-    def _fetched(self, uri: str) -> Iterator[Path]:
-        at = self._client.tracking_uri
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at))
 
     def deployed(self, version: Version) -> Deployed:
         """All that answering takes. Raises InputError when the bundle was changed."""
@@ -186,13 +169,6 @@ class Registry:
         where = f"version {version.label}: {BUNDLE}"
         read = Deployed.from_dict(json.loads(text), where, version.number)
         return replace(read, found_by=version.tags.get("found_by", ""))
-
-    def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
-        """Keep the digests of all that a version rests on (ttsgraph_flows/deployment.py)."""
-        now = self.find(version.label).tags
-        fixed = {key: sha256(value) for key, value in now.items() if key not in DECIDED}
-        sealed = {**manifest, "tags": fixed, DECISION: now.get(DECISION, "")}
-        self._tag(version, MANIFEST, json.dumps(sealed, sort_keys=True))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger; one with the same content is only found."""
@@ -210,12 +186,8 @@ class Registry:
                     "uses": json.dumps(deployed.used_models),
                     FIGURES: json.dumps(asdict(deployed.tested)),
                 }
-                texts = {LINEAGE: record.to_json()}
-                if deployed.front:
-                    texts[LADDER] = ladder_text(deployed.front)
-                for file, text in texts.items():
-                    write_text(bundle.with_name(file), text)
-                    tags[f"{Path(file).stem}_sha256"] = sha256(text)
+                write_text(bundle.with_name(LINEAGE), record.to_json())
+                tags["lineage_sha256"] = sha256(record.to_json())
                 version = self._log(record, bundle.parent, tags)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
@@ -237,8 +209,6 @@ class Registry:
                 )
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
-            with self._fetched(f"models:/{info.model_id}") as logged:
-                tags["files_sha256"] = _digest(logged)
             return Version.of(
                 self._client.create_model_version(
                     name, info.model_uri, record.run_id, tags, model_id=info.model_id
@@ -267,7 +237,7 @@ class Registry:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
         decision = _left_to_people(decision, promote)
-        self._tag(version, DECISION, decision.reason)
+        self.tag(version, DECISION, decision.reason)
         if decision.promote:
             self.promote(version, decision.reason)
         return decision
@@ -281,9 +251,9 @@ class Registry:
             self._crown(version, reason)  # its alias may have been moved in another way
             return None
         self._require_servable(version)
-        self._tag(version, DECISION, reason)
+        self.tag(version, DECISION, reason)
         if before is not None:
-            self._tag(version, REPLACED, before.number)
+            self.tag(version, REPLACED, before.number)
         self.untag(version, ROLLED_BACK, STANDS_IN)
         self._crown(version, reason)
         if before is not None:
@@ -302,7 +272,7 @@ class Registry:
             if CHAMPION not in now.aliases:
                 self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
         if PROMOTED not in now.tags:
-            self._tag(version, PROMOTED, "yes")
+            self.tag(version, PROMOTED, "yes")
 
     def unservable(self, version: Version) -> str:
         """Which models a version's graph calls that its profile has no more, neither in the pool
@@ -339,7 +309,7 @@ class Registry:
         tests = [self.provenance(version).test for version in others]
         taken = others[successor(self.provenance(champion).test, tests)]
         for tag in (STANDS_IN, DECISION):
-            self._tag(taken, tag, why)
+            self.tag(taken, tag, why)
         self._crown(taken, why)
         return self.find(taken.label)
 
@@ -367,7 +337,7 @@ class Registry:
             )
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self._require_servable(before)
-        self._tag(champion, ROLLED_BACK, f"to {before.label}")
+        self.tag(champion, ROLLED_BACK, f"to {before.label}")
         self._crown(before, f"{champion.label} was rolled back")
         return champion, before
 
@@ -380,8 +350,8 @@ class Registry:
         if decided.promote and ROLLED_BACK not in version.tags:
             self.promote(version, decided.reason)
         else:
-            self._tag(version, DECISION, decided.reason)
-        self._tag(version, TRIAL, decision.reason)
+            self.tag(version, DECISION, decided.reason)
+        self.tag(version, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
         """Describe a version for MLflow's page: the answer's sentence, a link to its run, and a
@@ -398,7 +368,8 @@ class Registry:
             about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
             self._client.update_registered_model(version.model, about)
 
-    def _tag(self, version: Version, key: str, value: str) -> None:
+    def tag(self, version: Version, key: str, value: str) -> None:
+        """Set a tag of a version."""
         with explained(self.uri):
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
@@ -475,40 +446,6 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
         f"{version.label}, a baseline ({baseline.label}), put up instead of what {baseline.beside}"
         f" found in the profile {record.profile}: {baseline.reason}"
     )
-
-
-def _digests_of(folder: Path) -> dict[str, str]:
-    """Path in a folder -> SHA-256 of each file."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
-    """What a run holds, by name -> hash: its state, params, tags and datasets, each metric with all
-    values that it ever had, and each artefact.
-    """
-    run = client.get_run(run_id)
-    held: dict[str, Any] = {
-        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
-        "params": run.data.params,
-        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
-        "datasets": run.inputs and run.inputs.to_dictionary(),
-    }
-    for key, value in run.data.metrics.items():
-        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
-        held[key] = [value, sorted(history)]
-    with tempfile.TemporaryDirectory() as folder:
-        held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
-    return {key: digest(value)[:16] for key, value in held.items() if not key.startswith(LATER)}
-
-
-def _digest(folder: Path) -> str:
-    """A hash over the names and contents of all files in a folder."""
-    found = _digests_of(folder)
-    return sha256("\n".join(f"{name} {found[name]}" for name in found if name != MADE_WHEN_READ))
 
 
 def tags_of(record: Provenance) -> dict[str, str]:

@@ -31,12 +31,9 @@ from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.dvc_stages import require_sections, runs_of
+from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
-
-DVC = (sys.executable, "-m", "dvc")
-"""This Python's, wherever the PATH leads."""
 
 START_TIMEOUT_S = 300.0
 """A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
@@ -178,14 +175,7 @@ def changed_stages() -> dict[str, Any]:
     """
     require_sections(load_params().profile)
     forget_dead_holders()
-    done = subprocess.run([*DVC, "status", "--json"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
-        raise EndpointError(
-            f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
-            " init --no-scm` first"
-        )
-    return dict(json.loads(done.stdout or "{}"))
+    return dict(json.loads(dvc("status", "--json") or "{}"))
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +19,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
@@ -28,17 +30,18 @@ from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages import steps
+from ttsgraph.stages import schemas, steps
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import Asked, Folder
+from ttsgraph.stages.project import TABLES, Asked, Folder
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
-from ttsgraph_flows.deployment import challenger, deploy, seal
+from ttsgraph_flows.deployment import challenger, deploy, sealed
+from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
-from ttsgraph_flows.repro import DVC, changed_stages, repro
+from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
@@ -86,8 +89,10 @@ class Last:
         return cls(champion, record, registry.deployed(champion), files)
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of the search's tables."""
-        return pd.read_parquet(io.BytesIO(self.files[name]))
+        """One of the search's tables. Raises DataError where it is none of its schema."""
+        schema = getattr(schemas, TABLES[name][0])
+        file = f"{name}.parquet"
+        return schemas.check(pd.read_parquet(io.BytesIO(self.files[file])), schema, file)
 
     def distribution(self) -> dict[str, Any] | None:
         """That which the champion was decoded from, if its method journalled one."""
@@ -137,6 +142,11 @@ def _research(stage: Stage) -> Researched:
     path = outcome_path(stage.params.profile, stage.task)
     write_record(Researched, path, outcome.model_dump())
     _keep(path.parent)
+    if outcome.plan == "warm":
+        try:
+            _settle(stage)
+        except EndpointError as error:
+            say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
     return outcome
 
 
@@ -214,7 +224,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
     version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
-    seal(again, version)
+    sealed(again, version)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own} against {others} of {before}"]
     if selected.choice.place:
@@ -243,7 +253,7 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
 def _search(stage: Stage, place: Folder, last: Last, plan: Plan) -> tuple[Found, int]:
     """A warm search into research/<profile>/<task>/, and the calls that it made."""
     settings = stage.profile.search
-    tables = (last.table(f"{name}.parquet") for name in ("profile", "archive"))
+    tables = map(last.table, ("profile", "archive"))
     before = steps.Before(last.deployed.graph, last.distribution(), *tables)
 
     async def prepare(asked: Asked) -> tuple[Searcher, SearchSettings]:
@@ -280,13 +290,26 @@ def searched_before(profile: str, task: str) -> Researched | None:
 
 def _keep(folder: Path) -> None:
     """Put the folder into DVC's cache, under a .dvc file next to it."""
-    if not Path(".dvc").exists():
+    if Path(".dvc").exists():
+        dvc("add", "-q", str(folder))
+
+
+def _settle(stage: Stage) -> None:
+    """Tell DVC that the task's results are those of the pool of now, which a warm search followed
+    up: else the next `make repro` would search from the start. A stage that anything else made
+    stale stays so. The report is made again once it is all that is left.
+    """
+    if not Path("dvc.lock").exists():
         return
-    command = [*DVC, "add", "-q", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"dvc add {folder} failed: {why}")
+    pool = {f"profiles/{stage.params.profile}.yaml": {"pool": "modified"}}
+    stale = {name for name, why in changed_stages().items() if why == [{"changed deps": pool}]}
+    ours = [run.name for run in runs_of(stage.params, stage.task) if run.name in stale]
+    if ours:
+        dvc("commit", "-f", "-q", *ours)
+    if changed_stages().keys() == {"report"} & stale:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        with_path = os.environ | {"PATH": path}
+        subprocess.run([*DVC, "repro", "-q", "--single-item", "report"], env=with_path, check=False)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ def recording(
             method,
             {**params, **search_params(stage.profile)},
             recorded_run(folder / "run.json", identity),
+            stage.params.tracking.candidates == "runs",
         ) as tracker,
         live(state, stage.profile.limits) as publish,
     ):

@@ -5,13 +5,12 @@ cache; model servers, weights and calls are the project's. params.yaml here stay
 """
 
 import shutil
-import subprocess
 from contextlib import chdir
 from pathlib import Path
 
 from ttsgraph.settings.profile import Params, load_params
+from ttsgraph_flows.dvc_stages import dvc
 from ttsgraph_flows.ending import command
-from ttsgraph_flows.repro import DVC as RUN_DVC
 from ttsgraph_flows.repro import repro
 from ttsgraph_flows.verify import COPIED, copy_into, link_state
 
@@ -44,8 +43,7 @@ def seeded(seed: int, profile: str = "") -> None:
     if not (folder / DVC).exists():
         made = shutil.ignore_patterns("cache", "tmp")
         shutil.copytree(DVC, folder / DVC, ignore=made)
-        alone = [*RUN_DVC, "config", "core.no_scm", "true"]
-        subprocess.run(alone, cwd=folder, check=True)
+        dvc("config", "core.no_scm", "true", folder=folder)
     with chdir(folder):
         repro(folder=folder)
 

@@ -1,12 +1,11 @@
 """The one MLflow adapter: an experiment per task, a run per stage and search. An evaluated graph is
 a step of its run's metrics, whose names begin with the split, and a row of the run's table. It is
-no run of its own: that takes MLflow's client 40 ms, a step less than one.
+a run too where params.yaml asks for that: it takes MLflow's client 40 ms, a step less than one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,8 @@ from alembic.util import CommandError
 from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
-from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
-from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.errors import InputError
@@ -56,6 +54,9 @@ every evaluation has.
 """
 
 SPLITS = ("train", "val", "test")
+FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
+"""Params of a candidate that is a run."""
+
 TABLE = "table.json"
 HISTORY = "history.jsonl"
 MADE = "made_md5"
@@ -64,6 +65,9 @@ where DVC put that file back (its run cache, `dvc checkout`).
 """
 MOST_AT_ONCE = 1000
 """Metrics that MLflow takes at once."""
+
+MOST_RUNS = 50_000
+"""Runs that MLflow lists at once."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
@@ -86,7 +90,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
     where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
     try:
         if file is not None:
-            _make_database(file)
+            make_database(file)
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
         if why := unusable(error, file):
@@ -135,7 +139,7 @@ def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
         raise
 
 
-def _make_database(file: Path) -> None:
+def make_database(file: Path) -> None:
     """Make MLflow's database beside where it belongs, then rename it: its tables are made in a
     hundred steps, and a database that has a part of them can neither be used nor completed.
     """
@@ -149,12 +153,11 @@ def _make_database(file: Path) -> None:
     with locked(file.with_name(file.name + ".making"), wait=True):
         if is_there():
             return
-        unfinished = file.with_name(file.name + ".part")
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            unfinished.with_name(unfinished.name + suffix).unlink(missing_ok=True)
-        make: Any = SqlAlchemyStore
-        store = make(f"sqlite:///{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
-        store._dispose_engine()
+        for left in file.parent.glob(f"{file.name}.part-*"):
+            left.unlink()
+        # A name of its own: MLflow keeps what it has opened.
+        unfinished = file.with_name(f"{file.name}.part-{uuid4().hex}")
+        MlflowClient(f"sqlite:///{unfinished}").search_experiments(max_results=1)
         os.replace(unfinished, file)
 
 
@@ -193,6 +196,7 @@ class SearchTracker:
     """Records one search. Used as a context manager: the run ends FAILED when the block raises.
     Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is
     the run of an earlier start of the same search, to go on in; steps it has are not logged again.
+    `as_runs` makes a run of each candidate too, below the search's.
     """
 
     def __init__(
@@ -202,8 +206,11 @@ class SearchTracker:
         name: str,
         params: Mapping[str, Any],
         run_id: str | None = None,
+        as_runs: bool = False,
     ) -> None:
         self.uri = tracking_uri
+        self._as_runs = as_runs
+        self._made: set[str] = set()
         self._known: set[tuple[str, int]] = set()
         self._pending: deque[Record] = deque()
         self._writes: deque[Future[None]] = deque()
@@ -225,6 +232,9 @@ class SearchTracker:
             return False
         self.client.update_run(run_id, entities.RunStatus.to_string(entities.RunStatus.RUNNING))
         self._known = known_steps(self.client, run_id)
+        below = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run_id}'"
+        made = self.client.search_runs([run.info.experiment_id], below, max_results=MOST_RUNS)
+        self._made = {str(each.info.run_name) for each in made}
         return True
 
     def dataset(self, path: Path, name: str) -> None:
@@ -251,7 +261,21 @@ class SearchTracker:
     def _write(self) -> None:
         """All that are pending, in one batch; those that came meanwhile are in the next."""
         rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
+        if self._as_runs:
+            for row in rows:
+                self._make_run(row)
         log_steps(self.client, self.run_id, rows)
+
+    def _make_run(self, row: Mapping[str, Any]) -> None:
+        """A candidate as a run, which `mlflow.search_runs` finds by its metrics."""
+        name = f"candidate-{row['candidate_id']}"
+        if name in self._made:
+            return
+        tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
+        run = self.client.create_run(self.experiment.experiment_id, None, tags, name)
+        log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
+        log_metrics(self.client, run.info.run_id, {key: float(row[key]) for key in STEPS})
+        self.client.set_terminated(run.info.run_id)
 
     def found(
         self, found: Found, archive: pd.DataFrame, graph_file: Path, figures: Mapping[str, Any]
@@ -371,13 +395,6 @@ def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     """The table of what was evaluated, which MLflow shows as one."""
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:  # else it would grow
         client.log_table(run_id, table, TABLE)
-
-
-def logged_rows(client: MlflowClient, run_id: str, folder: Path) -> pd.DataFrame:
-    """The table of a run, downloaded into a folder."""
-    path = client.download_artifacts(run_id, TABLE, str(folder))
-    data = json.loads(Path(path).read_text(encoding="utf-8"))
-    return pd.DataFrame(data["data"], columns=data["columns"])
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:

@@ -10,7 +10,6 @@ import io
 import json
 import platform
 import shutil
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,14 +78,6 @@ MADE_HERE = (
 )
 COPIED = ("inputs", "profiles")
 """Folders that a copy of the project has itself; the others are links."""
-
-ARTIFACTS = Path("mlruns")
-PLACES = (
-    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
-    *(("logged_models", "artifact_location"), ("model_versions", "source")),
-    ("model_versions", "storage_location"),
-)
-"""Tables of MLflow's database, and their columns that hold places."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Which programs are judged by."""
@@ -335,15 +326,15 @@ def digest_of(path: Path) -> Path:
 
 def register(tasks: Sequence[str] = ()) -> list[str]:
     """Make the champions of tasks (all of params.yaml) usable here, where they came from elsewhere
-    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't. MLflow
-    keeps absolute places. Where its files came along, their places are corrected; where they did
-    not, searches and tests are done again from the recorded calls, which gives the same files.
+    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't. Searches
+    and tests are done again from the recorded calls, which gives the same files, as MLflow keeps
+    absolute places.
     """
     from ttsgraph_flows.registry import Registry
 
     params = load_params()
     profile = load_profile(params.profile)
-    relocate(params.tracking_uri)
+    set_aside_if_moved(params.tracking_uri)
     registry = Registry(params.tracking_uri)
     lines = []
     for task in tasks or params.tasks:
@@ -392,22 +383,26 @@ def recall(params: Params, profile: Profile) -> None:
             say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
 
 
-def relocate(tracking_uri: str) -> None:
-    """Correct the places of MLflow's files if they came along from another folder."""
+def set_aside_if_moved(tracking_uri: str) -> None:
+    """Move MLflow's database away if it is one of another folder, where all places are that it
+    names. What counts of it is made again from the recorded calls.
+    """
+    from mlflow import MlflowClient
+
     from ttsgraph_flows.tracking import database_file
 
     database = database_file(tracking_uri)
-    if database is None or not database.exists() or not ARTIFACTS.is_dir():
+    if database is None or not database.exists():
         return
-    here = str(ARTIFACTS.resolve())
-    with closing(sqlite3.connect(database)) as store, store:
-        rows = store.execute("select artifact_location from experiments").fetchall()
-        places = [Path(location.removeprefix("file://")) for (location,) in rows if location]
-        known = {str(place.parent) for place in places if (ARTIFACTS / place.name).is_dir()}
-        for before in known - {here}:
-            for table, column in PLACES:
-                change = f"update {table} set {column} = replace({column}, ?, ?)"
-                store.execute(change, (f"{before}/", f"{here}/"))
+    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps open what it has opened
+        copy = shutil.copy(database, folder)
+        known = MlflowClient(f"sqlite:///{copy}").search_experiments()
+    folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}
+    here = database.absolute().parent
+    if any(each.name == "mlruns" and each.parent != here for each in folders):
+        away = database.with_name(f"{database.name}.moved")
+        database.rename(away)
+        say(f"{database}: made in another folder, so it is {away} now, and a new one is begun")
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

@@ -80,17 +80,22 @@ COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--m
 STAGES = ("profile", "pilot", "init_family", "init_instances", "search", "evaluate")
 
 
+def without_calls(project: Project) -> None:
+    """Save the settings, and forget what was asked under others."""
+    project.save()
+    shutil.rmtree(project.folder / ".ttsgraph" / "calls", ignore_errors=True)
+
+
 @contextmanager
 def cluster(project: Project, name: str) -> Iterator[Cluster]:
-    """A cluster that the project's profile names, with an empty store."""
+    """A cluster that the project's profile names, and no call is known."""
     folder = project.folder / name
     folder.mkdir()
     env = os.environ | {"PYTHONPATH": python_path(project.folder), KEY: "of-a-worker"}
     with ExitStack() as stack:
         made = Cluster(folder, stack, env)
-        store = str(folder / "store")
-        project.profile["workers"] = {"kind": "dask", "address": made.address, "store": store}
-        project.save()
+        project.profile["workers"] = {"kind": "dask", "address": made.address}
+        without_calls(project)
         yield made
 
 
@@ -127,9 +132,9 @@ def outcome(project: Project) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(project) -> tuple[str, str]:
-    """What the search leaves in one process; its calls are not in the stores of the others."""
-    project.profile["workers"] = {"kind": "local", "store": str(project.folder / "store-of-one")}
-    project.save()
+    """What the search leaves in one process."""
+    project.profile["workers"] = {"kind": "local"}
+    without_calls(project)
     done = project.run(*COMMAND)
     assert done.returncode == 0, done.stderr
     return outcome(project)
@@ -158,8 +163,7 @@ def test_two_workers_find_what_one_process_finds_though_one_is_killed(project, u
 
 
 def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
-    store = str(project.folder / "none")
-    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9", "store": store}
+    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9"}
     project.save()
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr

@@ -7,8 +7,9 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError
-from ttsgraph_flows import research
+from ttsgraph_flows import report, research
 from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.repro import changed_stages
 
 pytestmark = pytest.mark.slow
 STRONG = "llama-3.1-8b"
@@ -22,12 +23,20 @@ def project(tmp_path_factory):
     project.settings["deploy"] = {"promote": "better", "confidence": 0.6}
     project.save()
     project.build("agent_reinforce")
+    with chdir(project.folder):
+        report.report.fn()
+    project.dvc("commit", "-f", "-q")
     return project
 
 
 def run(project, reason="test"):
     with chdir(project.folder):
         return research.research.fn("math", reason=reason)
+
+
+def stale(project):
+    with chdir(project.folder):
+        return changed_stages()
 
 
 def test_nothing_is_searched_when_nothing_changed(project):
@@ -42,6 +51,7 @@ def test_the_champion_stays_when_the_newcomer_is_useless_and_it_is_tried_once(pr
     outcome = run(project)
     assert (outcome["plan"], outcome["champion"], outcome["promoted"]) == ("warm", "math/1", False)
     assert outcome["calls"] > 0
+    assert stale(project) == {}  # so the next `make repro` searches nothing from the start
     again = run(project)
     assert (again["plan"], again["calls"]) == ("nothing", 0)
     assert "has been searched already" in again["reason"]
@@ -64,6 +74,7 @@ def test_two_triggers_at_once_make_one_search_and_a_strong_newcomer_becomes_the_
     (outcome,) = [outcome for outcome in outcomes if outcome["plan"] == "warm"]
     assert (outcome["champion"], outcome["promoted"]) == ("math/2", True), outcome
     assert "better: of 200 test questions" in outcome["reason"]
+    assert stale(project) == {}
 
 
 def test_the_new_version_has_a_whole_lineage_back_to_the_version_it_replaced(project):

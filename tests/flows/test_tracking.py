@@ -1,11 +1,12 @@
-"""MLflow's database is made whole or not at all, and advice about a damaged one works."""
+"""What MLflow has of a search, and its database: made whole or not at all."""
 
+import errno
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import chdir
-from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -13,50 +14,152 @@ from mlflow.tracking import MlflowClient
 from lab import python_path
 from tests.support.project import ROOT, database_in
 from ttsgraph.base.errors import InputError
+from ttsgraph.evaluation.archive import record_of
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.client import Usage
+from ttsgraph.searching.methods import searcher_class
+from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows import tracking
-from ttsgraph_flows.tracking import SearchTracker, explained
+from ttsgraph_flows.tracking import (
+    SearchTracker,
+    add_answer,
+    client_of,
+    explained,
+    loop_params,
+    search_params,
+)
+
+GRAPH = parallel(["a"] * 3, "a")
 
 
-def start(folder):
-    uri = f"sqlite:///{folder}/mlflow.db"
-    tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
-    assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
+def record(number, correct=True):
+    error = "" if correct is not None else "the server went away"
+    result = QuestionResult("q", correct, "", 1.5, error)
+    feedback = Feedback((result,), Usage(10, 20, 0.1, 0.1, 4), 0.3)
+    by = "loop, iteration 1"
+    return record_of(number, "random", 1 + number // 4, "train", GRAPH, 2.5, feedback, "ok", by)
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+@pytest.fixture
+def client(uri):
+    return MlflowClient(uri)
+
+
+def history(client, run_id, key="train/accuracy"):
+    return sorted((each.step, each.value) for each in client.get_metric_history(run_id, key))
+
+
+@pytest.mark.parametrize("as_runs", [False, True])
+def test_a_search_that_fails_keeps_its_candidates_and_one_that_goes_on_adds_the_others(
+    uri, client, as_runs
+):
+    name = f"on {as_runs}"
+    tracker = SearchTracker(uri, name, "random", {}, as_runs=as_runs)
+
+    def fails():
+        with tracker:
+            for number in range(3):
+                tracker.candidate(record(number))
+            raise KeyError("the search")
+
+    with pytest.raises(KeyError, match="the search"):
+        fails()
+    assert len(history(client, tracker.run_id)) == 3
+    assert client.get_run(tracker.run_id).info.status == "FAILED"
+    with SearchTracker(uri, name, "random", {}, tracker.run_id, as_runs) as again:
+        for number in range(5):  # what could not be measured is left out
+            again.candidate(record(number, correct=None if number == 4 else True))
+    assert again.run_id == tracker.run_id
+    assert history(client, tracker.run_id) == [(k, 1.0) for k in range(4)]
+    assert client.get_run(tracker.run_id).info.status == "FINISHED"
+    place = client.get_experiment_by_name(name).experiment_id
+    wanted = f"tags.`mlflow.parentRunId` = '{tracker.run_id}' and metrics.accuracy > 0.5"
+    runs = client.search_runs([place], wanted)
+    assert len(runs) == (4 if as_runs else 0)
+    assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
+
+
+def test_who_adds_a_candidate_never_waits_and_those_that_wait_are_one_batch(uri, monkeypatch):
+    go_on = threading.Event()
+    batches = []
+
+    def write(client, run_id, rows):
+        go_on.wait(30)
+        batches.append([row["candidate_id"] for row in rows])
+
+    monkeypatch.setattr(tracking, "log_steps", write)
+    with SearchTracker(uri, "waits", "random", {}) as tracker:
+        for number in range(1000):
+            tracker.candidate(record(number))
+        assert batches == []
+        go_on.set()
+    assert [number for batch in batches for number in batch] == list(range(1000))
+    assert len([batch for batch in batches if batch]) <= 2
+
+
+def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
+    def fail(*given):
+        raise OSError("the disk went away")
+
+    monkeypatch.setattr(tracking, "log_steps", fail)
+    tracker = SearchTracker(uri, "wrong", "random", {})
+    with pytest.raises(OSError, match="the disk went away"), tracker:
+        tracker.candidate(record(0))
+
+
+def test_the_settings_that_searches_are_compared_by_are_params():
+    laptop = load_profile("laptop", ROOT / "profiles")
+    told = search_params(laptop)
+    assert (told["budget.metric"], told["budget.limit"]) == ("flops", 8)
+    ours = loop_params(laptop, searcher_class("agent_reinforce"))
+    assert (ours["search.batch"], ours["agent.kind"]) == (16, "heuristic")
+    rival = loop_params(laptop, searcher_class("random"))
+    assert {"search.alpha", "search.edge_threshold", "agent.kind"}.isdisjoint(rival)
+
+
+def test_the_description_of_a_run_is_the_sentence_and_the_graph(uri, client):
+    run = client.create_run(client.create_experiment("described")).info.run_id
+    add_answer(uri, run, "Use this: one call.", ["question ──▶ ▢ a"], {"accuracy": 0.5}, [])
+    data = client.get_run(run).data
+    assert data.tags["mlflow.note.content"].startswith("Use this: one call.\n\n```\nquestion ──▶")
+    assert data.metrics == {"answer/accuracy": 0.5}
 
 
 def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
-    def full(uri, root):
-        Path(uri.removeprefix("sqlite:///")).write_bytes(b"half")
-        raise tracking.SQLAlchemyError("(sqlite3.OperationalError) database or disk is full")
+    def full(*paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    said = "disk is full; what was computed is kept, free space and start again"
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
     with monkeypatch.context() as patch:
-        patch.setattr(tracking, "SqlAlchemyStore", full)
-        with pytest.raises(InputError, match=said):
-            start(tmp_path)
+        patch.setattr(tracking.os, "replace", full)
+        with pytest.raises(InputError, match="free space and start again"), explained(uri):
+            pass
     assert not (tmp_path / "mlflow.db").exists()
-    start(tmp_path)
+    tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
+    assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
+    assert not [*tmp_path.glob("*.part*")]
 
 
 @pytest.mark.slow
 def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
-    """Ten times, in processes that have imported all they need before the first."""
-    code = "from ttsgraph_flows.tracking import SearchTracker\nfor k in range(10):\n"
+    """Three times, in processes that have imported all they need before the first."""
+    code = "from ttsgraph_flows.tracking import SearchTracker\nfor k in range(3):\n"
     code += "    print('ready', flush=True)\n    input()\n"
     code += "    SearchTracker(f'sqlite:///{k}.db', 'x', 'y', {})"
+    pipe = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
+    command = [sys.executable, "-c", code]
     started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipe)
         for _ in range(8)
     ]
-    for _ in range(10):
+    for _ in range(3):
         ready = [process.stdout.readline() for process in started]
         assert ready == ["ready\n"] * 8, [process.communicate("\n")[1] for process in started]
         for process in started:
@@ -65,14 +168,14 @@ def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
     for process in started:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
-    for k in range(10):
+    for k in range(3):
         client = MlflowClient(f"sqlite:///{tmp_path}/{k}.db")
         experiment = client.get_experiment_by_name("x")
         assert len(client.search_runs([experiment.experiment_id])) == 8
 
 
 @pytest.mark.parametrize("damage", ["garbage", "half of the tables", "cut"])
-def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
+def test_a_damaged_database_is_named_with_what_to_do(tmp_path, damage):
     file = tmp_path / "mlflow.db"
     if damage == "garbage":
         file.write_bytes(os.urandom(4096))
@@ -83,13 +186,9 @@ def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
         with sqlite3.connect(file) as store:
             store.execute("create table experiments (experiment_id integer)")
     uri = f"sqlite:///{file}"
-    tracking.SqlAlchemyStore._engine_map.pop(uri, None)
     advice = rf"if {file} is damaged, move it away and start again"
     with pytest.raises(InputError, match=advice), explained(uri):
-        tracking.SqlAlchemyStore(uri, str(tmp_path))
-    file.rename(tmp_path / "away")
-    tracking.SqlAlchemyStore._engine_map.pop(uri, None)
-    start(tmp_path)
+        client_of(uri).search_experiments()
 
 
 def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_path):
@@ -106,5 +205,3 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
         (found,) = client.search_runs([experiment])
         assert (found.info.run_id, found.info.run_name) == (run, name)
         assert str(tmp_path / name) in found.info.artifact_uri
-    with chdir(tmp_path / "one"):
-        tracking.client_of("sqlite:///mlflow.db").log_text(runs["one"], "{}", "later.json")

@@ -17,6 +17,7 @@ from ttsgraph.models.client import Usage
 from ttsgraph.service.book import Book, Entry
 from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.manifest import seal
 from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 
@@ -61,7 +62,7 @@ def registered(registry, number, promote="better", tested=UNTESTED):
         **dict.fromkeys(digests, ""),
     )
     version = registry.register(deployed, record)
-    registry.seal(version, {"files": {}, "held": {run.info.run_id: {}}})
+    seal(registry, version, {"search": record.files}, [run.info.run_id])
     return version
 
 

@@ -237,13 +237,16 @@ def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
     assert "report: not verified" in done.stderr
 
 
+NOT_PULLED = "mlruns mlflow.db* .ttsgraph journal.jsonl calls.jsonl bookkeeping run.json"
+
+
 @pytest.mark.slow
-def test_pulled_results_bring_a_champion_without_a_model(
-    copied: SimulatedProject, tmp_path: Path
+@pytest.mark.parametrize("left_out", [NOT_PULLED, ""], ids=["pulled", "moved"])
+def test_results_of_another_folder_bring_a_champion_without_a_model(
+    copied: SimulatedProject, tmp_path: Path, left_out: str
 ) -> None:
-    folder = tmp_path / "pulled"
-    own = "mlruns mlflow.db* .ttsgraph journal.jsonl calls.jsonl bookkeeping run.json"
-    shutil.copytree(copied.folder, folder, ignore=shutil.ignore_patterns(*own.split()))
+    folder = tmp_path / "here"
+    shutil.copytree(copied.folder, folder, ignore=shutil.ignore_patterns(*left_out.split()))
     uri = f"sqlite:///{folder}/mlflow.db"
     params = folder / "params.yaml"
     params.write_text(params.read_text().replace(copied.uri, uri))
@@ -253,3 +256,4 @@ def test_pulled_results_bring_a_champion_without_a_model(
         assert register() == ["math/1 is the champion of math"]
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before
+    assert (folder / "mlflow.db.moved").exists() == (not left_out)

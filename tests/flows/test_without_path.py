@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.support.project import ROOT
 from ttsgraph_flows import repro
-
-TOOLS = {"python", "prefect", "dvc", "mlflow", "uvicorn"}
 
 
 @pytest.fixture
@@ -41,29 +36,3 @@ def test_dvc_needs_no_path(tmp_path, monkeypatch):
     given = {"profile": "mine", "tasks": ["math"], "methods": ["random"], "seed": 0}
     (tmp_path / "params.yaml").write_text(json.dumps(given))
     assert list(repro.changed_stages()) == ["one"]
-
-
-def begins_with_a_tool(tree: ast.AST) -> list[int]:
-    """The lines with a command that names a tool of this environment."""
-    return [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.List)
-        and len(node.elts) > 1
-        and isinstance(first := node.elts[0], ast.Constant)
-        and first.value in TOOLS
-    ]
-
-
-def test_no_command_names_a_tool_that_the_path_would_have_to_have():
-    files = [
-        path for folder in ("pipeline", "flows", "lab") for path in (ROOT / folder).rglob("*.py")
-    ]
-    found = {
-        str(path.relative_to(ROOT)): lines
-        for path in files
-        if (lines := begins_with_a_tool(ast.parse(path.read_text())))
-    }
-    assert not found
-    assert begins_with_a_tool(ast.parse("run(['dvc', 'status'])")) == [1]
-    assert sys.executable in repro.DVC

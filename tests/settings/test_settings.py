@@ -59,10 +59,39 @@ def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, mess
     assert "\n" not in str(caught.value)
 
 
-def test_a_profile_that_is_not_yaml_names_the_line(tmp_path):
-    (tmp_path / "mine.yaml").write_text("engine: {kind: vllm\npool: [")
-    with pytest.raises(SettingsError, match=r"mine\.yaml: expected YAML, but .* at line"):
+SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("engine: {kind: vllm\npool: [", r"mine\.yaml: expected YAML, but .* at line"),
+        (yaml.safe_dump(SIMULATED), r"mine\.yaml: expected a name with simulated in it"),
+    ],
+)
+def test_a_file_that_is_no_profile_of_its_name_is_said(tmp_path, text, message):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(SettingsError, match=message):
         load_profile("mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "simulation", "message"),
+    [
+        ({"prompt": {"style": "few_shot"}}, SIMULATED["simulation"], "chat prompts"),
+        (
+            {"source": {"kind": "synthetic", "task": "mmlu", "size": 2000}},
+            SIMULATED["simulation"],
+            "a synthetic source of its kind",
+        ),
+        ({}, {}, "its kind, math, among"),
+    ],
+)
+def test_a_task_that_can_not_be_simulated_is_named(task, simulation, message):
+    math = SIMULATED["tasks"]["math"] | task
+    changed = SIMULATED | {"tasks": {"math": math}, "simulation": simulation}
+    with pytest.raises(SettingsError, match=f"task 'math': expected .*{message}"):
+        parse(Profile, changed, "profile")
 
 
 class TestIdentityOfAModel:

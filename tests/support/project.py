@@ -35,11 +35,11 @@ def copy_folder(name: str, to: Path) -> None:
 
 @cache
 def _empty_database() -> bytes:
-    from ttsgraph_flows.tracking import _make_database  # which few tests need
+    from ttsgraph_flows.tracking import make_database  # which few tests need
 
     with TemporaryDirectory() as folder:
         file = Path(folder) / "mlflow.db"
-        _make_database(file)
+        make_database(file)
         return file.read_bytes()
 
 

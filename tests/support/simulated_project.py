@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, closing, contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,13 @@ from ttsgraph_flows import (
     search,
 )
 from ttsgraph_flows.registry import Registry
-from ttsgraph_flows.verify import relocate
+
+PLACES = (
+    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
+    *(("logged_models", "artifact_location"), ("model_versions", "source")),
+    ("model_versions", "storage_location"),
+)
+"""Where MLflow's database names folders."""
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 
@@ -110,8 +117,10 @@ class SimulatedProject(Copy):
         uri = f"sqlite:///{folder}/mlflow.db"
         other.__dict__ |= deepcopy(self.__dict__) | {"folder": folder, "uri": uri}
         other.save()
-        with chdir(folder):
-            relocate(uri)
+        with closing(sqlite3.connect(folder / "mlflow.db")) as store, store:
+            for table, column in PLACES:
+                change = f"update {table} set {column} = replace({column}, ?, ?)"
+                store.execute(change, (f"{self.folder}/", f"{folder}/"))
         return other
 
     def dvc(self, *arguments: str) -> str:

@@ -115,13 +115,8 @@ def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
     return {"low": low, "medium": medium, "high": high}
 
 
-def ladder_text(front: Sequence[Rung]) -> str:
-    """A front as JSON."""
-    return json_text([rung.to_dict() for rung in front]) + "\n"
-
-
 def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
-    """The inverse of `ladder_text`. Raises InputError that names `where`."""
+    """Read a front from its JSON. Raises InputError that names `where`."""
     try:
         return tuple(
             Rung(

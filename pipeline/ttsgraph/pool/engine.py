@@ -29,9 +29,9 @@ class ServeSettings(Closed):
     """share of each GPU's memory"""
     max_model_len: PositiveInt | None = None
     """where the model's context is shorter than the engine's"""
-    kv_heads: PositiveInt | None = Field(default=None, exclude_if=lambda heads: heads is None)
+    kv_heads: PositiveInt | None = None
     """heads of keys and values, for the cache's size; read from weights that are here"""
-    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None)
+    head_dim: PositiveInt | None = None
     """size of a head"""
     extra_args: tuple[str, ...] = ()
     """more arguments of this model's server"""

@@ -125,20 +125,18 @@ class ModelSettings(Closed):
     calls are known by name, served_as and revision"""
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
+    api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
+    """the header that carries the key, where it is not Authorization: Bearer"""
+    query: dict[str, str] = Field(default_factory=dict)
+    """added to every URL, such as an api-version"""
+    tokens_key: TokensKey = "max_tokens"
+    """how requests bound an answer's tokens"""
+    listed: bool = True
+    """false: its endpoint serves it under a name that it does not list"""
     # What follows is left out of a profile's hash where it is not given: a profile without it has
     # the hash that it always had.
-    api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = Field(
-        default=None, exclude_if=_none
-    )
-    """the header that carries the key, where it is not Authorization: Bearer"""
-    query: dict[str, str] = Field(default_factory=dict, exclude_if=_none)
-    """added to every URL, such as an api-version"""
-    tokens_key: TokensKey = Field(default="max_tokens", exclude_if=lambda key: key == "max_tokens")
-    """how requests bound an answer's tokens"""
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
     """parameters that are never sent; refused ones are found out without this"""
-    listed: bool = Field(default=True, exclude_if=bool)
-    """false: its endpoint serves it under a name that it does not list"""
     system_role: bool = Field(default=True, exclude_if=bool)
     """false: system messages are put into the user's turn; found out without this"""
     extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none)

@@ -10,7 +10,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import models_in, sections
 from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.settings.task import FOUND_OUT
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}
@@ -79,20 +80,35 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterator[Setting]:
-    """The keys below a prefix; `known` has where the keys of other sections stand."""
+    """The keys below a prefix, without those that stages add; `known` has where the keys of other
+    sections stand. A section of several kinds is named with each, which so has no row of its own.
+    """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
+        if field.json_schema_extra == FOUND_OUT or key.endswith(").kind"):
+            continue
         inner = list(models_in(field.annotation))
         elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
         said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
         unit = UNIT_OF.get(name) or next((UNITS[end] for end in UNITS if name.endswith(end)), "")
-        yield Setting(key, _type(field.annotation), _default(field), unit, said)
+        kinds = _kinds(section for section, _ in inner)
+        yield Setting(key, _type(field.annotation) + kinds, _default(field), unit, said)
         for section, way in inner:
             if section not in known:
-                kind = section.model_fields.get("kind") if len(inner) > 1 else None
-                source = f"({typing.get_args(kind.annotation)[0]})" if kind is not None else ""
-                known[section] = f"{key}{way}{source}"
+                known[section] = f"{key}{way}" + (f"({_kind(section)})" if kinds else "")
                 yield from _walk(section, f"{known[section]}.", known)
+
+
+def _kinds(several: Iterable[type[BaseModel]]) -> str:
+    """The kinds of a section, one of which its `kind` names; "" of a section that has no kinds."""
+    kinds = [_kind(section) for section in several]
+    return f" with kind: {', '.join(kinds)}" if len(kinds) > 1 and all(kinds) else ""
+
+
+def _kind(section: type[BaseModel]) -> str:
+    field = section.model_fields.get("kind")
+    kinds = typing.get_args(field.annotation) if field is not None else ()
+    return str(kinds[0]) if kinds else ""
 
 
 def _type(annotation: Any) -> str:

@@ -437,6 +437,13 @@ class Profile(Closed):
         return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 
 
+class TrackingSettings(Closed):
+    """What MLflow has of a search."""
+
+    candidates: Literal["steps", "runs"] = "steps"
+    """each candidate as a step of its search's metrics, or as a run too, which takes 40 ms"""
+
+
 class Params(Closed):
     """params.yaml."""
 
@@ -450,6 +457,8 @@ class Params(Closed):
     """of every random choice; the same seed gives the same results"""
     tracking_uri: str = "sqlite:///mlflow.db"
     """where MLflow keeps runs and versions"""
+    tracking: TrackingSettings = TrackingSettings()
+    """what MLflow has of a search"""
     service: ServiceSettings = ServiceSettings()
     """`ttsgraph serve`"""
 

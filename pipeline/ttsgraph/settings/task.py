@@ -18,6 +18,9 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Layout, Prompt, Style
 from ttsgraph.tasks.sources import Source
 
+FOUND_OUT: dict[str, Any] = {"readOnly": True}
+"""Of what stages measure and add to a profile: no key that a user sets."""
+
 
 class MeasuredLengths(Closed):
     """What one member of the pool reads and writes on average, as the profile stage measured it
@@ -32,7 +35,7 @@ class MeasuredLengths(Closed):
     """that each answer read adds to a prompt"""
     more_tokens: Annotated[float, Field(ge=0)]
     """that each answer read adds to the answer"""
-    by_role: dict[str, tuple[float, float]] = Field(default_factory=dict, exclude_if=not_)
+    by_role: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """the last two, in each role in which they were measured"""
 
 
@@ -45,7 +48,7 @@ class LengthSettings(Closed):
     """of a question's prompt, on average"""
     generated_tokens: PositiveFloat | None = None
     """of an answer, on average"""
-    measured: dict[str, MeasuredLengths] = Field(default_factory=dict, exclude_if=not_)
+    measured: dict[str, MeasuredLengths] = Field(default={}, json_schema_extra=FOUND_OUT)
     """by member of the pool; the stages put it here"""
 
     @model_validator(mode="after")
@@ -156,9 +159,9 @@ class TaskSettings(Closed):
     """how models are asked"""
     sampling: SamplingSettings
     """how answers are drawn"""
-    accuracies: dict[str, Probability] = Field(default_factory=dict, exclude_if=not_)
+    accuracies: dict[str, Probability] = Field(default={}, json_schema_extra=FOUND_OUT)
     """by member of the pool, for weighted votes; the stages put it here"""
-    refused: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    refused: tuple[str, ...] = Field(default=(), json_schema_extra=FOUND_OUT)
     """members of the pool whose provider refuses every question, so that no graph has them; the
     stages put it here"""
     lengths: LengthSettings = LengthSettings()

@@ -1,0 +1,125 @@
+"""The manifest of a version: a table of all that it rests on, with a digest of each path and what
+made it: a stage its files, a run in MLflow what it holds, the test the version itself. It is a tag
+that the test writes last, and lineage compares it with what is there.
+"""
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+
+from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.provenance import Provenance, sha256
+from ttsgraph.stages.identity import digest
+from ttsgraph_flows.registry import DECIDED, DECISION, MANIFEST, Registry, Version
+from ttsgraph_flows.tracking import client_of
+
+Manifest = Mapping[str, Mapping[str, str]]
+"""Made by -> path -> digest."""
+
+VERSION = "version"
+MODEL = "model/"
+TAGS = "tags/"
+"""What the test itself made: the version's logged model and its tags."""
+
+RUN = "run "
+CODE = "code/"
+MADE_WHEN_READ = "registered_model_meta"
+"""A file that MLflow adds to what it hands out."""
+
+LATER = ("answer/", "charts/", "spent/")
+"""Metrics and artefacts of a run that a report renews, or that the clock decides."""
+
+
+def seal(registry: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
+    """Keep the manifest of a version once all of it is written: its files by the stages that made
+    them, and what these runs in MLflow hold.
+    """
+    client = client_of(registry.uri)
+    now = registry.find(version.label)
+    held = {RUN + run: run_digests(client, run) for run in sorted(set(runs))}
+    own = version_digests(registry, now) | {DECISION: now.tags.get(DECISION, "")}
+    registry.tag(now, MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
+
+
+def manifest_of(version: Version, record: Provenance) -> Manifest:
+    """The manifest of a version. Raises DataError where it is missing, or can't be the one that its
+    test wrote.
+    """
+    if (text := version.tags.get(MANIFEST)) is None:
+        raise DataError(
+            "expected its tag manifest, which the test writes last, found none: it was taken away,"
+            " or the test didn't end; `make repro` ends it"
+        )
+    with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
+        found: Manifest = json.loads(text)
+        runs = {record.run_id, *record.stage_runs.values()}
+        whole = {RUN + run for run in runs} <= found.keys() and DECISION in found[VERSION]
+        if whole and record.files.items() <= files_of(found).items():
+            return found
+    raise DataError("its manifest is not one that was registered")
+
+
+def files_of(manifest: Manifest) -> dict[str, str]:
+    """Path -> MD5 of the files that stages made."""
+    made = (rows for by, rows in manifest.items() if by != VERSION and not by.startswith(RUN))
+    return {path: md5 for rows in made for path, md5 in rows.items()}
+
+
+def changed(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """The first paths whose digest is another one, as text; "" if there is none."""
+    return _named([path for path, value in wanted.items() if found.get(path) != value])
+
+
+def added(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """The first paths that have no digest in a manifest, as text; "" if there is none."""
+    return _named(sorted(found.keys() - wanted.keys()))
+
+
+def _named(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def version_digests(registry: Registry, version: Version) -> dict[str, str]:
+    """The digests of a version's files, its code as one, and of the tags that its test set."""
+    with registry.download(version) as folder:
+        files = _digests_of(folder)
+    code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
+    found = {MODEL + path: files[path] for path in files if path != MADE_WHEN_READ}
+    found[MODEL + CODE] = digest(code)
+    tags = {key: sha256(value) for key, value in version.tags.items() if key not in DECIDED}
+    return found | {TAGS + key: tags[key] for key in tags}
+
+
+def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """The digests of what a run holds, by name: its state, params, tags and datasets, each metric
+    with all values that it ever had, and each artefact.
+    """
+    run = client.get_run(run_id)
+    held: dict[str, Any] = {
+        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
+        "params": run.data.params,
+        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
+        "datasets": run.inputs and run.inputs.to_dictionary(),
+    }
+    for key, value in run.data.metrics.items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        held[key] = [value, sorted(history)]
+    with tempfile.TemporaryDirectory() as folder:
+        held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
+    return {key: digest(value)[:16] for key, value in held.items() if not key.startswith(LATER)}
+
+
+def _digests_of(folder: Path) -> dict[str, str]:
+    """Path in a folder -> SHA-256 of each file."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
