@@ -85,5 +85,6 @@ def write_page(
     path: Path, about: str, holds: Sequence[str], sections: Sequence[Section], seeds: int
 ) -> None:
     """Write the page."""
-    page = page_templates(None).get_template("study.html.j2")
+    templates = page_templates(None, Path(__file__).parent / "templates")
+    page = templates.get_template("study.html.j2")
     write_text(path, page.render(about=about, holds=holds, sections=sections, seeds=seeds))
