@@ -163,10 +163,12 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
     bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
     x, y = _cost(metric), _percent("accuracy", "right (%)")
     faint = alt.when("datum.split === 'val'").then(alt.value(0.85)).otherwise(alt.value(FAINT))
-    colour = _series("method", [method.name for method in task.methods])
+    looks = by_name([method.name for method in task.methods])
+    colour = alt.Color("method:N").title(None).scale(**looks["color"])
+    shape = alt.Shape("method:N").title(None).scale(**looks["shape"])
     budget = _marks(bound).encode(x="limit:Q")
     word = budget.encode(y=alt.value(0), text=alt.value("budget"))
-    dots = _marks(values).encode(x=x, y=y, color=colour, opacity=faint)
+    dots = _marks(values).encode(x=x, y=y, color=colour, shape=shape, opacity=faint)
     best = _marks(fronts).encode(x=x, y=y)
     layers = [
         budget.mark_rule(strokeDash=[4, 4], color="var(--warn)"),
@@ -182,13 +184,6 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
     )
     title = f"{task.name}: score and cost of every candidate"
     return Chart("candidates", title, words, _spec(layers, 340))
-
-
-def _series(column: str, names: Sequence[str]) -> alt.Color:
-    """A colour for each name; what they mean is said where there is more than one."""
-    known = list(dict.fromkeys(names))
-    colour = alt.Color(f"{column}:N").scale(**by_name(known)["color"]).title(None)
-    return colour if len(known) > 1 else colour.legend(None)
 
 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:

@@ -50,18 +50,16 @@ class Part:
         self.call = best_call(self.answer.method.test)
         self.by_hand = best_made_by_hand(self.answer.method.test)
         self.front = charts.validated_front([method.archive for method in task.methods])
-        self.sweeps = [chart.name for chart in charts.sweeps(task.name, task.pilot)]
-        drawn = [
+        plots = [
             charts.overview(task, self.answer.row, report.metric),
             charts.candidates(task, self.front, report.metric, report.settings),
             *charts.sweeps(task.name, task.pilot),
         ]
-        self.pictures = {
-            chart.name: Picture(
-                chart.name, chart.alt, charts.chart_svg(chart, report.simulated, in_page=True)
-            )
-            for chart in drawn
-        }
+        self.sweeps = [chart.name for chart in plots[2:]]
+        self.pictures = {}
+        for chart in plots:
+            svg = charts.chart_svg(chart, report.simulated, in_page=True)
+            self.pictures[chart.name] = Picture(chart.name, chart.alt, svg)
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
         for name, graph in {"graph_to_use": self.answer.graph, **graphs}.items():
             words = f"{name.replace('_', ' ')}, {task.name}".capitalize()
@@ -144,8 +142,11 @@ def write_index(folder: Path) -> Path:
 def page_templates(report: Report | None, *folders: Path) -> Templates:
     """The templates, those of other folders first, with what all of them use."""
     templates = new_templates(*folders)
-    templates.filters |= {"capitalize_first": lambda text: text[:1].upper() + text[1:]}
-    templates.filters |= {"cut": _cut, "json": json.loads}
+    templates.filters |= {
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "cut": _cut,
+        "json": json.loads,
+    }
     templates.globals |= {
         "report": report,
         "style": _style(),
@@ -230,11 +231,10 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     nodes said. `marks` has for each graph 1, 0 or nothing (a score, or not scored), then 1 where
     the nodes differ, and 1 where infrastructure failed.
     """
-    arms = method.test.frame[["arm", "label"]].itertuples(index=False, name=None)
+    arms = [(row["arm"], row["label"]) for row in method.test]
     by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in method.answers:
         by_question[row["question_id"]][row["arm"], row["label"]] = row
-    arms = list(arms)
     for question in task.questions.where(split="test"):
         told = by_question[question["id"]]
         rows = [(label, told.get((arm, label))) for arm, label in arms]
