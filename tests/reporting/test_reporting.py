@@ -135,7 +135,8 @@ def test_what_the_gate_selected_is_the_row_that_the_record_names() -> None:
     assert selected(test, Row("verdict.json", "", {})).place == "0"
 
 
-def test_the_first_plot_has_a_name_at_every_point_and_no_score_of_another_split() -> None:
+@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
+def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(metric) -> None:
     """The strongest graph made by hand among them; equal scores don't cover their names."""
     frame = pd.DataFrame(
         {
@@ -152,7 +153,7 @@ def test_the_first_plot_has_a_name_at_every_point_and_no_score_of_another_split(
     test = TableSource("test.parquet", frame)
     method = SimpleNamespace(test=test, finder="found by random")
     task: Any = SimpleNamespace(name="math", methods=[method])
-    chart = overview(task, test.rows[0], "flops")
+    chart = overview(task, test.rows[0], metric)
     named = {point["name"]: point["name_y"] for point in chart.spec["data"]["values"]}
     assert list(named) == ["use this", "best single call: a", *frame["label"][2:4]]
     heights = sorted(named.values())

@@ -18,7 +18,7 @@ from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting import charts, figures
 from ttsgraph.reporting.answer import answer_of, best_call, best_made_by_hand, price_of, ranks
-from ttsgraph.reporting.explain import steps
+from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import Figure, Row, TableSource
 from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
@@ -62,9 +62,9 @@ class Part:
             self.pictures[chart.name] = Picture(chart.name, chart.alt, svg)
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
         for name, graph in {"graph_to_use": self.answer.graph, **graphs}.items():
-            words = f"{name.replace('_', ' ')}, {task.name}".capitalize()
-            svg = graph_svg(graph, pool, words, report.simulated, in_page=True)
-            self.pictures[name] = Picture(name, words, svg)
+            what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
+            svg = graph_svg(graph, pool, what, report.simulated, in_page=True)
+            self.pictures[name] = Picture(name, f"{what}: {in_brief(graph, pool)}", svg)
 
 
 class RecordedPart:
