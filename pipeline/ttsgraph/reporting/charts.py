@@ -64,7 +64,7 @@ def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
     """A plot without marks; each of those that it gets is described by the row it is from."""
-    return alt.Chart(alt.Data(values=list(values))).encode(description="at:N")
+    return alt.Chart(alt.InlineData(values=list(values))).encode(description="at:N")
 
 
 def _percent(column: str, title: str) -> alt.Y:
@@ -101,8 +101,8 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     dearest = max((value["budget_units"] for value in values), default=1.0)
     _set_apart(values, height)
     blue, orange = (alt.value(f"var(--series-{k})") for k in range(2))
-    tone = alt.when("datum.arm === 'found'").then(orange)
-    tone = tone.when("datum.arm === 'single'").then(blue).otherwise(alt.value("var(--quiet)"))
+    named = alt.when("datum.arm === 'found'").then(orange).when("datum.arm === 'single'").then(blue)
+    tone = named.otherwise(alt.value("var(--quiet)"))
     x = _cost(metric).scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", said))
     layers = [
@@ -111,9 +111,10 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
     ]
     names = base.encode(y=_percent("name_y", said), text="name:N")
-    for sign, align, away in (("<=", "left", 14), (">", "right", -14)):
-        half = names.transform_filter(f"datum.budget_units {sign} {dearest / 2}")
-        layers.append(half.mark_text(align=align, dx=away, limit=290))
+    left = names.transform_filter(f"datum.budget_units <= {dearest / 2}")
+    right = names.transform_filter(f"datum.budget_units > {dearest / 2}")
+    layers.append(left.mark_text(align="left", dx=14, limit=290))
+    layers.append(right.mark_text(align="right", dx=-14, limit=290))
     words = (
         "Share of test questions answered right against the cost of a question, with intervals:"
         " what was found, and what it has to beat. A ring marks what to use. Tables below."

@@ -4,7 +4,7 @@ to it; and the list of such pages.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "sh
 
 def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]]:
     """The rows of a table of the page."""
-    written = {
+    written: dict[str, Callable[[Row], Any]] = {
         "interval": figures.interval,
         "price": lambda row: price_of(row).markup(),
         "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],

@@ -102,7 +102,8 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
     place = {i: k for k, ids in enumerate(groups, 1) for i in ids}
     late = graph.late_edges
     links = [(place[a], place[b], (a, b) in late) for a, b in graph.edges]
-    first, ends = 0, (graph.sink,)
+    first = 0
+    ends: tuple[int, ...] = (graph.sink,)
     if graph.route:
         first, ends = place[graph.sink], graph.route.ends
         links = [(0, first, False), *(link for link in links if link[1] != first)]
