@@ -154,7 +154,8 @@ def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(m
     method = SimpleNamespace(test=test, finder="found by random")
     task: Any = SimpleNamespace(name="math", methods=[method])
     chart = overview(task, test.rows[0], metric)
-    named = {point["name"]: point["name_y"] for point in chart.spec["data"]["values"]}
+    (points,) = chart.spec["datasets"].values()
+    named = {point["name"]: point["name_y"] for point in points}
     assert list(named) == ["use this", "best single call: a", *frame["label"][2:4]]
     heights = sorted(named.values())
     assert min(np.diff(heights)) * 270 / 0.3 >= LINE - 1e-6
