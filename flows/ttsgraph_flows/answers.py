@@ -1,4 +1,4 @@
-"""How a run ends for people: each task's sentence, graph in characters and small table, as the
+"""How a run ends for people: each task's sentence, what its graph does, and small table, as the
 report stage wrote them.
 
 A report follows from its tables alone, so it is the same wherever it is made; what serves is the

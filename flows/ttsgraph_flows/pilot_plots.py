@@ -10,9 +10,9 @@ from ttsgraph_flows.stage import load_stage, main
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
     """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
-    from ttsgraph.reporting.charts import sweeps
+    from ttsgraph.reporting.charts import chart_svg, sweeps
     from ttsgraph.reporting.figures import TableSource
-    from ttsgraph.reporting.pictures import chart_svg, of_simulation, write_picture
+    from ttsgraph.reporting.pictures import of_simulation, write_picture
 
     stage = load_stage(task, profile)
     folder = stage.results / "pilot_plots"

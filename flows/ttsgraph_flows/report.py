@@ -10,7 +10,7 @@ from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
 from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics, table_of
-from ttsgraph.reporting.explain import drawn
+from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
@@ -68,7 +68,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
                     stage.params.tracking_uri,
                     run_id,
                     answer.text,
-                    drawn(answer.graph, pool),
+                    list(ways(answer.graph, pool)),
                     figures_of(answer),
                     charts,
                 )

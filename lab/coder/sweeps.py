@@ -20,18 +20,19 @@ import pandas as pd
 from pydantic import PositiveInt
 
 from lab.coder.draws import Draws, draws_of
+from lab.vega import Spec, quantity
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import Closed, load
-from ttsgraph.base.style import by_name, plot_config
+from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Completion, Request
 from ttsgraph.models.recording import Calls, ReplayClient, read_calls
-from ttsgraph.reporting.charts import SCHEMA, Chart, Spec, quantity
-from ttsgraph.reporting.pictures import chart_svg, write_picture
+from ttsgraph.reporting.charts import Chart, chart_svg
+from ttsgraph.reporting.pictures import write_picture
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
@@ -160,8 +161,6 @@ def chart_of(table: pd.DataFrame, sweep: str) -> Chart:
     names = list(dict.fromkeys(swept["label"]))
     title = f"Accuracy over {sweep}, Qwen2.5-Coder-Instruct, recorded calls"
     spec: Spec = {
-        "$schema": SCHEMA,
-        "config": plot_config(),
         "padding": 4,
         "columns": 2,
         "concat": [
@@ -169,7 +168,7 @@ def chart_of(table: pd.DataFrame, sweep: str) -> Chart:
             for name, rows in swept.groupby("record", sort=False)
         ],
     }
-    return Chart(f"real-{sweep}", title, title, spec, width=None)
+    return Chart(f"real-{sweep}", title, title, spec)
 
 
 def _panel(of_record: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str], across: str) -> Spec:

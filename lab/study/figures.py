@@ -12,12 +12,13 @@ from typing import Any
 import pandas as pd
 
 from lab.study import paper
-from ttsgraph.base.style import by_name, plot_config
+from lab.vega import Spec, quantity
+from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.over_seeds import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.charts import SCHEMA, Chart, Spec, quantity
-from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
+from ttsgraph.reporting.charts import Chart, chart_svg
+from ttsgraph.reporting.pictures import graph_svg, write_picture
 
 TITLE = "simulated pool"
 PANEL = 280
@@ -221,9 +222,8 @@ def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], ta
 
 def _save(values: Sequence[Mapping[str, Any]], body: Spec, title: str, path: Path) -> Path:
     """Write a plot of these values."""
-    known = {"$schema": SCHEMA, "config": plot_config(), "padding": 4}
-    spec = known | {"data": {"values": list(values)}} | body
-    chart = Chart(path.stem, title, title, spec, width=None)
+    spec = {"padding": 4, "data": {"values": list(values)}} | body
+    chart = Chart(path.stem, title, title, spec)
     return write_picture(chart_svg(chart, simulated=True), path)
 
 

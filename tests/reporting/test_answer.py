@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.topologies import chain, grid, parallel, single
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.answer import Recommendation, answer_of
-from ttsgraph.reporting.explain import drawn, in_brief
+from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import Row, TableSource, shown
 from ttsgraph_flows.answers import answers_file, tell
 
@@ -255,17 +255,12 @@ def test_money_and_time_are_written_in_figures_that_say_something(
     assert shown(value, form).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
-def test_a_graph_in_characters_and_one_that_skips_levels_in_steps() -> None:
-    row = drawn(chain(["small", "large"]), PAIR)
-    assert row == ["question ──▶ ▢ small ────▶ ▢ large ──▶ answer"]
-    vote = drawn(parallel(["small"] * 3 + ["large"] * 4, "small", "voter"), PAIR)
-    assert vote[0] == "question ─┬▶ 3 × ▢ small ─┐──▶ ◇ voter ──▶ answer"
-    assert vote[1] == "          └▶ 4 × ▢ large ─┘"
+def test_the_steps_of_a_graph_in_words() -> None:
     nodes = tuple(Node(i, "assistant", "small") for i in range(3))
-    told = drawn(CollaborationGraph(nodes, ((0, 1), (0, 2), (1, 2))), PAIR)
+    told = list(ways(CollaborationGraph(nodes, ((0, 1), (0, 2), (1, 2))), PAIR))
     assert told[0] == "step 1: node 0 (assistant, small) answers the question alone"
-    assert [line.partition(":")[0] for line in told] == ["step 1", "step 2", "step 3"]
-    assert drawn(grid(2, 2, "small", "voter"), PAIR)[0].startswith("step 1: ")
+    assert [line.partition(":")[0] for line in told[:-1]] == ["step 1", "step 2", "step 3"]
+    assert told[-1] == "the final answer is that of node 2, the assistant"
 
 
 def test_a_run_ends_with_the_sentence_the_graph_and_the_table(
@@ -277,7 +272,7 @@ def test_a_run_ends_with_the_sentence_the_graph_and_the_table(
         "task": "math",
         "sentence": "Use this, but it is not proven: three calls. " + "50.8 % right " * 12,
         "serve": "ttsgraph serve math@champion",
-        "graph": ["question ──▶ 3 × ▢ small ──▶ ◇ voter ──▶ answer"],
+        "graph": ["step 1: 3 nodes each answer the question alone"],
         "heads": ["graph", "right", "interval", "price", "units", "time", "p"],
         "rows": [found.split("|"), one.split("|")],
     }

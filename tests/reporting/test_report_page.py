@@ -3,11 +3,12 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import defaultdict
 from contextlib import chdir
 from functools import cache
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,8 +20,10 @@ from tests.reporting.small_pages import METHODS
 from ttsgraph.cli import app
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.charts import candidates, overview, sweeps, validated_front
 from ttsgraph.reporting.explain import in_brief, steps
-from ttsgraph.reporting.figures import shown
+from ttsgraph.reporting.figures import Row, shown
+from ttsgraph.reporting.report_data import read_task
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.answers import answers_file, tell
 
@@ -28,16 +31,18 @@ pytestmark = pytest.mark.slow
 
 
 class Words(HTMLParser):
-    """The text of a page, by elements that name their source, the plots' data, and the rest."""
+    """The text of a page: of elements that name their source, of answers by the row that they are
+    from, and the rest, but for commands and texts of models.
+    """
 
-    SILENT = ("script", "style", "svg", "title")
+    SILENT = ("script", "style", "svg", "title", "select")
     VOID = ("meta", "input", "br", "link")
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[tuple[str, dict[str, Any]]] = []
         self.figures: list[tuple[dict[str, Any], str]] = []
-        self.data: dict[str, Any] = {}
+        self.rows: dict[str, list[str]] = defaultdict(list)
         self.rest: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -49,13 +54,17 @@ class Words(HTMLParser):
             pass
 
     def handle_data(self, text: str) -> None:
-        tags = [tag for tag, _ in self.open]
         here = self.open[-1][1] if self.open else {}
-        for kind in here.keys() & {"data-spec", "data-edges"}:
-            self.data[f"{kind} {here[kind]}"] = json.loads(text)
+        around = {name: value for _, attributes in self.open for name, value in attributes.items()}
+        if "data-row" in around and text.strip():
+            self.rows[around["data-row"]].append(text.strip())
         if "data-at" in here or "data-constant" in here:
             self.figures.append((here, text))
-        elif not any(tag in self.SILENT for tag in tags) and here.get("class") != "commands":
+        elif (
+            not any(tag in self.SILENT for tag, _ in self.open)
+            and "data-texts" not in around
+            and "commands" not in (here.get("class") or "")
+        ):
             self.rest.append(text)
 
 
@@ -141,7 +150,7 @@ def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
         elif form == "text":
             assert text == str(value), attributes
         else:
-            bare = "%" if form == "bare" else ""
+            bare = "%" if form == "bare" and text != "–" else ""
             assert agrees(text + bare, value), (attributes, text, value)
 
 
@@ -152,54 +161,42 @@ def test_no_figure_stands_outside_such_an_element(words):
     assert re.findall(r"\S*\d\S*", text) == []
 
 
-def test_every_point_of_a_plot_is_a_row_of_a_table(words, look_up):
-    added = {"at", "method", "name", "kind", "sink", "w", "d"}
-    specs = [spec for name, spec in words.data.items() if name.startswith("data-spec")]
-    points = [point for spec in specs for point in points_of(spec) if "at" in point]
-    assert len(points) >= 54
-    for point in points:
-        row = look_up(point["at"])
-        if "limit" in point:
-            assert row == point["limit"]
-            continue
-        for column in set(point) - added:
-            missing = point[column] is None and row[column] != row[column]
-            assert missing or point[column] == row[column], (point, column)
+def test_every_mark_of_a_plot_names_its_row_and_has_its_values(built, look_up):
+    added = {"at", "method", "name", "name_y"}
+    with chdir(built.parents[1]):
+        folder = Path("results/simulated-small/math")
+        asked = Path("data/simulated-small/math/questions.parquet")
+        task = read_task("math", asked, folder, METHODS)
+        profile = load_profile("simulated-small").model_dump(mode="json")
+    settings = Row("profiles/simulated-small.yaml", "", profile)
+    front = validated_front([method.archive for method in task.methods])
+    charts = [
+        overview(task, task.methods[0].test.rows[0], "flops"),
+        candidates(task, front, "flops", settings),
+        *sweeps(task.name, task.pilot),
+    ]
+    assert len(charts) >= 5
+    text = (built / "index.html").read_text()
+    for chart in charts:
+        points = [point for values in chart.spec["datasets"].values() for point in values]
+        assert points
+        for point in points:
+            assert f'aria-label="{point["at"]}"' in text
+            value = look_up(point["at"])
+            if "limit" in point:
+                assert value == point["limit"]
+                continue
+            for column in set(point) - added:
+                missing = point[column] is None and value[column] != value[column]
+                assert missing or point[column] == value[column], (point, column)
 
 
-def points_of(spec: Any) -> Iterator[dict[str, Any]]:
-    """All data values of a specification."""
-    if isinstance(spec, dict) and "data" in spec:
-        yield from spec["data"]["values"]
-    for part in spec.values() if isinstance(spec, dict) else spec:
-        if isinstance(part, dict | list):
-            yield from points_of(part)
-
-
-def test_the_edge_probabilities_are_those_of_the_search(words, built):
-    shown = words.data["data-edges math/edges_agent_reinforce"]
-    table = pd.read_parquet(built.parents[1] / shown["file"])
-    table = table.set_index(["iteration", "source", "target"])["probability"]
-    assert len(table) > 0
-    cells = {
-        (iteration, *pair): value
-        for iteration, row in zip(shown["iterations"], shown["probabilities"], strict=True)
-        for pair, value in zip(shown["pairs"], row, strict=True)
-        if value is not None
-    }
-    assert set(cells) == set(table.index)
-    assert all(abs(cells[key] - value) <= 0.0005 for key, value in table.items())
-
-
-def test_pictures_of_every_plot_lie_beside_the_page_and_say_simulated(words, built):
-    names = {name.split("/")[1] for name in words.data}
-    names |= {f"graph_{method}" for method in METHODS} | {"graph_to_use"}
+def test_every_picture_is_a_file_in_the_light_theme_too(built):
     folder = built / "plots" / "math"
-    for ending in ("svg", "png"):
-        assert {path.stem for path in folder.glob(f"*.{ending}")} == names
-    for path in folder.glob("*.svg"):
-        assert ">simulated<" in path.read_text(), path
-        assert "var(--" not in path.read_text(), path
+    names = {path.stem for path in folder.glob("*.svg")}
+    assert {"overview", "candidates", "graph_to_use", "graph_random"} <= names
+    assert names == {path.stem for path in folder.glob("*.png")}
+    assert all("var(--" not in path.read_text() for path in folder.glob("*.svg"))
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
 
 
@@ -209,11 +206,7 @@ def test_what_is_simulated_says_so_in_title_headings_and_plots(built, words):
     headings = re.findall(r"<h[1-4][^>]*>(.*?)</h[1-4]>", text[: text.index("</main>")], re.DOTALL)
     assert len(headings) > 8
     assert [heading for heading in headings if "simulated" not in heading] == []
-    assert all(
-        spec["title"]["text"] == "simulated"
-        for name, spec in words.data.items()
-        if name.startswith("data-spec")
-    )
+    assert all(">simulated<" in svg for svg in re.findall("<svg.*?</svg>", text, re.DOTALL))
     assert "Searched again" in text
 
 
@@ -248,27 +241,22 @@ def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built,
     ]
 
 
-def test_the_questions_of_the_page_are_those_of_the_tables(built):
-    text = (built / "index.html").read_text()
-    shown = json.loads(re.search('data-questions="math">(.*?)</script>', text)[1])
+def test_the_questions_of_the_page_are_those_of_the_tables(words, built):
     root = built.parents[1]
-    answers = pd.read_parquet(root / shown["file"])
-    asked = pd.read_parquet(root / "data/simulated-small/math/questions.parquet").set_index("id")
-    assert len(shown["questions"]) == answers["question_id"].nunique()
-    assert len(shown["questions"]) == (asked["split"] == "test").sum()
-    told = {
-        (q["id"], label): right
-        for q in shown["questions"]
-        for label, right in zip(shown["arms"], q["right"], strict=True)
+    file = next(iter(words.rows)).partition("#")[0]
+    answers = pd.read_parquet(root / file)
+    asked = pd.read_parquet(root / "data/simulated-small/math/questions.parquet")
+    text = (built / "index.html").read_text()
+    assert text.count("data-marks=") == (asked["split"] == "test").sum()
+    shown = {int(at.partition("#")[2]): cells for at, cells in words.rows.items()}
+    verdicts = {True: "right", False: "wrong"}
+    assert shown == {
+        place: [text for text in (row["label"], row["form"], verdicts[row["correct"]]) if text]
+        for place, row in enumerate(answers.to_dict("records"))
     }
-    assert told == {
-        (row["question_id"], row["label"]): bool(row["correct"])
-        for row in answers.to_dict("records")
-    }
-    assert all(q["expected"] == asked.loc[q["id"], "answer"] for q in shown["questions"])
-    test = pd.read_parquet((root / shown["file"]).with_name("test.parquet"))
+    test = pd.read_parquet((root / file).with_name("test.parquet"))
     for row in test.to_dict("records"):
-        right = sum(correct for (_, label), correct in told.items() if label == row["label"])
+        right = sum(cells[0] == row["label"] and cells[-1] == "right" for cells in shown.values())
         assert right / row["n_scored"] == pytest.approx(row["accuracy"])
 
 

@@ -1,7 +1,6 @@
 """Colours, thinning, drawings and figures of the report."""
 
 import itertools
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +15,21 @@ from tests.reporting.test_answer import pool_of
 from tests.support.project import ROOT
 from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.graphs.router import Router
+from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.reporting import figures
-from ttsgraph.reporting.answer import Verdict
-from ttsgraph.reporting.charts import MOST, in_script, sweeps, thinned, validated_front
+from ttsgraph.reporting.answer import best_made_by_hand, ranks, selected
+from ttsgraph.reporting.charts import (
+    LINE,
+    MOST,
+    chart_svg,
+    overview,
+    sweeps,
+    thinned,
+    validated_front,
+)
 from ttsgraph.reporting.figures import Row, TableSource
-from ttsgraph.reporting.pictures import FULL, chart_svg, draw, graph_svg, write_picture
+from ttsgraph.reporting.pictures import HEIGHT, Drawing, draw, graph_svg, write_picture
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 
@@ -108,42 +116,53 @@ def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_co
 
 
 @pytest.mark.parametrize(
-    ("found_only", "rival_only", "p", "answer", "places"),
-    [
-        ([9, 8], [1, 0], [0.02, 0.01], "Yes", (["1", "2"], [], [])),
-        ([9, 5], [1, 4], [0.02, 1.0], "In part", (["1"], ["2"], [])),
-        ([3, 5], [1, 6], [0.6, 1.0], "Not shown", ([], ["1", "2"], [])),
-        ([9, 1], [1, 9], [0.02, 0.02], "No", (["1"], [], ["2"])),
-    ],
+    ("found_only", "rival_only", "p", "how"),
+    [(9, 1, 0.02, "ahead"), (5, 4, 1.0, "unclear"), (1, 9, 0.02, "behind")],
 )
-def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
-    found_only, rival_only, p, answer, places
+def test_a_rival_is_beaten_or_beats_only_where_a_test_shows_it(
+    found_only, rival_only, p, how
 ) -> None:
-    frame = pd.DataFrame(
-        {
-            "arm": ["found", "single", "fixed_topology"],
-            "found_only": [0, *found_only],
-            "rival_only": [0, *rival_only],
-        }
-        | {"p_differs": [1.0, *p]}
-    )
-    told = Verdict(method_of(frame))
-    assert told.answer == answer
-    ranked = [[row.place for row in told.ranked(how)] for how in ("ahead", "unclear", "behind")]
-    assert tuple(ranked) == places
-
-
-def method_of(test: pd.DataFrame, record: dict[str, Any] | None = None) -> Any:
-    source = TableSource("test.parquet", test)
-    return SimpleNamespace(name="m", test=source, lineage=Row("lineage.json", "", record or {}))
+    values = {"found_only": found_only, "rival_only": rival_only, "p_differs": p}
+    assert ranks(Row("test.parquet", "1", values)) == how
 
 
 def test_what_the_gate_selected_is_the_row_that_the_record_names() -> None:
     labels = ["found graph", "a", "b"]
     frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": labels})
-    told = Verdict(method_of(frame, {"gate": {"arm": "single", "label": "b"}}))
-    assert (told.found.place, told.selected.place) == ("0", "2")
-    assert Verdict(method_of(frame)).selected.place == "0"
+    test = TableSource("test.parquet", frame)
+    record = Row("verdict.json", "", {"gate": {"arm": "single", "label": "b"}})
+    assert selected(test, record).place == "2"
+    assert selected(test, Row("verdict.json", "", {})).place == "0"
+
+
+@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
+def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(metric) -> None:
+    """The strongest graph made by hand among them; equal scores don't cover their names."""
+    frame = pd.DataFrame(
+        {
+            "arm": ["found", "single", "self_consistency", "fixed_topology", "team"],
+            "label": ["found graph", "a", "majority of 3 x a", "family: 4 x b", "theirs"],
+            "graph_hash": list("fsmpt"),
+            "accuracy": [0.8, 0.7, 0.79, 0.79, float("nan")],
+            "accuracy_low": 0.6,
+            "accuracy_high": 0.9,
+            "n_scored": [100, 100, 100, 100, 0],
+            "budget_units": [3.0, 1.0, 3.0, 3.0, 2.0],
+        }
+    )
+    test = TableSource("test.parquet", frame)
+    method = SimpleNamespace(test=test, finder="found by random")
+    task: Any = SimpleNamespace(name="math", methods=[method])
+    chart = overview(task, test.rows[0], metric)
+    (points,) = chart.spec["datasets"].values()
+    named = {point["name"]: point["name_y"] for point in points}
+    assert list(named) == ["use this", "best single call: a", *frame["label"][2:4]]
+    heights = sorted(named.values())
+    assert min(np.diff(heights)) * 270 / 0.3 >= LINE - 1e-6
+    svg = chart_svg(chart, simulated=False)
+    assert all(f">{name}<" in svg for name in named)
+    assert all(f'aria-label="test.parquet#{k}"' in svg for k in range(4))
+    assert best_made_by_hand(test)["label"] == "majority of 3 x a"
 
 
 ASKED = [(0, "assistant", "m"), (1, "assistant", "k"), (2, "assistant", "m"), (3, "voter", "k")]
@@ -151,41 +170,52 @@ WIDE = CollaborationGraph(
     tuple(Node(*each) for each in [*ASKED, (5, "fuser", "k")]),
     ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
 )
+RULE = {"branches": 2, "default": 0, "shares": [0.75, 0.25], "field": "topic", "values": {"x": 1}}
+ROUTE = routed(Router.of(RULE), [single("m"), parallel(["k"] * 3, "k", "voter")])
 
 
-@pytest.mark.parametrize("graph", [WIDE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")])
-def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(
-    graph: CollaborationGraph,
-) -> None:
-    drawing = draw(graph, pool_of("k", "m"))
-    assert {box.id for box in drawing.boxes} == {node.id for node in graph.nodes}
-    for a, b in itertools.combinations(drawing.boxes, 2):
-        assert abs(a.x - b.x) >= FULL.width or abs(a.y - b.y) >= FULL.height
-    for box in drawing.boxes:
-        assert 0 <= box.x <= drawing.width - FULL.width
-        assert 0 <= box.y <= drawing.height - FULL.height
-    arrows = {(arrow.source, arrow.target) for arrow in drawing.arrows}
-    sources_of = {(-1, i) for i in graph.levels[0]}
-    assert arrows == set(graph.edges) | sources_of | {(graph.sink, -1)}
-    assert [box.id for box in drawing.boxes if box.is_sink] == [graph.sink]
-
-
-def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
-    colours = dict(draw(WIDE, pool_of("k", "other", "m")).models)
-    assert colours == {"k": "var(--series-0)", "m": "var(--series-2)"}
-    voter = next(box for box in draw(WIDE, pool_of("k", "m")).boxes if box.role == "voter")
-    assert (voter.model, voter.colour) == ("no model call", "var(--quiet)")
+def ends_of(drawing: Drawing) -> set[tuple[tuple[int, ...] | str, tuple[int, ...] | str]]:
+    """The arrows by the nodes at both ends."""
+    names = [box.ids or box.title for box in drawing.boxes]
+    return {(names[arrow.source], names[arrow.target]) for arrow in drawing.arrows}
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["</script>", "<!--<script>", "<!-- <SCRIPT x", "</SCRIPT", "a < b <!-", "]]><!--", "\u2028<"],
+    "graph", [WIDE, ROUTE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")]
 )
-def test_no_text_ends_or_nests_the_script_that_holds_it(text: str) -> None:
-    for held in (text, {text: [text]}):
-        written = in_script(json.dumps(held))
-        assert json.loads(written) == held
-        assert not re.search("</|<!--|<script", written, re.IGNORECASE)
+def test_a_drawing_has_every_node_once_uncovered_with_its_arrows(graph) -> None:
+    drawing = draw(graph, pool_of("k", "m"))
+    inner = [box for box in drawing.boxes if box.ids]
+    assert sorted(i for box in inner for i in box.ids) == sorted(node.id for node in graph.nodes)
+    for a, b in itertools.combinations(drawing.boxes, 2):
+        apart = [abs(p - q) for p, q in zip(a.xy, b.xy, strict=True)]
+        assert apart[0] >= (a.h + b.h) / 2 or apart[1] >= HEIGHT
+    points = [*(box.xy for box in drawing.boxes), *(p for a in drawing.arrows for p in a.points)]
+    assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in points)
+    if graph.route is None:
+        box_of = {i: box.ids for box in inner for i in box.ids}
+        wanted = {(box_of[a], box_of[b]) for a, b in graph.edges}
+        wanted |= {("question", box_of[i]) for i in graph.levels[0]}
+        assert ends_of(drawing) == wanted | {(box_of[graph.sink], "answer")}
+
+
+def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch() -> None:
+    drawing = draw(ROUTE, pool_of("k", "m"))
+    router, voter = (ROUTE.sink,), (4,)
+    assert ends_of(drawing) == {
+        *(("question", router), (router, (0,)), (router, (1, 2, 3)), ((1, 2, 3), voter)),
+        *(((0,), "answer"), (voter, "answer")),
+    }
+    shares = [box.when for box in drawing.boxes if "of the questions" in box.when]
+    assert shares == ["75 % of the questions", "25 % of the questions"]
+
+
+def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
+    boxes = draw(WIDE, pool_of("k", "other", "m")).boxes
+    assert {box.colour for box in boxes if box.title == "m"} == {"var(--series-2)"}
+    assert {box.colour for box in boxes if box.title == "k"} == {"var(--series-0)"}
+    voter = next(box for box in boxes if box.title == "voter")
+    assert (voter.role, voter.colour) == ("no model call", "var(--quiet)")
 
 
 def test_text_of_a_table_can_not_become_markup() -> None:
@@ -211,13 +241,13 @@ def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(
     assert vl_convert.vegalite_to_vega(filled)["marks"]
 
 
-def sweep_svgs(within_budget: bool, simulated: bool) -> list[str]:
-    """The pictures of a pilot whose first two random graphs have the same models."""
-    accuracy = np.array([0.4, 0.5, 0.6, 0.3, 0.7])
+def sweep_svg(within_budget: bool, simulated: bool) -> str:
+    """The picture of a pilot whose first two random graphs have the same models."""
+    accuracy = np.array([0.4, 0.5, 0.6])
     table = pd.DataFrame(
         {
-            "sweep": ["family"] * 3 + ["width_x_depth"] * 2,
-            "label": ["4 x a", "4 x a", "2 x a + 2 x b", "1 x 2", "2 x 2"],
+            "sweep": ["family"] * 3,
+            "label": ["4 x a", "4 x a", "2 x a + 2 x b"],
             "n_scored": 20,
             "budget_units": 4.0,
             "accuracy": accuracy,
@@ -226,22 +256,18 @@ def sweep_svgs(within_budget: bool, simulated: bool) -> list[str]:
             "within_budget": within_budget,
         }
     )
-    charts = sweeps("math", TableSource("pilot.parquet", table))
-    assert charts[0].spec["height"] == 28 * 2 + 10  # the same models share a line
-    return [chart_svg(chart, simulated) for chart in charts]
+    (chart,) = sweeps("math", TableSource("pilot.parquet", table))
+    assert chart.spec["height"] == 28 * 2 + 10  # the same models share a line
+    return chart_svg(chart, simulated)
 
 
 def test_pictures_mark_what_is_over_the_budget_or_simulated_and_are_the_same_each_time(
     tmp_path: Path,
 ) -> None:
-    dots, heat_map = sweep_svgs(True, simulated=False)
-    faint_dots, starred = sweep_svgs(False, simulated=True)
-    assert sweep_svgs(False, simulated=True) == [faint_dots, starred]
-    assert 'opacity="0.35"' in faint_dots
-    assert 'opacity="0.35"' not in dots
-    assert "70%*" in starred
-    assert not any("*" in text for text in re.findall(r">([^<]*%[^<]*)<", heat_map))
-    assert [">simulated<" in svg for svg in (dots, heat_map, faint_dots, starred)] == [0, 0, 1, 1]
+    dots, faint = sweep_svg(True, simulated=False), sweep_svg(False, simulated=True)
+    assert sweep_svg(False, simulated=True) == faint
+    assert [svg.count('opacity="0.3"') for svg in (dots, faint)] == [0, 6]
+    assert [">simulated<" in svg for svg in (dots, faint)] == [False, True]
     graph = parallel(["a", "a"], "b", "fuser")
     assert ">simulated<" in graph_svg(graph, simulated=True)
     assert not re.search(r">simulated<|var\(--", graph_svg(graph))

@@ -14,7 +14,17 @@ from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
 FORMATS = {"dvc", "jinja2", "matplotlib", "mlflow", "networkx", "pandas", "pandera", "pyarrow"}
-CLIENTS = {"aiohttp", "fastapi", "httpx2", "openai", "prefect", "scipy", "uvicorn", "vl_convert"}
+CLIENTS = {
+    "aiohttp",
+    "altair",
+    "fastapi",
+    "httpx2",
+    "openai",
+    "prefect",
+    "scipy",
+    "uvicorn",
+    "vl_convert",
+}
 HEAVY = FORMATS | CLIENTS
 WEIGHTS = {"torch", "transformers", "vllm"}
 

