@@ -27,7 +27,7 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.steps import loop
 from ttsgraph.stages.trials import evaluate_cases, single_cases
@@ -86,7 +86,7 @@ class Comparison:
         ]
         table = await evaluate_cases(cases, lab.environment(ledger), brief.cost, questions["train"])
         singles = {**last.singles, self.newcomer: float(table["accuracy"].iloc[0])}
-        warm = Warm(
+        warm = LastSearch(
             last.found.graph, None, history_of(last.archive.table(), brief), (self.newcomer,)
         )
         searcher = WarmReinforce(

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.project import ROOT
 from tests.support.running import simulated
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench
 from ttsgraph.searching.methods import Problem, searcher_class
-from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
@@ -59,14 +59,13 @@ def files(profile: Profile) -> set[str]:
     method = searcher_class("agent_reinforce")
     start = {"llama-3.2-1b": 3, "llama-3.2-3b": 2}
     searcher = method(Problem(brief, settings, profile.agent, start, 0))
-    driver = Driver(brief.cost, settings, Archive(None))
     graded = simulated(profile, "math").with_free_node_grades()
     tracer = Tracer(method.propose)
     before = sys.getprofile()
     threading.setprofile(tracer)
     sys.setprofile(tracer)
     try:
-        asyncio.run(driver.run(searcher, graded, train, val))
+        asyncio.run(find(searcher, settings, Bench(graded), train, val))
     finally:
         sys.setprofile(before)
         threading.setprofile(None)

@@ -36,9 +36,10 @@ from ttsgraph.runtime.workers import (
     work_on,
 )
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task
@@ -105,9 +106,9 @@ class Lab:
             async with open_client(known) as client:
                 metered = MeteredClient(client, meter, known.model_pool())
                 environment = where(environment_for(known, "math", metered, ()))
-                driver = Driver(brief.cost, known.search, archive)
                 asked = self.questions[:12], self.questions[12:]
-                return await driver.run(searcher, environment, *asked)
+                found, _ = await find(searcher, known.search, Bench(environment, archive), *asked)
+                return found
 
         found = asyncio.run(run())
         table = archive.table().drop(columns=MADE_NOW)

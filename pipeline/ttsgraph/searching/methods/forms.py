@@ -18,21 +18,24 @@ checks, and a router.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ttsgraph.base.arrays import IntArray
+from ttsgraph.evaluation.environment import stopped
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
-from ttsgraph.searching.contest.routes import Routes
-from ttsgraph.searching.contest.state import Job, State, hopes_of, shortlist
+from ttsgraph.searching.methods.routes import Routes
+from ttsgraph.searching.proposer import Proposer
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.state import Job, Proposal, State
 
 PROBE_SHARE = 0.3
 """The most of all calls that probes may take."""
@@ -54,7 +57,7 @@ calls left that it may take.
 """
 
 
-class Forms:
+class Forms(Proposer):
     """The proposer; without `rounds` it is done after the probes."""
 
     name = CONTEST
@@ -63,14 +66,23 @@ class Forms:
         self.rounds = rounds
         self._steps: Iterator[Sequence[Job]] | None = None
 
-    def ask(self, state: State) -> Sequence[Job]:
-        """The jobs of the next step that has any."""
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return what is not known yet of the next step that has anything of that kind."""
         if self._steps is None:
             self._steps = self._all(state)
-        return next((jobs for jobs in self._steps if jobs), ())
+        return next(filter(None, map(state.due, self._steps)), ())
 
-    def tell(self, state: State, jobs: Sequence[Job]) -> None:
-        """Nothing: each step goes by all that the state knows."""
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        """Learn nothing more: each step goes by the state. Raises RunStopped when a graph lost too
+        many questions, as nothing is decided by what failed.
+        """
+        for each in proposals:
+            if each.failed and each.ran.n_lost:
+                raise stopped(state.labels.get(each.graph, "a model alone"), each.ran)
+
+    def given(self, state: State) -> Collection[CollaborationGraph]:
+        """Return the single calls, which the profile stage has made."""
+        return {topologies.single(model) for model in state.brief.cost.pool}
 
     def _all(self, state: State) -> Iterator[Sequence[Job]]:
         places = np.arange(len(state.train))
@@ -100,6 +112,9 @@ class Forms:
             _route(state, routes)
         while self.rounds and (jobs := _final_jobs(state)):
             yield jobs
+        if self.rounds:  # what was only predicted does not lead
+            ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
+            state.standings.insert(0, state.standings.pop(next(ran, 0)))
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:

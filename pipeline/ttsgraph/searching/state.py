@@ -9,22 +9,24 @@ corrects it: of most graphs a little, of the rare one that is nothing like predi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ttsgraph.base.arrays import IntArray
-from ttsgraph.evaluation.environment import Evaluator, Feedback, lost, stopped
-from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.evaluation.archive import Split
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.contest.adaptive import on_average
-from ttsgraph.searching.contest.contenders import HOPE, PRICE, Contender, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.ranking import Ranking
 from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
+from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -43,110 +45,110 @@ Job = tuple[CollaborationGraph, IntArray]
 """A graph, and the places of the questions that it is run on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing(Contender):
-    """What is known of one contender: its cost, prediction, and the questions that it was run
-    on.
+@dataclass(slots=True)
+class Proposal:
+    """A graph to run on the questions of these places, and once it was run, the outcome: `failed`
+    says that it is no fair comparison, `recorded` that it is in the archive. `found_by` is who
+    proposed it first, `method` who does now.
     """
 
-    units: float
-    predicted: float
-    observed: float
-    n_scored: int
+    graph: CollaborationGraph
+    places: IntArray
+    split: Split = "train"
+    found_by: str = ""
+    method: str = ""
+    feedback: Feedback | None = None
+    failed: bool = False
+    recorded: bool = False
 
-
-def hopes_of(
-    known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
-) -> dict[CollaborationGraph, float]:
-    """What running each graph on these questions is hoped to be worth, the most hopeful first: its
-    value and part of its spread, less the price of the new calls.
-    """
-    hopes = {
-        graph: value
-        + HOPE * spread
-        - PRICE * evidence.new_calls(graph, places) / max(1, len(places))
-        for graph, (value, spread) in known.items()
-    }
-    return dict(sorted(hopes.items(), key=lambda each: -each[1]))
-
-
-def shortlist(
-    hopes: Mapping[CollaborationGraph, float],
-    evidence: Evidence,
-    places: IntArray,
-    most: int,
-    allowed: float,
-    reach: float = math.inf,
-) -> list[CollaborationGraph]:
-    """At most `most` of these graphs that take new calls, in their order, as far as the allowed
-    calls go and hopes are within reach of the first. All are chosen before any of them runs, so
-    that they run side by side, and are the same however many places there are.
-    """
-    planned: Planned = {}
-    chosen: list[CollaborationGraph] = []
-    spent = picked = 0
-    first = next(iter(hopes.values()), 0.0)
-    for graph, hope in hopes.items():
-        if picked >= most or hope < first - reach:
-            break
-        price = evidence.new_calls(graph, places, planned)
-        if spent + price <= allowed:
-            evidence.plan(graph, places, planned)
-            chosen.append(graph)
-            spent += price
-            picked += price > 0
-    return chosen
+    @property
+    def ran(self) -> Feedback:
+        """The feedback of a proposal that was run."""
+        assert self.feedback is not None, "expected a proposal that was run"
+        return self.feedback
 
 
 @dataclass(slots=True)
 class State:
     """A search on training and validation questions. `rng` is its own. Of `texts` nothing but the
-    text is read: questions that are held out for a test.
+    text is read: questions that are held out for a test. Results are validated and the search stops
+    by the `rule`, if there is one. It `learns` if proposers go by its evidence.
     """
 
     brief: Brief
     train: Sequence[Question]
     val: Sequence[Question]
-    settings: ContestSettings
-    rng: np.random.Generator
+    settings: ContestSettings = field(default_factory=ContestSettings)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     texts: Sequence[Question] = ()
+    rule: SearchSettings | None = None
+    learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
     """The graphs that are ranked, each with what it is in words."""
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
-    standings: list[Standing] = field(init=False, default_factory=list)
+    standings: list[Candidate] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
     """The router or the split of single calls, where there is one."""
     order: IntArray = field(init=False)
     """Places of training questions, shuffled, and of validation questions after them."""
     predictor: Predictor | None = field(init=False, default=None)
 
+    ranking: Ranking = field(init=False)
+    origins: dict[str, str] = field(init=False, default_factory=dict)
+    """By content hash, who proposed a graph first."""
+    dropped: list[str] = field(init=False, default_factory=list)
+    """Of each proposal that may not run, why."""
+    exchanges: list[Exchange] = field(init=False, default_factory=list)
+    """Those of the proposers' agents with a language model, in order."""
+    iteration: int = field(init=False, default=0)
+    stopped_by: str = field(init=False, default="")
+
     def __post_init__(self) -> None:
+        self.ranking = Ranking(self.brief.objective, self.brief.cost)
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
-        validation = len(self.train) + np.arange(len(self.val))
-        self.order = np.concatenate([shuffled, validation]).astype(np.intp)
+        self.order = np.concatenate([shuffled, self.val_places]).astype(np.intp)
 
-    async def run_jobs(
-        self, jobs: Sequence[Job], environment: Evaluator, publish: Publish = ignore
-    ) -> None:
-        """Run graphs on those questions that they were not run on, and take in the evidence. Raises
-        RunStopped when a graph lost too many questions.
+    @property
+    def questions(self) -> Sequence[Question]:
+        """Training questions and validation questions after them, as places count them."""
+        return self.evidence.questions
+
+    @property
+    def batch(self) -> IntArray:
+        """Places of the training questions that candidates are run on, the same in each
+        iteration.
         """
-        questions = self.evidence.questions
-        asked = []
+        assert self.rule is not None, "expected a rule that says how many"
+        return np.arange(min(self.rule.batch, len(self.train)))
+
+    @property
+    def val_places(self) -> IntArray:
+        """Places of the validation questions."""
+        return len(self.train) + np.arange(len(self.val))
+
+    def credit(self, graph: CollaborationGraph, found_by: str) -> str:
+        """Return who proposed a graph first, also if its nodes were numbered otherwise then."""
+        return self.origins.setdefault(graph.content_hash, found_by)
+
+    def due(self, jobs: Sequence[Job]) -> list[Proposal]:
+        """Return proposals of graphs on those questions that they were not run on yet."""
+        missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
+        return [Proposal(graph, places) for graph, places in missing if len(places)]
+
+    def pay(self, proposals: Sequence[Proposal]) -> None:
+        """Count the new calls that proposals take together."""
         planned: Planned = {}
-        for graph, places in jobs:
-            missing = self.evidence.missing(graph, places)
-            if len(missing):
-                self.calls += self.evidence.new_calls(graph, missing, planned)
-                self.evidence.plan(graph, missing, planned)
-                asked.append((graph, [questions[k] for k in missing.tolist()]))
-        feedbacks = await environment.evaluate_all(asked, publish)
-        for (graph, _), feedback in zip(asked, feedbacks, strict=True):
-            if lost(environment, feedback):
-                raise stopped(self.labels.get(graph, "a model alone"), feedback)
+        for each in proposals if self.learns else ():
+            self.calls += self.evidence.new_calls(each.graph, each.places, planned)
+            self.evidence.plan(each.graph, each.places, planned)
+
+    def learn(self, proposals: Sequence[Proposal]) -> None:
+        """Take in the evidence of proposals that were run."""
+        for proposal in proposals if self.learns else ():
+            graph, feedback = proposal.graph, proposal.ran
             self.evidence.add(graph, feedback)
             if not feedback.n_scored:  # all refused: there is nothing to compare it by
                 if graph not in self.evidence.graphs:
@@ -170,10 +172,6 @@ class State:
         own = seen is not None and len(seen.questions) >= enough
         return own or not self.evidence.new_calls(graph, self.order)
 
-    def contenders(self, count: int) -> tuple[Contender, ...]:
-        """The best graphs so far, which stand in every search after it."""
-        return tuple(self.standings[:count])
-
     def predicted(self, graph: CollaborationGraph) -> Prediction:
         """What is predicted of a graph by all that was learnt, once the contest has begun."""
         assert self.predictor is not None, "expected a contest that has begun"
@@ -196,7 +194,7 @@ class State:
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
-    def rank_of(self, standing: Standing) -> float:
+    def rank_of(self, standing: Candidate) -> float:
         """By what standings are sorted: a value, less what its cost on average has to be worth."""
         budget = self.brief.budget
         thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
@@ -220,7 +218,7 @@ class State:
         sizes = self.evidence.sizes(self.brief.cost)
         self.brief = on_average(self.brief, known.classes, known.total, known.passing, sizes)
 
-    def standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
+    def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
         """What is known of a graph of the list, by a prediction and its own evidence."""
         known = valued(graph, model, self.evidence)
         value = known.accuracy
@@ -228,7 +226,7 @@ class State:
         if self.brief.joint:
             value = self.brief.objective.of(value, self.latency(graph))
             spread = (1 - self.brief.objective.weight) * spread
-        return Standing(
+        return Candidate(
             graph,
             self.labels[graph],
             value,
