@@ -18,10 +18,9 @@ from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.contest.contenders import Candidate
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher
 from ttsgraph.searching.methods.summary import Found, search_summary
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]

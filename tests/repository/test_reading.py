@@ -13,9 +13,8 @@ import pytest
 from tests.support.project import ROOT
 from tests.support.running import simulated
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, searcher_class
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions

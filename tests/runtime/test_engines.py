@@ -29,10 +29,9 @@ from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -22,8 +22,7 @@ from ttsgraph.runtime.limits import (
     MeteredClient,
     metered,
 )
-from ttsgraph.searching.loop import Bench
-from ttsgraph.searching.search import find
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 

@@ -36,10 +36,9 @@ from ttsgraph.runtime.workers import (
     work_on,
 )
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

@@ -15,8 +15,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
 from ttsgraph.searching.loop import Bench, run
-from ttsgraph.searching.proposer import Proposer
-from ttsgraph.searching.state import Job, Proposal, State
+from ttsgraph.searching.state import Job, Proposal, Proposer, State
 
 
 class Listed(Proposer):

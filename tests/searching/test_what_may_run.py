@@ -34,11 +34,10 @@ from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, probes
 from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import make_searcher
 from ttsgraph.searching.methods.base import Problem, Results, Searcher
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce
-from ttsgraph.searching.search import find
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.trials import test_cases as arms_of

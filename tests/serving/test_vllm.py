@@ -25,10 +25,9 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.serving.launcher import read_pool, served_models
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.tasks import get_task

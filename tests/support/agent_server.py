@@ -22,10 +22,9 @@ from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 BRIEF = Brief(

@@ -13,10 +13,9 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -1,5 +1,6 @@
 """The state of a search: what is known (evidence), what was spent of the calls, what is expected of
-graphs that never ran (prediction), and who leads (ranking).
+graphs that never ran (prediction), and who leads (ranking); and the protocol of proposers, which
+say by it what to run next.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
 by the more, the more questions those were. So where the model's form is wrong, running graphs
@@ -9,20 +10,25 @@ corrects it: of most graphs a little, of the rare one that is nothing like predi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.base.errors import BudgetError, TTSGraphError
+from ttsgraph.base.rounding import rounded
 from ttsgraph.evaluation.archive import Split
+from ttsgraph.evaluation.compare import Difference, shrunk
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.contest.adaptive import on_average
 from ttsgraph.searching.contest.contenders import Candidate, Learnt
-from ttsgraph.searching.ranking import Ranking
 from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
@@ -40,6 +46,9 @@ cheaper one leads.
 
 LEAST_QUESTIONS = 16
 """Questions of its own that a graph leads on."""
+
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs, each with what came of it."""
 
 Job = tuple[CollaborationGraph, IntArray]
 """A graph, and the places of the questions that it is run on."""
@@ -66,6 +75,106 @@ class Proposal:
         """The feedback of a proposal that was run."""
         assert self.feedback is not None, "expected a proposal that was run"
         return self.feedback
+
+
+Result = tuple[int, CollaborationGraph]
+"""A graph that a proposer came to, after the iteration that it is of."""
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Validated graphs (by their text), the proposers' results in order, and a row for each
+    iteration (columns of schemas.Trajectory). `error` is that of the last validation, if any.
+    """
+
+    objective: Objective
+    cost: CostModel
+    validated: dict[str, Feedback] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    rows: list[dict[str, object]] = field(default_factory=list)
+    error: str = ""
+
+    def of(self, graph: CollaborationGraph) -> Feedback:
+        """The validation of a graph that has one."""
+        return self.validated[graph.to_json()]
+
+    def knows(self, graph: CollaborationGraph) -> bool:
+        """True if the graph was validated."""
+        return graph.to_json() in self.validated
+
+    def value(self, graph: CollaborationGraph) -> float:
+        """The value of a validated graph; higher is better."""
+        return self.objective.value(self.of(graph))
+
+    @property
+    def best(self) -> Result | None:
+        """The best result so far."""
+
+        def order(result: Result) -> tuple[float, float, int]:
+            number, graph = result
+            return -self.value(graph), self.cost.graph_cost(graph), number
+
+        return min(self.results, key=order, default=None)
+
+    @property
+    def best_value(self) -> float:
+        """The value of the best result so far; NaN without one."""
+        return math.nan if self.best is None else self.value(self.best[1])
+
+    @property
+    def improved(self) -> int:
+        """The iteration that reached the best value first; 0 before there is one."""
+        values = [self.value(graph) for _, graph in self.results]
+        return self.results[int(np.argmax(values))][0] if values else 0
+
+    def shares(self) -> dict[str, FloatArray]:
+        """Each question's share in the value of each validated graph."""
+        return {text: self.objective.shares(seen) for text, seen in self.validated.items()}
+
+    def replaces(
+        self, own: CollaborationGraph, best: CollaborationGraph, presumed: Difference
+    ) -> bool:
+        """True if a result is expected to be better than the best contender, by their paired
+        validation and what was presumed of the difference before it.
+        """
+        shares = self.objective.shares
+        gains = shares(self.of(own)) - shares(self.of(best))
+        gains = gains[~np.isnan(gains)]
+        if not len(gains):
+            return False
+        # As if they differed on one more question, so that few that agree never look certain.
+        error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
+        return rounded(shrunk(float(gains.mean()), error, presumed).mean) > 0
+
+    def add_row(
+        self,
+        iteration: int,
+        scores: Sequence[float],
+        result: CollaborationGraph,
+        validation: Feedback,
+        best: float | None = None,
+    ) -> None:
+        """Add an iteration's row: the accuracies of its candidates, its last result with the
+        validation of that, and the value of the best so far, unless it is given.
+        """
+        low, high = validation.interval
+        row = {
+            "iteration": iteration,
+            "train_mean": sum(scores) / len(scores) if scores else math.nan,
+            "train_best": max(scores, default=math.nan),
+            "val_accuracy": validation.accuracy,
+            "val_low": low,
+            "val_high": high,
+            "val_latency_s": validation.latency_s,
+            "val_value": self.objective.value(validation),
+            "best_val_value": self.best_value if best is None else best,
+            "result_hash": result.content_hash,
+            "budget_units": self.cost.graph_cost(result),
+            "width": result.width,
+            "depth": result.depth,
+            "n_nodes": len(result.nodes),
+        }
+        self.rows.append(row)
 
 
 @dataclass(slots=True)
@@ -266,3 +375,109 @@ class State:
             self.calls,
             self.latencies(),
         )
+
+
+class Proposer:
+    """A source of graphs: forms that everybody would try, a probabilistic graph, an agent's edits,
+    newcomers to the pool, random draws. It never calls a model; the loop runs what it asks for.
+
+    The simple kind proposes graphs for the batch in each iteration (`propose`), learns from them
+    (`learn`) and has a `result` after that; one that `screens` may propose fewer graphs than it is
+    asked for, one at least. Others say themselves what to run on which questions (`ask`), and what
+    they make of it (`tell`). `name` says in records who proposed a graph.
+    """
+
+    name: str
+    screens: bool = False
+    _initial: CollaborationGraph | None = None
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """Return the next `count` graphs to run on the batch."""
+        raise NotImplementedError(f"{named(self)}: expected a method `propose` or `ask`")
+
+    def learn(self, results: Results) -> None:
+        """Learn from the graphs that were proposed last: one at least, without those that
+        failed.
+        """
+
+    def result(self) -> CollaborationGraph | None:
+        """Return the current best graph, within the budget, once it has learnt something."""
+        return None
+
+    def initial(self) -> CollaborationGraph | None:
+        """Return the result before it has learnt anything, to be validated like the others."""
+        return None
+
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return the graphs to run next, each on some questions; none if it is done. Raises
+        TTSGraphError if a plug-in proposes another number than it was asked for.
+        """
+        rule = state.rule
+        assert rule is not None, "expected a rule that says how many candidates there are"
+        if state.iteration > rule.max_iterations:
+            return []
+        if state.iteration == 1:
+            self._initial = self.initial()
+        try:
+            graphs = self.propose(rule.candidates)
+        except BudgetError:  # nothing that it can draw fits
+            if self.is_plugin:
+                raise
+            graphs = [topologies.single(min(state.brief.cost.pool, key=state.brief.cost.single))]
+        if self.is_plugin and not self.screens and len(graphs) != rule.candidates:
+            raise TTSGraphError(
+                f"{named(self)}: expected {rule.candidates} candidates, found {len(graphs)}"
+            )
+        return [Proposal(graph, state.batch) for graph in graphs]
+
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        """Learn from proposals that were run, its own or others', but for those that failed."""
+        scored = [(each.graph, each.ran) for each in proposals if not each.failed]
+        if scored:
+            self.learn(scored)
+
+    def results(self, state: State) -> list[Result]:
+        """Return the graphs that it has come to in this iteration, to be validated; in the first
+        one the initial one too, as of iteration 0.
+        """
+        first = [(0, self._initial)] if state.iteration == 1 and self._initial else []
+        last = self.result()
+        return [*first, (state.iteration, last)] if last else first
+
+    def given(self, state: State) -> Collection[CollaborationGraph]:
+        """Return the graphs that may run at any cost: those that stand already, which were admitted
+        by what a question costs on average. The costs known here take a graph that may stop for one
+        that does not.
+        """
+        return {candidate.graph for candidate in state.standings}
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """Return who is credited with a graph that it asks for or comes to, if it is new."""
+        return self.name
+
+    @property
+    def finished(self) -> bool:
+        """True if nothing is left that is worth asking for; the search then stops. Never by
+        default.
+        """
+        return False
+
+    @property
+    def is_plugin(self) -> bool:
+        """True if the proposer comes from outside this project."""
+        return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
+
+    def take_exchanges(self) -> list[Exchange]:
+        """Return the agent's exchanges with a language model since this was last called."""
+        return []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data to journal after each iteration: a distribution, a decision and its
+        reason.
+        """
+        return {}
+
+
+def named(proposer: Proposer) -> str:
+    """The proposer and the module that it comes from, for messages."""
+    return f"{proposer.name} (plug-in {type(proposer).__module__})"

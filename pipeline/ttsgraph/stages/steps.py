@@ -21,13 +21,12 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Learnt
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem, problem_of
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths

@@ -34,7 +34,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Candidate
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.summary import (
@@ -43,7 +43,6 @@ from ttsgraph.searching.methods.summary import (
     search_summary,
     validated_front,
 )
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check

@@ -20,8 +20,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Sampling
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.searching.loop import Bench
-from ttsgraph.searching.search import find
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 

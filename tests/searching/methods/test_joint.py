@@ -23,7 +23,7 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.contest.contenders import Candidate
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import (
     KEPT,
@@ -39,7 +39,6 @@ from ttsgraph.searching.methods.joint import (
     leaders_of,
 )
 from ttsgraph.searching.methods.summary import Found, edge_table
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 

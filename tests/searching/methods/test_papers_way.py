@@ -24,10 +24,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.searching.agent.base import Brief, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
-from ttsgraph.searching.loop import Bench
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.search import find
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question

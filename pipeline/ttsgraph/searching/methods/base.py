@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from ttsgraph.base.errors import BudgetError, SettingsError, TTSGraphError
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
-from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts
 from ttsgraph.searching.contest.contenders import Candidate, Learnt
-from ttsgraph.searching.proposer import Proposer, named
-from ttsgraph.searching.ranking import Result
-from ttsgraph.searching.state import Proposal, State
+from ttsgraph.searching.state import Proposer
+from ttsgraph.searching.state import Results as Results
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, loop_calls
 from ttsgraph.tasks.base import Question
@@ -77,28 +75,21 @@ def problem_of(
     return Problem(*known, seed, speak, contenders, learnt, left)
 
 
-Results = Sequence[tuple[CollaborationGraph, Feedback]]
-"""Graphs, each with what came of it."""
-
-
-class Searcher(Proposer):
+class Searcher(Proposer, ABC):
     """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
     `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
     `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
     so that their trials are part of what it costs. `own_settings` names those of the search's
-    settings that it looks at, as the loop does. One that `screens` may propose fewer graphs than
-    it is asked for, one at least. `expected_gain` is what the method's own best result is expected
-    to gain over the best contender, in value, before their paired validation: mean and standard
-    deviation. One that was chosen by its validation looks better than it is; in simulated worlds by
-    as much as these say.
+    settings that it looks at, as the loop does. `expected_gain` is what the method's own best
+    result is expected to gain over the best contender, in value, before their paired validation:
+    mean and standard deviation. One that was chosen by its validation looks better than it is; in
+    simulated worlds by as much as these say.
     """
 
-    name: str
     uses_agent: bool = False
     uses_start: bool = False
     own_settings: tuple[str, ...] = ()
-    screens: bool = False
     expected_gain: tuple[float, float] = (-0.05, 0.05)
 
     def __init__(self, problem: Problem) -> None:
@@ -129,53 +120,6 @@ class Searcher(Proposer):
     @abstractmethod
     def result(self) -> CollaborationGraph:
         """The method's current best graph, within the budget."""
-
-    def ask(self, state: State) -> Sequence[Proposal]:
-        """Return candidates for the batch, until the last iteration. Raises TTSGraphError if a
-        plug-in proposes another number than it was asked for.
-        """
-        rule = state.rule
-        assert rule is not None, "expected a rule that says how many candidates there are"
-        if state.iteration > rule.max_iterations:
-            return []
-        if state.iteration == 1:
-            self._initial = self.initial()
-        try:
-            graphs = self.propose(rule.candidates)
-        except BudgetError:  # nothing that it can draw fits
-            if self.is_plugin:
-                raise
-            graphs = [topologies.single(min(state.brief.cost.pool, key=state.brief.cost.single))]
-        if self.is_plugin and not self.screens and len(graphs) != rule.candidates:
-            raise TTSGraphError(
-                f"{named(self)}: expected {rule.candidates} candidates, found {len(graphs)}"
-            )
-        return [Proposal(graph, state.batch) for graph in graphs]
-
-    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn from the proposals that did not fail."""
-        scored = [(each.graph, each.ran) for each in proposals if not each.failed]
-        if scored:
-            self.learn(scored)
-
-    def results(self, state: State) -> list[Result]:
-        """Return the current best graph; first of all the initial one too, as of iteration 0."""
-        reached = [(state.iteration, self.result())]
-        if state.iteration == 1 and self._initial is not None:
-            reached.insert(0, (0, self._initial))
-        return reached
-
-    def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the contenders, which were admitted by what a question costs on average. The costs
-        known here take a graph that may stop for one that does not.
-        """
-        return {contender.graph for contender in self.problem.contenders}
-
-    def initial(self) -> CollaborationGraph | None:
-        """What the method would return before it has learnt anything; it is validated like a
-        result. None if there is no such.
-        """
-        return None
 
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Take in what a contender came to on validation questions, before the first `propose`.

@@ -32,10 +32,9 @@ from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
 from ttsgraph.searching.methods.routes import Routes
-from ttsgraph.searching.proposer import Proposer
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import Job, Proposal, State
+from ttsgraph.searching.state import Job, Proposal, Proposer, State
 
 PROBE_SHARE = 0.3
 """The most of all calls that probes may take."""
