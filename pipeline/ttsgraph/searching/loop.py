@@ -87,8 +87,8 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
         if waiting is not None:
             conclude(state, waiting, bench)
         if not asked:
-            reason = "" if waiting is None else stop_reason(state, proposers, waiting)
-            state.stopped_by = reason or "max_iterations"
+            if waiting is not None:
+                state.stopped_by = stop_reason(state, proposers, waiting)
             return
         waiting = await learn(state, proposers, asked, bench)
 
@@ -361,7 +361,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> Found:
         graph,
         number,
         ranking.of(graph),
-        state.stopped_by,
+        state.stopped_by or "max_iterations",
         pd.DataFrame(ranking.rows),
         terms,
         probability_best(graph.to_json(), ranking.shares()),

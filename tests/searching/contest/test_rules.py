@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -138,7 +137,7 @@ def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -
     few.train, few.val = QUESTIONS[:3], QUESTIONS[3:5]
     few.__post_init__()
     world: Any = Table(THIRDS, few.brief.cost)
-    assert asyncio.run(few.run(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))[0].n_scored <= 5
+    assert compete(few, ArrayEnvironment(world, QUESTIONS, Lengths(1, 1)))[0].n_scored <= 5
 
 
 def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list() -> None:
