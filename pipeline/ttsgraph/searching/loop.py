@@ -31,7 +31,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
 from ttsgraph.searching.methods.summary import Found, probability_best
-from ttsgraph.searching.state import Proposal, Proposer, Result, State, named
+from ttsgraph.searching.state import Proposal, Proposer, Reached, State, named
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
@@ -56,7 +56,7 @@ class Validation:
 
     iteration: int
     scores: Sequence[float]
-    results: Sequence[Result]
+    results: Sequence[Reached]
     proposals: Sequence[Proposal]
     snapshot: dict[str, Any]
 
@@ -209,7 +209,7 @@ def to_validate(
     none of the results may run.
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
-    results: list[Result] = []
+    results: list[Reached] = []
     new: dict[str, Proposal] = {}
     snapshot: dict[str, Any] = {}
     for proposer in proposers:

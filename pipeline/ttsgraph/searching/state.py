@@ -50,7 +50,7 @@ LEAST_QUESTIONS = 16
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
 """Graphs, each with what came of it."""
 
-Job = tuple[CollaborationGraph, IntArray]
+Work = tuple[CollaborationGraph, IntArray]
 """A graph, and the places of the questions that it is run on."""
 
 
@@ -77,12 +77,12 @@ class Proposal:
         return self.feedback
 
 
-Result = tuple[int, CollaborationGraph]
+Reached = tuple[int, CollaborationGraph]
 """A graph that a proposer came to, after the iteration that it is of."""
 
 
 @dataclass(slots=True)
-class Ranking:
+class Leaderboard:
     """Validated graphs (by their text), the proposers' results in order, and a row for each
     iteration (columns of schemas.Trajectory). `error` is that of the last validation, if any.
     """
@@ -90,7 +90,7 @@ class Ranking:
     objective: Objective
     cost: CostModel
     validated: dict[str, Feedback] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
+    results: list[Reached] = field(default_factory=list)
     rows: list[dict[str, object]] = field(default_factory=list)
     error: str = ""
 
@@ -107,10 +107,10 @@ class Ranking:
         return self.objective.value(self.of(graph))
 
     @property
-    def best(self) -> Result | None:
+    def best(self) -> Reached | None:
         """The best result so far."""
 
-        def order(result: Result) -> tuple[float, float, int]:
+        def order(result: Reached) -> tuple[float, float, int]:
             number, graph = result
             return -self.value(graph), self.cost.graph_cost(graph), number
 
@@ -204,7 +204,7 @@ class State:
     """Places of training questions, shuffled, and of validation questions after them."""
     predictor: Predictor | None = field(init=False, default=None)
 
-    ranking: Ranking = field(init=False)
+    ranking: Leaderboard = field(init=False)
     origins: dict[str, str] = field(init=False, default_factory=dict)
     """By content hash, who proposed a graph first."""
     dropped: list[str] = field(init=False, default_factory=list)
@@ -215,7 +215,7 @@ class State:
     stopped_by: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        self.ranking = Ranking(self.brief.objective, self.brief.cost)
+        self.ranking = Leaderboard(self.brief.objective, self.brief.cost)
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
         self.order = np.concatenate([shuffled, self.val_places]).astype(np.intp)
@@ -242,7 +242,7 @@ class State:
         """Return who proposed a graph first, also if its nodes were numbered otherwise then."""
         return self.origins.setdefault(graph.content_hash, found_by)
 
-    def due(self, jobs: Sequence[Job]) -> list[Proposal]:
+    def due(self, jobs: Sequence[Work]) -> list[Proposal]:
         """Return proposals of graphs on those questions that they were not run on yet."""
         missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
         return [Proposal(graph, places) for graph, places in missing if len(places)]
@@ -436,7 +436,7 @@ class Proposer:
         if scored:
             self.learn(scored)
 
-    def results(self, state: State) -> list[Result]:
+    def results(self, state: State) -> list[Reached]:
         """Return the graphs that it has come to in this iteration, to be validated; in the first
         one the initial one too, as of iteration 0.
         """
