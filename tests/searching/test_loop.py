@@ -15,7 +15,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
 from ttsgraph.searching.loop import Bench, run
-from ttsgraph.searching.state import Proposal, Proposer, State, Work
+from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
 
 
 class Listed(Proposer):
@@ -23,7 +23,7 @@ class Listed(Proposer):
 
     name = "listed"
 
-    def __init__(self, name: str, *jobs: Work) -> None:
+    def __init__(self, name: str, *jobs: GraphAt) -> None:
         self.name = name
         self.jobs = list(jobs)
         self.told: list[tuple[str, int]] = []

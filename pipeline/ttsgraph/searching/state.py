@@ -50,7 +50,7 @@ LEAST_QUESTIONS = 16
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
 """Graphs, each with what came of it."""
 
-Work = tuple[CollaborationGraph, IntArray]
+GraphAt = tuple[CollaborationGraph, IntArray]
 """A graph, and the places of the questions that it is run on."""
 
 
@@ -242,7 +242,7 @@ class State:
         """Return who proposed a graph first, also if its nodes were numbered otherwise then."""
         return self.origins.setdefault(graph.content_hash, found_by)
 
-    def due(self, jobs: Sequence[Work]) -> list[Proposal]:
+    def due(self, jobs: Sequence[GraphAt]) -> list[Proposal]:
         """Return proposals of graphs on those questions that they were not run on yet."""
         missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
         return [Proposal(graph, places) for graph, places in missing if len(places)]

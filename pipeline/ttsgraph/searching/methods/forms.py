@@ -34,7 +34,7 @@ from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
 from ttsgraph.searching.methods.routes import Routes
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import Proposal, Proposer, State, Work
+from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
 
 PROBE_SHARE = 0.3
 """The most of all calls that probes may take."""
@@ -63,7 +63,7 @@ class Forms(Proposer):
 
     def __init__(self, rounds: bool = True) -> None:
         self.rounds = rounds
-        self._steps: Iterator[Sequence[Work]] | None = None
+        self._steps: Iterator[Sequence[GraphAt]] | None = None
 
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return what is not known yet of the next step that has anything of that kind."""
@@ -83,7 +83,7 @@ class Forms(Proposer):
         """Return the single calls, which the profile stage has made."""
         return {topologies.single(model) for model in state.brief.cost.pool}
 
-    def _all(self, state: State) -> Iterator[Sequence[Work]]:
+    def _all(self, state: State) -> Iterator[Sequence[GraphAt]]:
         places = np.arange(len(state.train))
         yield [(topologies.single(model), places) for model in state.brief.cost.pool]
         state.calls = 0  # they are those of the profile stage
@@ -127,7 +127,7 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     return len(state.labels) > before
 
 
-def _ask_for_routes(state: State, routes: Routes) -> list[Work]:
+def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
     """The models that a route would ask, on the validation questions too, as far as its share of
     the calls goes.
     """
@@ -147,10 +147,10 @@ def _route(state: State, routes: Routes) -> None:
     state.labels = plain if found is None else {found.graph: found.label} | plain
 
 
-def _probing(state: State, contenders: Contenders) -> list[Work]:
+def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
     places = state.order[: state.settings.block]
     planned: Planned = {}
-    jobs: list[Work] = []
+    jobs: list[GraphAt] = []
     spent = 0
     for graph, label in probes(contenders).items():
         price = state.evidence.new_calls(graph, places, planned)
@@ -162,7 +162,7 @@ def _probing(state: State, contenders: Contenders) -> list[Work]:
     return jobs
 
 
-def round_jobs(state: State, number: int) -> list[Work]:
+def round_jobs(state: State, number: int) -> list[GraphAt]:
     """What is promising for the new calls it takes on the next questions, in the first round the
     best of each form.
     """
@@ -190,7 +190,7 @@ def round_jobs(state: State, number: int) -> list[Work]:
     return [(graph, places) for graph in chosen]
 
 
-def _final_jobs(state: State) -> list[Work]:
+def _final_jobs(state: State) -> list[GraphAt]:
     """The leader on the next few questions that it was not run on; none where there are none, or no
     calls.
     """
