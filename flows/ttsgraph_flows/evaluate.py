@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.evaluation.progress import CameTo, run_state
+from ttsgraph.evaluation.progress import Remark, run_state
 from ttsgraph.stages import records, steps
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -36,7 +36,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         write_text(stage.results / method / "scores.json", json_text(scores))
         stage.write_calls(name)
         stage.record(name, tested.table, stage.results / method / "test.parquet")
-        publish(CameTo(_select(stage, method, tested)))
+        publish(Remark(_select(stage, method, tested)))
 
 
 def _select(stage: Stage, method: str, tested: steps.Tested) -> str:

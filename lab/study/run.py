@@ -22,9 +22,11 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.contest.contenders import Contender, Contenders, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, Contenders, Learnt
+from ttsgraph.searching.loop import Bench, run
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.base import plain_terms
+from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.lengths import brief_of, scores_of
@@ -49,7 +51,7 @@ class Start:
     singles: Mapping[str, float]
     counts: Counts
     ledger: Ledger
-    contenders: tuple[Contender, ...] = ()
+    contenders: tuple[Candidate, ...] = ()
     learnt: Learnt | None = None
 
 
@@ -145,8 +147,8 @@ class Laboratory:
         questions: dict[str, list[Question]],
     ) -> Start:
         contest = contest_of(brief, questions, settings, cell.seed)
-        await contest.run(environment.with_node_grades())
-        contenders = contest.contenders(settings.kept)
+        await run(contest, [Forms()], Bench(environment.with_node_grades()))
+        contenders = tuple(contest.standings[: settings.kept])
         counts = contenders[0].graph.model_counts()
         return Start(brief.single_scores, counts, ledger, contenders, contest.learnt())
 

@@ -17,9 +17,9 @@ from ttsgraph.evaluation.found_by import CONTEST, PATTERN, in_loop, of_loop, phr
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found, search_summary
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
@@ -69,11 +69,11 @@ def search(
     every = environment.questions
     brief = scored(profile, environment, 42.0)
     settings = SearchSettings(max_iterations=2, patience=2, candidates=len(graphs), batch=8)
-    standing = (Contender(contender, "the best known", 0.5),)
+    standing = (Candidate(contender, "the best known", 0.5),)
     problem = Problem(brief, settings, AgentSettings(), {}, 0, contenders=standing)
-    driver = Driver(brief.cost, settings, archive := Archive(None))
-    run = driver.run(Fixed(problem, graphs), environment, every[:TRAIN], every[TRAIN:])
-    return asyncio.run(run), archive
+    bench = Bench(environment, Archive(None))
+    run = find(Fixed(problem, graphs), settings, bench, every[:TRAIN], every[TRAIN:])
+    return asyncio.run(run)[0], bench.archive
 
 
 def test_what_the_contest_found_stays_the_contests(profile: Profile) -> None:

@@ -229,8 +229,8 @@ CHANGES: dict[str, list[Callable[[Made], None]]] = {
     ],
     "a prompt of the agent or other code of a search (`pipeline/ttsgraph/searching/`)": [
         edited(f"{LIBRARY}/searching/agent/prompts/update.md.j2"),
-        edited(f"{LIBRARY}/searching/methods/driver.py"),
-        edited(f"{LIBRARY}/searching/contest/contest.py"),
+        edited(f"{LIBRARY}/searching/loop.py"),
+        edited(f"{LIBRARY}/searching/methods/forms.py"),
     ],
     "the gate (`pipeline/ttsgraph/deployment/`)": [edited(f"{LIBRARY}/deployment/promotion.py")],
     "the page and its pictures (`pipeline/ttsgraph/reporting/`)": [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
+from tests.support.contests import compete
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
@@ -25,8 +26,8 @@ from ttsgraph.graphs.settle import Votes, answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
 from ttsgraph.models.client import Sampling
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -218,8 +219,8 @@ def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case
     _, questions, environment = world_of(profile, 200, seed=2)
     rng = np.random.default_rng(0)
     settings = ContestSettings(calls=700)
-    contest = Contest(brief, questions[:160], questions[160:], settings, rng)
-    standings = asyncio.run(contest.run(environment))
+    contest = State(brief, questions[:160], questions[160:], settings, rng)
+    standings = compete(contest, environment)
     assert all(standing.units <= budget.limit for standing in standings)
     larger = [s for s in standings if brief.cost.graph_cost(s.graph) > budget.limit]
     assert larger

@@ -29,8 +29,8 @@ from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
@@ -214,8 +214,8 @@ def test_a_search_runs_on_every_engine(engine: Engine) -> None:
 
     async def work(client: Client) -> Found:
         asked = engine.questions[4:8], engine.questions[8:16]
-        driver = Driver(cost, settings, archive)
-        return await driver.run(searcher, engine.environment(client), *asked)
+        bench = Bench(engine.environment(client), archive)
+        return (await find(searcher, settings, bench, *asked))[0]
 
     assert cost.graph_cost(engine.run(work).graph) <= limit
     assert {record.status for record in archive.records} == {"ok"}

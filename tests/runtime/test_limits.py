@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.arithmetic import COST, LAPTOP_POOL, arithmetic, environment_of, searcher_of
+from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.journal import Journal
@@ -22,7 +22,7 @@ from ttsgraph.runtime.limits import (
     MeteredClient,
     metered,
 )
-from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 
@@ -50,9 +50,9 @@ def search(folder, limits: LimitSettings, client=None):
     archive = Archive(journal)
 
     async def run():
-        driver = Driver(COST, wanted, archive)
         async with meter.watched():
-            return await driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))
+            asked = arithmetic(16), arithmetic(20, 16)
+            return (await find(searcher, wanted, Bench(environment, archive), *asked))[0]
 
     try:
         return asyncio.run(run()), archive, client

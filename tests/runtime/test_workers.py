@@ -36,8 +36,8 @@ from ttsgraph.runtime.workers import (
     work_on,
 )
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
@@ -107,9 +107,9 @@ class Lab:
             async with open_client(known) as client:
                 metered = MeteredClient(client, meter, known.model_pool())
                 environment = where(environment_for(known, "math", metered, ()), meter)
-                driver = Driver(brief.cost, known.search, archive)
                 asked = self.questions[:12], self.questions[12:]
-                return await driver.run(searcher, environment, *asked)
+                found, _ = await find(searcher, known.search, Bench(environment, archive), *asked)
+                return found
 
         found = asyncio.run(run())
         table = archive.table().drop(columns=MADE_NOW)

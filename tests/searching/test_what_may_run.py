@@ -16,9 +16,9 @@ from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of as contest_brief
 from tests.searching.contest.test_rules import QUESTIONS as CONTEST_QUESTIONS
 from tests.searching.contest.test_rules import Table, contest_of
+from tests.support.contests import compete
 from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
@@ -32,12 +32,13 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
 from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
-from ttsgraph.searching.contest.contenders import Contender, Contenders, probes
+from ttsgraph.searching.contest.contenders import Candidate, Contenders, probes
 from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import make_searcher
 from ttsgraph.searching.methods.base import Problem, Results, Searcher
-from ttsgraph.searching.methods.driver import Driver
-from ttsgraph.searching.methods.warm import Warm, WarmReinforce
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.trials import test_cases as arms_of
 from ttsgraph.tasks.base import Question
@@ -249,11 +250,11 @@ class Straying(Searcher):
         return self.too_large
 
 
-def searched(searcher: Searcher) -> tuple[Driver, Answering]:
+def searched(searcher: Searcher) -> tuple[State, Answering]:
     asked = Answering()
-    driver = Driver(searcher.problem.brief.cost, SearchSettings(max_iterations=3), Archive())
-    asyncio.run(driver.run(searcher, asked, QUESTIONS, QUESTIONS))
-    return driver, asked
+    rule = SearchSettings(max_iterations=3)
+    _, state = asyncio.run(find(searcher, rule, Bench(asked), QUESTIONS, QUESTIONS))
+    return state, asked
 
 
 def brief_with(*models: str, **limits: Any) -> Brief:
@@ -269,9 +270,9 @@ def brief_with(*models: str, **limits: Any) -> Brief:
 
 def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch) -> None:
     monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
-    driver, asked = searched(Straying(problem_of(brief_with("m0"))))
+    state, asked = searched(Straying(problem_of(brief_with("m0"))))
     assert set(asked.ran) == {topologies.single("m0")}
-    assert len(driver.dropped) >= 3 * 3
+    assert len(state.dropped) >= 3 * 3
 
 
 def test_what_a_contest_admitted_by_its_mean_cost_stands_in_the_search(monkeypatch) -> None:
@@ -280,21 +281,21 @@ def test_what_a_contest_admitted_by_its_mean_cost_stands_in_the_search(monkeypat
     brief = replace(brief, budget=replace(brief.budget, limit=limit))
     winner = vote(["a"] * 10, LOSSLESS)
     assert not brief.budget.admits(winner)  # by its cost at worst
-    problem = replace(problem_of(brief), contenders=[Contender(winner, "winner", 0.5)])
+    problem = replace(problem_of(brief), contenders=[Candidate(winner, "winner", 0.5)])
     searcher = Straying(problem)
     monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
     monkeypatch.setattr(searcher, "propose", lambda count: [topologies.single("a")])
     monkeypatch.setattr(searcher, "result", lambda: winner)
-    driver, asked = searched(searcher)
-    assert driver.dropped == []
+    state, asked = searched(searcher)
+    assert state.dropped == []
     assert asked.ran.count(winner) == 1
     # And is what a re-search starts from.
     warm = WarmReinforce(
         replace(problem_of(brief_with("a", "b", of="mean", limit=limit)), start={}),
-        Warm(winner, None, (), ("b",)),
+        LastSearch(winner, None, (), ("b",)),
     )
-    driver, asked = searched(warm)
-    assert (winner in asked.ran, warm.initial(), driver.dropped) == (True, winner, [])
+    state, asked = searched(warm)
+    assert (winner in asked.ran, warm.initial(), state.dropped) == (True, winner, [])
 
 
 def test_a_contest_runs_what_its_budget_admits() -> None:
@@ -309,7 +310,7 @@ def test_a_contest_runs_what_its_budget_admits() -> None:
             refused.extend(filter(None, (contest.brief.budget.why_not(g) for g, _ in jobs)))
             return await super().evaluate_all(jobs)
 
-    asyncio.run(contest.run(Watched(world, CONTEST_QUESTIONS, Lengths(1, 1))))
+    compete(contest, Watched(world, CONTEST_QUESTIONS, Lengths(1, 1)))
     assert contest.calls > 0
     assert refused == []
 
@@ -325,7 +326,7 @@ class TestReSearch:
     def warm(self, brief: Brief, graph: CollaborationGraph, distribution=None) -> WarmReinforce:
         new = (list(brief.cost.pool)[-1],)
         problem = replace(problem_of(brief), start={})
-        return WarmReinforce(problem, Warm(graph, distribution, (), new))
+        return WarmReinforce(problem, LastSearch(graph, distribution, (), new))
 
     @pytest.mark.parametrize(
         "graph",

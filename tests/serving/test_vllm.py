@@ -24,8 +24,8 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.serving.supervisor import served_models, shared_servers
 from ttsgraph.tasks import get_task
@@ -92,8 +92,8 @@ def search(
             prompt = settings.prompt.prompt(task, SUMS[:4])
             sampling = settings.sampling.sampling()
             environment = Environment(task, prompt, sampling, cost.pool, counting)
-            driver = Driver(cost, profile.search, archive, records.append)
-            found = await driver.run(searcher, environment, SUMS[4:16], SUMS[16:32])
+            bench = Bench(environment, archive, records.append)
+            found, _ = await find(searcher, profile.search, bench, SUMS[4:16], SUMS[16:32])
             assert not counting.made or counting.models == set(START)
             return found, counting.made
 

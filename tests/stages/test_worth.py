@@ -10,6 +10,7 @@ import pytest
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from tests.pool.test_simulated import questions_of
+from tests.support.contests import compete
 from tests.support.project import ROOT
 from tests.support.running import PROMPT, TASK, simulated
 from ttsgraph.evaluation.environment import Feedback
@@ -21,10 +22,10 @@ from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Usage
 from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.methods.summary import edge_table
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages import schemas
@@ -55,8 +56,8 @@ def contest_of(profile, seed):
     roles = ("assistant", "fuser", "voter")
     brief = Brief("math", Budget(profile.cost_model("math"), 18.0, 80), alone, roles)
     settings = ContestSettings(calls=900)
-    held = Contest(brief, QUESTIONS[:192], QUESTIONS[192:], settings, np.random.default_rng(0))
-    asyncio.run(held.run(environment))
+    held = State(brief, QUESTIONS[:192], QUESTIONS[192:], settings, np.random.default_rng(0))
+    compete(held, environment)
     return held
 
 

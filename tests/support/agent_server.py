@@ -22,8 +22,8 @@ from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
@@ -98,13 +98,14 @@ def guided_search(
         )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         environment = environment_of(client or adders())
-        driver = Driver(COST, wanted, archive)
+        bench = Bench(environment, archive)
+        asked = arithmetic(24), arithmetic(30, 24)
         try:
-            found = await driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))
+            found, state = await find(searcher, wanted, bench, *asked)
         finally:
             cache.close()
             await endpoint.aclose()
-        return Guided(found, searcher, archive, driver.exchanges)
+        return Guided(found, searcher, archive, state.exchanges)
 
     return asyncio.run(run())
 

@@ -13,8 +13,8 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
@@ -61,6 +61,6 @@ def searched(
     on_record: Callable[[Record], Any] = lambda record: None,
 ) -> Found:
     settings = searcher.problem.settings
-    driver = Driver(COST, settings, archive, on_record)
+    bench = Bench(environment_of(client), archive, on_record)
     questions = arithmetic(train), arithmetic(val, train)
-    return asyncio.run(driver.run(searcher, environment_of(client), *questions))
+    return asyncio.run(find(searcher, settings, bench, *questions))[0]

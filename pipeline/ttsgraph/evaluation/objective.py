@@ -1,6 +1,5 @@
 """What a search maximises: accuracy, or accuracy and latency together (paper, A.9). The one place
-where feedback becomes a number: searchers learn from it, and the driver selects the found graph by
-it.
+where feedback becomes a number: searchers learn from it, and the found graph is selected by it.
 """
 
 from __future__ import annotations

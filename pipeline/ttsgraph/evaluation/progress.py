@@ -1,5 +1,5 @@
 """What a run says of itself while it goes on: events, and the state that they add up to. The
-environment and the driver publish events and know nothing of who listens; a view keeps a RunState
+environment and the search publish events and know nothing of who listens; a view keeps a RunState
 and shows it. Nothing here reads a clock: whoever shows a state knows how long the run has taken.
 """
 
@@ -67,13 +67,13 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class CameTo:
-    """What the stage came to, in words."""
+class Remark:
+    """The outcome of a stage, as text."""
 
     words: str
 
 
-Event = Answered | IterationBegan | Best | Spent | CameTo
+Event = Answered | IterationBegan | Best | Spent | Remark
 Publish = Callable[[Event], None]
 
 
@@ -122,7 +122,7 @@ class RunState:
                 return replace(self, best=event)
             case Spent():
                 return replace(self, spent=event)
-            case CameTo(words):
+            case Remark(words):
                 return replace(self, outcome=words)
 
     @property

@@ -132,7 +132,7 @@ class AskedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Offer:
     """A provider's model as an entry of a profile's pool, its price, and where that is from."""
 
     provider: Provider
@@ -153,12 +153,12 @@ class Candidate:
 
 def candidates(
     providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
-) -> tuple[dict[str, Candidate], list[str]]:
+) -> tuple[dict[str, Offer], list[str]]:
     """By name in the pool, each chosen or listed model with its price, and lines about those that
     nobody asked for and whose price is not known; names that are `taken` are others'. `ask` asks
     for what is missing. Raises InputError: a key not set, a model not there, no price known.
     """
-    pool: dict[str, Candidate] = {}
+    pool: dict[str, Offer] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
         host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
@@ -187,7 +187,7 @@ def candidates(
     return known, lines
 
 
-def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
+def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     """A provider's models that were chosen, or are listed. Raises InputError."""
     url = provider.url
     if not re.match(r"https?://[^/]", url):
@@ -213,11 +213,11 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
             raise
         listed = None  # whether those that were chosen are there is found out by asking them
     if listed is None and provider.models:
-        return [Candidate(provider, provider.entry(m, False), None) for m in provider.models]
+        return [Offer(provider, provider.entry(m, False), None) for m in provider.models]
     names = _chat_models(provider, list(listed or ()), ask)
     there = listed or {}
     return [
-        Candidate(
+        Offer(
             provider, provider.entry(name, plain_name(name) in there), there.get(plain_name(name))
         )
         for name in names
@@ -225,7 +225,7 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Candidate]:
 
 
 def _given_prices(
-    providers: Sequence[Provider], pool: Mapping[str, Candidate]
+    providers: Sequence[Provider], pool: Mapping[str, Offer]
 ) -> dict[str, Mapping[str, float]]:
     """By name in the pool, the price that was given for a model: behind its own URL, or behind
     another one that has no model of that name. Raises InputError for a price of none.
@@ -280,7 +280,7 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
     return chat
 
 
-def _priced(one: Candidate, given: Mapping[str, float] | None) -> Candidate:
+def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
     """A model with its price: given, listed, or known; without one if it is not known."""
     if given is not None:
         return replace(one, price=given, priced="as given")

@@ -57,7 +57,7 @@ class PilotSettings(Closed):
 
 
 class ContestSettings(Closed):
-    """The contest of structured graphs (searching/contest/contest.py): how many calls it makes, and
+    """The contest of structured graphs (searching/methods/forms.py): how many calls it makes, and
     how it shares them out. Without it the init stages go the paper's way: multisets are judged by
     random topologies, and no contender stands next to what a method finds.
     """

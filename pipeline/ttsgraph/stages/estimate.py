@@ -26,7 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
-from ttsgraph.searching.contest.forms import PROBE_SHARE
+from ttsgraph.searching.methods.forms import PROBE_SHARE
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
 from ttsgraph.stages import steps, trials

@@ -30,7 +30,7 @@ from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
 from ttsgraph.stages.project import Folder
 
@@ -59,7 +59,7 @@ class Preferred(Closed):
     exchanges: tuple[Exchanged, ...] = ()
 
 
-class Stood(Closed):
+class Ranked(Closed):
     """A graph of the contest and how it stands; None where a number could not be had."""
 
     label: str
@@ -80,10 +80,10 @@ class Stood(Closed):
             raise ValueError(str(error)) from None
         return graph
 
-    def contender(self) -> Contender:
+    def contender(self) -> Candidate:
         """The graph as one that stands in a search."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
-        return Contender(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
+        return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
 _READ_NO_LONGER = ("misfit", "calibration")
@@ -99,9 +99,9 @@ class Started(Closed):
     best: str | None = None
     contest_calls: int | None = None
     contest_graphs: int | None = None
-    router: Stood | None = None
-    contenders: tuple[Stood, ...] = ()
-    standings: tuple[Stood, ...] = ()
+    router: Ranked | None = None
+    contenders: tuple[Ranked, ...] = ()
+    standings: tuple[Ranked, ...] = ()
     exchanges: tuple[Exchanged, ...] = ()
 
     @model_validator(mode="before")
@@ -117,13 +117,13 @@ class Started(Closed):
         """The graph of the router of single calls."""
         return None if self.router is None else self.router.contender().graph
 
-    def leaders(self) -> tuple[Contender, ...]:
+    def leaders(self) -> tuple[Candidate, ...]:
         """All standings that were kept, the best first, but for routes."""
         known = [row.contender() for row in (*self.contenders, *self.standings)]
         plain = [each for each in known if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
-    def standing(self) -> tuple[Contender, ...]:
+    def standing(self) -> tuple[Candidate, ...]:
         """The contenders; none where there was no contest."""
         return tuple(row.contender() for row in self.contenders)
 

@@ -11,15 +11,15 @@ import pandas as pd
 from ttsgraph.base.files import finite
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching.agent.base import Preference
-from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.searching.contest.state import Standing
+from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.state import State
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20
 """Standings that are kept as data, beside those that stand in every search."""
 
 
-def contest_table(contest: Contest) -> pd.DataFrame:
+def contest_table(contest: State) -> pd.DataFrame:
     """One row per graph that the contest ran (columns of schemas.Trials)."""
     cases = [
         Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
@@ -28,7 +28,7 @@ def contest_table(contest: Contest) -> pd.DataFrame:
     return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
 
 
-def contest_evidence(contest: Contest) -> pd.DataFrame:
+def contest_evidence(contest: State) -> pd.DataFrame:
     """What each node answered of the graphs in `contest_table`, by their rows there (columns of
     schemas.Evidence).
     """
@@ -38,9 +38,9 @@ def contest_evidence(contest: Contest) -> pd.DataFrame:
     return answers.table()
 
 
-def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference:
+def preference_of(contest: State, standings: Sequence[Candidate]) -> Preference:
     """The models by the best value of a graph that asks them most, and why."""
-    best: dict[str, Standing] = {}
+    best: dict[str, Candidate] = {}
     for standing in standings:
         counts = standing.graph.main_branch.model_counts()
         best.setdefault(max(counts, key=lambda model: counts[model]), standing)
@@ -62,14 +62,14 @@ def preference_data(
     }
 
 
-def standing_data(standing: Standing) -> dict[str, Any]:
+def standing_data(standing: Candidate) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
     known = {name: getattr(standing, name) for name in numbers}
     return finite({"label": standing.label, **known, "graph": standing.graph.to_dict()})
 
 
-def start_data(contest: Contest, kept: int) -> dict[str, Any]:
+def start_data(contest: State, kept: int) -> dict[str, Any]:
     """What start.json says of a contest: the best graph's models, the contenders that stand in
     every search, the router of single calls, and the standings.
     """

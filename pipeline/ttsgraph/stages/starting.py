@@ -14,9 +14,11 @@ import pandas as pd
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
-from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.methods.forms import Forms
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.project import Asked, Project, ToAsk
@@ -47,7 +49,8 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     async def probed(asked: Asked) -> pd.DataFrame:
         contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
         with asked.shown(_contest_calls(project, brief)) as publish:
-            await contest.begin(asked.environment.with_node_grades(), publish)
+            grading = asked.environment.with_node_grades()
+            await loop.run(contest, [Forms(rounds=False)], loop.Bench(grading, publish=publish))
         _write_preference(project, contest)
         return _kept(project, "init_family", contest_table(contest))
 
@@ -109,7 +112,8 @@ async def _contested(
     """
     contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
     with asked.shown(_contest_calls(project, brief)) as publish:
-        await contest.run(asked.environment.with_node_grades(), publish)
+        grading = asked.environment.with_node_grades()
+        await loop.run(contest, [Forms()], loop.Bench(grading, publish=publish))
     if both:
         _write_preference(project, contest)
     kept = project.profile.init.contest.kept
@@ -118,11 +122,11 @@ async def _contested(
     return _kept(project, "init_instances", contest_table(contest))
 
 
-def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> Contest:
+def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
     """The contest of the init stages, which has not begun."""
     rng = np.random.default_rng([seed, 1])
     texts = questions.get("test", ())
-    return Contest(brief, questions["train"], questions["val"], settings, rng, texts)
+    return State(brief, questions["train"], questions["val"], settings, rng, texts)
 
 
 async def families_tried(
@@ -193,7 +197,7 @@ async def _tried(
         return await evaluate_cases(cases, environment, brief.cost, asked, publish)
 
 
-def _write_preference(project: Project, contest: Contest) -> None:
+def _write_preference(project: Project, contest: State) -> None:
     preference = preference_data(preference_of(contest, contest.standings))
     write_record(Preferred, project.folder.path / "preference.json", preference)
 

@@ -21,11 +21,11 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Learnt
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem, problem_of
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
-from ttsgraph.searching.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
@@ -60,9 +60,9 @@ async def loop(
     """Run one search, and return what it found with the agent's exchanges. `on_record` hears of
     each evaluation once it is in the archive. Raises RunStopped.
     """
-    driver = Driver(searcher.problem.brief.cost, settings, archive, on_record, publish)
-    found = await driver.run(searcher, environment, questions["train"], questions["val"])
-    return found, driver.exchanges
+    bench = Bench(environment, archive, on_record, publish)
+    found, state = await find(searcher, settings, bench, questions["train"], questions["val"])
+    return found, state.exchanges
 
 
 def start_of(project: Project) -> Started:
@@ -138,7 +138,7 @@ async def begun_warm(
     folder.write("profile", alone)
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     history = history_of(before.archive, brief)
-    warm = Warm(before.graph, before.distribution, history, tuple(newcomers))
+    warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
     known = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*known, {}, project.seed, asked.speak), warm)
 

@@ -4,7 +4,6 @@ be found.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
+from tests.support.contests import compete
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.objective import Objective
@@ -23,8 +23,8 @@ from ttsgraph.models.client import Usage
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -61,36 +61,36 @@ def contest_of(
     budget: float = 18.0,
     seed: int = 0,
     calls: int = SETTINGS.calls,
-) -> Contest:
+) -> State:
     every = environment.questions
     brief = scored(profile, environment, budget)
     settings = SETTINGS.model_copy(update={"calls": calls})
-    contest = Contest(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
-    asyncio.run(contest.run(environment))
+    contest = State(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
+    compete(contest, environment)
     return contest
 
 
-def short(profile: Profile, of: str, seed: int) -> Contest:
+def short(profile: Profile, of: str, seed: int) -> State:
     """A contest with few questions and calls, under a budget of worst cases or of means."""
     environment = world_of(profile, seed=4)
     every = environment.questions
     brief = scored(profile, environment, 8.0)
     brief = replace(brief, budget=Budget(brief.cost, 8.0, 20, of=of))
     settings = SETTINGS.model_copy(update={"calls": 300})
-    contest = Contest(brief, every[:48], every[-16:], settings, np.random.default_rng(seed))
-    asyncio.run(contest.run(environment))
+    contest = State(brief, every[:48], every[-16:], settings, np.random.default_rng(seed))
+    compete(contest, environment)
     return contest
 
 
 @pytest.fixture(scope="module")
-def repairing(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
+def repairing(profile: Profile) -> tuple[ArrayEnvironment, State]:
     """A world in which refinement repairs, and a contest there."""
     environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
     return environment, contest_of(profile, environment)
 
 
 @pytest.fixture(scope="module")
-def long(profile: Profile) -> tuple[ArrayEnvironment, Contest]:
+def long(profile: Profile) -> tuple[ArrayEnvironment, State]:
     """A world, and a contest there with calls for its finals."""
     environment = world_of(profile, seed=3)
     return environment, contest_of(profile, environment, calls=2000)
@@ -131,8 +131,8 @@ class TestContest:
         patient = contest.standings[0]
         every = environment.questions
         brief = replace(scored(profile, environment, 18.0), objective=JOINT)
-        contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
-        hasty = asyncio.run(contest.run(environment.copy()))[0]
+        contest = State(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
+        hasty = compete(contest, environment.copy())[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
 
@@ -194,6 +194,6 @@ class TestContest:
 
         every = questions(4)
         brief = scored(profile, world_of(profile), 18.0)
-        contest = Contest(brief, every[:3], every[3:], SETTINGS, np.random.default_rng(0))
+        contest = State(brief, every[:3], every[3:], SETTINGS, np.random.default_rng(0))
         with pytest.raises(RunStopped, match="no route to host"):
-            asyncio.run(contest.run(Broken()))
+            compete(contest, Broken())

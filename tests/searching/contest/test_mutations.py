@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_settle import measured_on
+from tests.support.contests import compete
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.mean_cost import MeanCost
@@ -26,8 +26,8 @@ from ttsgraph.searching.contest.adaptive import (
     vote,
 )
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import Contest
 from ttsgraph.searching.contest.mutations import changed
+from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -121,8 +121,8 @@ def cost_errors(profile, brief, task, traits):
     budget = Budget(cost, brief.budget.limit, brief.budget.max_nodes, "mean")
     mine = replace(brief, task=task, budget=budget, single_scores=scores)
     rng = np.random.default_rng(1)
-    contest = Contest(mine, questions[:256], questions[256:], ContestSettings(calls=900), rng)
-    asyncio.run(contest.begin(environment))
+    contest = State(mine, questions[:256], questions[256:], ContestSettings(calls=900), rng)
+    compete(contest, environment, rounds=False)
     model = contest.response()
     priced = on_average(mine, model.classes, model.total)
     wide = replace(priced, budget=replace(priced.budget, limit=60.0))

@@ -19,8 +19,10 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.contest import Contest
+from ttsgraph.searching.loop import Bench, run
+from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.response.evidence import call_signatures
+from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -87,7 +89,7 @@ class Places(ArrayEnvironment):
             await asyncio.sleep(1.0)
 
 
-def contest(places: int) -> tuple[Contest, Places, float]:
+def contest(places: int) -> tuple[State, Places, float]:
     pool = world_of("noisy-keys").pool
     every = [Question(f"q{k}", str(k), "") for k in range(96 + 32)]
     world = table_of(pool, len(every), 0)
@@ -98,12 +100,12 @@ def contest(places: int) -> tuple[Contest, Places, float]:
     budget = Budget(cost, 8 * cost.smallest_call(), 64, "mean")
     brief = Brief("table", budget, scores, ("assistant", "fuser", "voter"))
     settings = ContestSettings(calls=700)
-    made = Contest(brief, every[:96], every[96:], settings, np.random.default_rng(1))
+    made = State(brief, every[:96], every[96:], settings, np.random.default_rng(1))
     loop: Any = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
         environment = Places(world, every, places)
-        loop.run_until_complete(made.run(environment))
+        loop.run_until_complete(run(made, [Forms()], Bench(environment)))
         return made, environment, loop.now
     finally:
         asyncio.set_event_loop(None)
@@ -111,7 +113,7 @@ def contest(places: int) -> tuple[Contest, Places, float]:
 
 
 @pytest.fixture(scope="module")
-def contests() -> dict[int, tuple[Contest, Places, float]]:
+def contests() -> dict[int, tuple[State, Places, float]]:
     return {places: contest(places) for places in (16, 48, 256)}
 
 

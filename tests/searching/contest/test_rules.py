@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +22,7 @@ from tests.searching.contest.test_contenders import (
     hashes,
     vote,
 )
+from tests.support.contests import compete
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
@@ -34,6 +34,7 @@ from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate
 from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.choose import shortlist
 from ttsgraph.searching.contest.adaptive import (
     STOPS,
     adaptive_contenders,
@@ -43,14 +44,13 @@ from ttsgraph.searching.contest.adaptive import (
     unless_sure,
 )
 from ttsgraph.searching.contest.adaptive import vote as in_waves
-from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.contest.contest import Contest
-from ttsgraph.searching.contest.forms import round_jobs
-from ttsgraph.searching.contest.routes import BY_HASH, SINGLE_CALLS, Routes, asked_alone
-from ttsgraph.searching.contest.state import THRIFT, Standing, shortlist
+from ttsgraph.searching.contest.contenders import Candidate, Contenders
+from ttsgraph.searching.methods.forms import round_jobs
+from ttsgraph.searching.methods.routes import BY_HASH, SINGLE_CALLS, Routes, asked_alone
 from ttsgraph.searching.response.calibration import MISFIT
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.model import Prediction
+from ttsgraph.searching.state import THRIFT, State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
@@ -92,21 +92,21 @@ THIRDS = {m: np.where(k == EVERY % 3, k + 1, 0) for k, m in enumerate("abc")}
 HALVES = {m: np.where(k == EVERY % 2, 0, 1) for k, m in enumerate("ab")}
 
 
-def contest_of(brief: Brief, **settings: Any) -> Contest:
+def contest_of(brief: Brief, **settings: Any) -> State:
     wanted = ContestSettings(**({"calls": 600, "block": 20} | settings))
     rng = np.random.default_rng(0)
-    return Contest(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], wanted, rng)
+    return State(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], wanted, rng)
 
 
 def held(
     said: Mapping[str, np.ndarray], limit: float, brief: Brief | None = None, **settings: Any
-) -> tuple[Contest, ArrayEnvironment]:
+) -> tuple[State, ArrayEnvironment]:
     """A contest that is over."""
     brief = brief or brief_of(dict.fromkeys(said, 1.0), limit, greedy=said)
     world: Any = Table(said, brief.cost)
     environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
     contest = contest_of(brief, **settings)
-    asyncio.run(contest.run(environment))
+    compete(contest, environment)
     return contest, environment
 
 
@@ -121,7 +121,6 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
     assert {*range(TRAIN, TRAIN + VAL)} <= {*contest.evidence.graphs[best.graph].questions.tolist()}
     assert environment.calls == contest.calls + 3 * TRAIN
     assert contest.calls <= 600
-    assert contest.contenders(2) == tuple(contest.standings[:2])
     learnt = contest.learnt()
     assert (learnt.train, learnt.calls, learnt.evidence) == (TRAIN, contest.calls, contest.evidence)
     assert learnt.leaders == tuple(contest.standings)
@@ -138,7 +137,7 @@ def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -
     few.train, few.val = QUESTIONS[:3], QUESTIONS[3:5]
     few.__post_init__()
     world: Any = Table(THIRDS, few.brief.cost)
-    assert asyncio.run(few.run(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))[0].n_scored <= 5
+    assert compete(few, ArrayEnvironment(world, QUESTIONS, Lengths(1, 1)))[0].n_scored <= 5
 
 
 def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list() -> None:
@@ -193,7 +192,7 @@ def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
         assert environment.calls - 3 * TRAIN == contest.calls
     contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0), calls=100)
     world: Any = Table(THIRDS, contest.brief.cost)
-    asyncio.run(contest.begin(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))
+    compete(contest, ArrayEnvironment(world, QUESTIONS, Lengths(1, 1)), rounds=False)
     assert 0 < contest.calls <= 30
 
 
@@ -211,17 +210,17 @@ def test_under_a_mean_budget_votes_that_stop_early_are_among_the_contenders() ->
     contest = contest_of(brief_of({"a": 3.0, "b": 1.0}, 5.0, of="mean"))
     world: Any = Table({"a": THIRDS["a"], "b": THIRDS["b"]}, contest.brief.cost)
     world.greedy = frozenset()
-    asyncio.run(contest.begin(ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))))
+    compete(contest, ArrayEnvironment(world, QUESTIONS, Lengths(1, 1)), rounds=False)
     assert any(graph.adaptive for graph in contest.labels)
 
 
 @pytest.fixture
-def begun() -> Contest:
+def begun() -> State:
     """A contest that knows nothing yet, of models that are not greedy."""
     return contest_of(brief_of(dict.fromkeys("abc", 1.0), 9.0))
 
 
-def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: Contest) -> None:
+def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: State) -> None:
     graphs = [fan("aa", "a"), vote("aaaaa"), topologies.chain("ab"), vote("bbbb"), fan("c", "c")]
     hopes = dict(zip(graphs, (0.9, 0.88, 0.86, 0.85, 0.7), strict=True))
     places = np.arange(10)
@@ -243,7 +242,7 @@ def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_q
     settings = ContestSettings(calls=10_000, block=20, picks=3)
     rng = np.random.default_rng(0)
     brief = brief_of(dict.fromkeys("abc", 1.0), 9.0)
-    contest = Contest(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
+    contest = State(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], settings, rng)
     order = contest.order.tolist()
 
     def jobs(number: int) -> list[tuple[str, list[int]]]:
@@ -260,7 +259,7 @@ def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_q
     )
     known += ((single, 0.49, 0.0), (fan("aa", "b"), 0.4, 0.0))
     contest.standings = [
-        Standing(graph, "", value, spread, units=0, predicted=0, observed=0, n_scored=0)
+        Candidate(graph, "", value, spread, units=0, predicted=0, observed=0, n_scored=0)
         for graph, value, spread in known
     ]
     # By value, half of the spread, and 0.002 for each new call.
@@ -271,20 +270,7 @@ def test_rounds_run_the_best_of_each_form_and_then_the_most_hopeful_on_further_q
     assert jobs(2) == []
 
 
-def test_calls_are_counted_once_and_feedback_is_joined(begun: Contest) -> None:
-    world: Any = Table(THIRDS, begun.brief.cost)
-    world.greedy = frozenset()
-    environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
-    single, both = topologies.single("a"), fan("aa", "b")
-    asyncio.run(begun.run_jobs([(single, EVERY[:10]), (both, EVERY[:10])], environment))
-    assert begun.calls == 30
-    asyncio.run(begun.run_jobs([(single, EVERY[5:15]), (single, EVERY[:5])], environment))
-    assert begun.calls == 35
-    assert [r.question_id for r in begun.feedbacks[single].results] == [f"q{k}" for k in range(15)]
-    assert begun.feedbacks[single].usage.calls == 15
-
-
-def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: Contest) -> None:
+def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: State) -> None:
     def took(model: str, seconds: float) -> None:
         result = QuestionResult("q0", True, latency_s=seconds)
         begun.feedbacks[topologies.single(model)] = Feedback((result,))

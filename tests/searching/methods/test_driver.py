@@ -33,10 +33,10 @@ from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import (
     Found,
     probability_best,
@@ -128,9 +128,9 @@ def run(
     searcher = Scripted(turns, wanted, **(problem or {}))
     change(searcher)
     given = Given(right)
-    driver = Driver(BRIEF.cost, wanted, archive or Archive(None), publish=publish)
+    bench = Bench(given, archive or Archive(None), publish=publish)
     questions = [Question(f"q{k}", "", "") for k in range(max(20, val))]
-    found = asyncio.run(driver.run(searcher, given, questions, questions[:val]))
+    found, _ = asyncio.run(find(searcher, wanted, bench, questions, questions[:val]))
     return found, given, searcher
 
 
@@ -206,7 +206,7 @@ def test_what_failed_is_not_learnt_from_nor_found() -> None:
 
 
 def stands(*graphs: CollaborationGraph) -> dict[str, Any]:
-    return {"contenders": [Contender(graph, f"no. {k}", 0.6) for k, graph in enumerate(graphs)]}
+    return {"contenders": [Candidate(graph, f"no. {k}", 0.6) for k, graph in enumerate(graphs)]}
 
 
 @pytest.mark.parametrize(("more", "replaced"), [(3, False), (6, True), (0, False)])

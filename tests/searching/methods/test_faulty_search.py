@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.arithmetic import COST, LAPTOP_POOL, arithmetic, environment_of, searcher_of
+from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.faults import FAULTS, HANG_S, Faults, _answer
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
@@ -20,7 +20,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Sampling
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.searching.methods.driver import Driver
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 
@@ -44,8 +44,9 @@ def search(folder, url, limits=NO_LIMIT, **patience):
         environment = environment_of(paying, Sampling(max_tokens=8))
         try:
             async with meter.watched():
-                driver = Driver(COST, wanted, archive)
-                return await driver.run(searcher, environment, arithmetic(12), arithmetic(20, 12))
+                bench = Bench(environment, archive)
+                asked = arithmetic(12), arithmetic(20, 12)
+                return (await find(searcher, wanted, bench, *asked))[0]
         finally:
             await client.aclose()
 

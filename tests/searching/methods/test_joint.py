@@ -22,9 +22,9 @@ from ttsgraph.evaluation.found_by import CONTEST, in_loop, of_loop
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import Contender
+from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.joint import (
     KEPT,
     LEAD,
@@ -42,8 +42,8 @@ from ttsgraph.searching.methods.summary import Found, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
-def contender(graph: CollaborationGraph, value: float, spread: float = 0.0) -> Contender:
-    return Contender(graph, "", value, spread)
+def contender(graph: CollaborationGraph, value: float, spread: float = 0.0) -> Candidate:
+    return Candidate(graph, "", value, spread)
 
 
 def test_leaders_are_the_best_the_best_of_forms_that_may_be_as_good_and_then_the_next() -> None:
@@ -105,7 +105,7 @@ def known() -> tuple[Problem, ArrayEnvironment]:
         {"a": 2},
         0,
         None,
-        contest.contenders(1),
+        contest.standings[:1],
         contest.learnt(),
         200,
     )
@@ -116,14 +116,14 @@ def search(known: Any, folder: Path | None = None, calls: int = 200) -> tuple[Fo
     problem, environment = known
     problem = replace(problem, calls=calls)
     journal = folder and Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"})
-    driver = Driver(problem.brief.cost, problem.settings, archive := Archive(journal))
     environment = environment.copy()
+    bench = Bench(environment, Archive(journal))
     every = environment.questions
     searcher = JointReinforce.of(problem)
     assert isinstance(searcher, JointReinforce)
     asyncio.run(environment.evaluate_all([(searcher.incumbent, every[TRAIN:])]))
-    found = asyncio.run(driver.run(searcher, environment, every[:TRAIN], every[TRAIN:]))
-    return found, archive
+    run = find(searcher, problem.settings, bench, every[:TRAIN], every[TRAIN:])
+    return asyncio.run(run)[0], bench.archive
 
 
 def test_started_again_it_comes_to_the_same_and_its_journal_has_its_edges(

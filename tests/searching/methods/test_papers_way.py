@@ -24,8 +24,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.searching.agent.base import Brief, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.driver import Driver
 from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
@@ -96,9 +96,13 @@ def ran(profile: Profile) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], 
     archive = Archive(None)
     snapshots: list[dict[str, Any]] = []
     archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
-    found = asyncio.run(
-        Driver(brief.cost, search, archive).run(
-            make_searcher("agent_reinforce", problem), environment, every[:TRAIN], every[TRAIN:]
+    found, _ = asyncio.run(
+        find(
+            make_searcher("agent_reinforce", problem),
+            search,
+            Bench(environment, archive),
+            every[:TRAIN],
+            every[TRAIN:],
         )
     )
     return trace, [told for told in snapshots if told["type"] == "iteration"], found, brief

@@ -23,7 +23,7 @@ from ttsgraph.searching.methods.warm import (
     KEPT_EDGE,
     OTHER_EDGE,
     ROLE_LEAD,
-    Warm,
+    LastSearch,
     WarmReinforce,
     around,
     history_of,
@@ -47,7 +47,7 @@ SETTINGS = SearchSettings()
 
 def searcher(history: tuple[Scored, ...] = ()) -> WarmReinforce:
     before = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 6}, 0))
-    warm = Warm(before.result(), before.distribution.to_dict(), history, (NEW,))
+    warm = LastSearch(before.result(), before.distribution.to_dict(), history, (NEW,))
     return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
 
 

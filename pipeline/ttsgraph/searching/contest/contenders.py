@@ -7,6 +7,7 @@ They fit the budget, in a few sizes each. Which of them answers best is for meas
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,15 +35,19 @@ question has to be worth.
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A graph that stands in a search next to the method's own results: what it is in words, and
-    its value in the contest with its standard deviation.
+class Candidate:
+    """A graph of a search with a description: its expected value with the standard deviation, its
+    cost, and what was predicted of it and observed on the questions that it was run on.
     """
 
     graph: CollaborationGraph
     label: str
     value: float
     spread: float = 0.0
+    units: float = math.nan
+    predicted: float = math.nan
+    observed: float = math.nan
+    n_scored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class Learnt:
     """
 
     evidence: Evidence
-    leaders: tuple[Contender, ...]
+    leaders: tuple[Candidate, ...]
     train: int
     calls: int = 0
     latencies: Mapping[str, float] = field(default_factory=dict)

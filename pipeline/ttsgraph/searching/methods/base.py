@@ -1,6 +1,6 @@
 """What every search method is, and the terms that are the same for all.
 
-A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates,
+A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates,
 records and stops. To add a method, write one file with a subclass of Searcher and register it:
 
     @register("my_method")
@@ -14,7 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent.base import Brief, Counts, Exchange
-from ttsgraph.searching.contest.contenders import Contender, Learnt
+from ttsgraph.searching.agent.base import Brief, Counts
+from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.state import Proposer
+from ttsgraph.searching.state import Results as Results
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, loop_calls
 from ttsgraph.tasks.base import Question
@@ -47,7 +49,7 @@ class Problem:
     start: Counts
     seed: int
     speak: Chat | None = None
-    contenders: Sequence[Contender] = ()
+    contenders: Sequence[Candidate] = ()
     learnt: Learnt | None = None
     calls: int = 0
 
@@ -58,7 +60,7 @@ def problem_of(
     questions: Mapping[str, Sequence[Question]],
     seed: int,
     start: Counts,
-    contenders: Sequence[Contender] = (),
+    contenders: Sequence[Candidate] = (),
     learnt: Learnt | None = None,
     speak: Chat | None = None,
 ) -> Problem:
@@ -73,28 +75,21 @@ def problem_of(
     return Problem(*known, seed, speak, contenders, learnt, left)
 
 
-Results = Sequence[tuple[CollaborationGraph, Feedback]]
-"""Graphs, each with what came of it."""
-
-
-class Searcher(ABC):
+class Searcher(Proposer, ABC):
     """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
     `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
     `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
     so that their trials are part of what it costs. `own_settings` names those of the search's
-    settings that it looks at, as the driver does. One that `screens` may propose fewer graphs than
-    it is asked for, one at least. `expected_gain` is what the method's own best result is expected
-    to gain over the best contender, in value, before their paired validation: mean and standard
-    deviation. One that was chosen by its validation looks better than it is; in simulated worlds by
-    as much as these say.
+    settings that it looks at, as the loop does. `expected_gain` is what the method's own best
+    result is expected to gain over the best contender, in value, before their paired validation:
+    mean and standard deviation. One that was chosen by its validation looks better than it is; in
+    simulated worlds by as much as these say.
     """
 
-    name: str
     uses_agent: bool = False
     uses_start: bool = False
     own_settings: tuple[str, ...] = ()
-    screens: bool = False
     expected_gain: tuple[float, float] = (-0.05, 0.05)
 
     def __init__(self, problem: Problem) -> None:
@@ -126,33 +121,7 @@ class Searcher(ABC):
     def result(self) -> CollaborationGraph:
         """The method's current best graph, within the budget."""
 
-    @property
-    def is_plugin(self) -> bool:
-        """True if the method comes from outside this project."""
-        return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
-
-    @property
-    def given(self) -> frozenset[CollaborationGraph]:
-        """Return the graphs that were admitted before the search, by what a question costs on
-        average: its contenders. The costs known here take a graph that may stop for one that does
-        not.
-        """
-        return frozenset(contender.graph for contender in self.problem.contenders)
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left that would be worth asking for; the driver then stops.
-        Never by default.
-        """
-        return False
-
-    def initial(self) -> CollaborationGraph | None:
-        """What the method would return before it has learnt anything; it is validated like a
-        result. None if there is no such.
-        """
-        return None
-
-    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:  # noqa: B027
+    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Take in what a contender came to on validation questions, before the first `propose`.
         Nothing by default.
         """
@@ -160,18 +129,6 @@ class Searcher(ABC):
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """Where a graph that it proposes or comes to is from, if nothing had it before."""
         return of_loop(iteration)
-
-    def take_exchanges(self) -> list[Exchange]:
-        """The agent's exchanges with a language model since this was last called. None by
-        default.
-        """
-        return []
-
-    def snapshot(self) -> dict[str, Any]:
-        """Plain data to journal after each iteration: a distribution, a decision and its reason.
-        Nothing by default.
-        """
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +140,7 @@ class Terms:
 
     `contenders` is a digest of those that stand next to what the method finds, with their values;
     `train` and `val` are digests of the question ids of the batch and of the validation split. The
-    selection rule is the driver's own and follows from `objective`.
+    selection rule is the search's own and follows from `objective`.
     """
 
     pool: Sequence[str]
@@ -205,9 +162,9 @@ def terms_of(
     settings: SearchSettings,
     batch: Sequence[Question],
     val: Sequence[Question],
-    contenders: Sequence[Contender] = (),
+    contenders: Sequence[Candidate] = (),
 ) -> Terms:
-    """The terms that the driver runs a search on."""
+    """The terms that a search runs on."""
     return Terms(
         [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         brief.cost.metric,

@@ -19,7 +19,7 @@ The loop ends with its calls, or early where nothing that it sees is expected to
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,13 +34,14 @@ from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.contenders import HOPE, Contender, Learnt, form_of
+from ttsgraph.searching.choose import hopes_of, shortlist
+from ttsgraph.searching.contest.contenders import HOPE, Candidate, Learnt, form_of
 from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.contest.state import hopes_of, shortlist
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
@@ -75,7 +76,7 @@ NEXT = 8
 """Of so many that are worth most the cheapest is run where none is within an iteration's share."""
 
 
-def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
+def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The best, and those that don't differ from it clearly or are the best of another form."""
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
@@ -91,7 +92,7 @@ def leaders_of(standings: Sequence[Contender]) -> tuple[Contender, ...]:
 
 
 def laid_out(
-    leaders: Sequence[Contender],
+    leaders: Sequence[Candidate],
     brief: Brief,
     roles: Sequence[str],
     rng: np.random.Generator,
@@ -187,10 +188,9 @@ class JointReinforce(AgentReinforce):
         problem = self.problem
         return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
 
-    @property
-    def given(self) -> frozenset[CollaborationGraph]:
+    def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return all graphs that the contest kept."""
-        return super().given | {leader.graph for leader in self.learnt.leaders}
+        return {*super().given(state), *(leader.graph for leader in self.learnt.leaders)}
 
     @property
     def finished(self) -> bool:

@@ -10,7 +10,7 @@ trial's models become the assignment, and the loop goes on from there as Agent-R
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +28,7 @@ from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.searching.agent.base import Brief, History, Scored, most_that_fit
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -45,7 +46,7 @@ ARCHIVED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
+class LastSearch:
     """What a search starts from: the graph found last, its distribution as plain data (None if its
     method had none), the training candidates that were scored on the questions of now, and the
     models that joined.
@@ -64,7 +65,7 @@ class WarmReinforce(AgentReinforce):
 
     name = "warm"
 
-    def __init__(self, problem: Problem, warm: Warm) -> None:
+    def __init__(self, problem: Problem, warm: LastSearch) -> None:
         self.warm = warm
         self.last = _as_found(warm.graph, problem.brief)
         super().__init__(problem)
@@ -76,7 +77,7 @@ class WarmReinforce(AgentReinforce):
         self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
-        """The loop's settings for the driver: iterations and patience count from the end of the
+        """The loop's stop rule: iterations and patience count from the end of the
         trials on.
         """
         settings = self.problem.settings
@@ -87,10 +88,9 @@ class WarmReinforce(AgentReinforce):
         }
         return settings.model_copy(update=rule)
 
-    @property
-    def given(self) -> frozenset[CollaborationGraph]:
+    def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return the graph found last too."""
-        return super().given | ({self.last} if self.last else set())
+        return {*super().given(state), *([self.last] if self.last else [])}
 
     @property
     def finished(self) -> bool:

@@ -18,21 +18,23 @@ checks, and a router.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ttsgraph.base.arrays import IntArray
+from ttsgraph.evaluation.environment import stopped
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
-from ttsgraph.searching.contest.routes import Routes
-from ttsgraph.searching.contest.state import Job, State, hopes_of, shortlist
+from ttsgraph.searching.methods.routes import Routes
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
 
 PROBE_SHARE = 0.3
 """The most of all calls that probes may take."""
@@ -54,25 +56,34 @@ calls left that it may take.
 """
 
 
-class Forms:
+class Forms(Proposer):
     """The proposer; without `rounds` it is done after the probes."""
 
     name = CONTEST
 
     def __init__(self, rounds: bool = True) -> None:
         self.rounds = rounds
-        self._steps: Iterator[Sequence[Job]] | None = None
+        self._steps: Iterator[Sequence[GraphAt]] | None = None
 
-    def ask(self, state: State) -> Sequence[Job]:
-        """The jobs of the next step that has any."""
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return what is not known yet of the next step that has anything of that kind."""
         if self._steps is None:
             self._steps = self._all(state)
-        return next((jobs for jobs in self._steps if jobs), ())
+        return next(filter(None, map(state.due, self._steps)), ())
 
-    def tell(self, state: State, jobs: Sequence[Job]) -> None:
-        """Nothing: each step goes by all that the state knows."""
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        """Learn nothing more: each step goes by the state. Raises RunStopped when a graph lost too
+        many questions, as nothing is decided by what failed.
+        """
+        for each in proposals:
+            if each.failed and each.ran.n_lost:
+                raise stopped(state.labels.get(each.graph, "a model alone"), each.ran)
 
-    def _all(self, state: State) -> Iterator[Sequence[Job]]:
+    def given(self, state: State) -> Collection[CollaborationGraph]:
+        """Return the single calls, which the profile stage has made."""
+        return {topologies.single(model) for model in state.brief.cost.pool}
+
+    def _all(self, state: State) -> Iterator[Sequence[GraphAt]]:
         places = np.arange(len(state.train))
         yield [(topologies.single(model), places) for model in state.brief.cost.pool]
         state.calls = 0  # they are those of the profile stage
@@ -100,6 +111,9 @@ class Forms:
             _route(state, routes)
         while self.rounds and (jobs := _final_jobs(state)):
             yield jobs
+        if self.rounds:  # what was only predicted does not lead
+            ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
+            state.standings.insert(0, state.standings.pop(next(ran, 0)))
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:
@@ -113,7 +127,7 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     return len(state.labels) > before
 
 
-def _ask_for_routes(state: State, routes: Routes) -> list[Job]:
+def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
     """The models that a route would ask, on the validation questions too, as far as its share of
     the calls goes.
     """
@@ -133,10 +147,10 @@ def _route(state: State, routes: Routes) -> None:
     state.labels = plain if found is None else {found.graph: found.label} | plain
 
 
-def _probing(state: State, contenders: Contenders) -> list[Job]:
+def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
     places = state.order[: state.settings.block]
     planned: Planned = {}
-    jobs: list[Job] = []
+    jobs: list[GraphAt] = []
     spent = 0
     for graph, label in probes(contenders).items():
         price = state.evidence.new_calls(graph, places, planned)
@@ -148,7 +162,7 @@ def _probing(state: State, contenders: Contenders) -> list[Job]:
     return jobs
 
 
-def round_jobs(state: State, number: int) -> list[Job]:
+def round_jobs(state: State, number: int) -> list[GraphAt]:
     """What is promising for the new calls it takes on the next questions, in the first round the
     best of each form.
     """
@@ -176,7 +190,7 @@ def round_jobs(state: State, number: int) -> list[Job]:
     return [(graph, places) for graph in chosen]
 
 
-def _final_jobs(state: State) -> list[Job]:
+def _final_jobs(state: State) -> list[GraphAt]:
     """The leader on the next few questions that it was not run on; none where there are none, or no
     calls.
     """

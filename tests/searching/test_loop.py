@@ -1,0 +1,88 @@
+"""The loop: what proposers ask for is run and learnt, all of them are told, until nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lab.pools.arrays import ArrayEnvironment
+from tests.searching.contest.test_contenders import brief_of, fan, vote
+from tests.searching.contest.test_rules import EVERY, QUESTIONS, THIRDS, Table, contest_of
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.searching.loop import Bench, run
+from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
+
+
+class Listed(Proposer):
+    """A proposer with a list of jobs, one for each turn."""
+
+    name = "listed"
+
+    def __init__(self, name: str, *jobs: GraphAt) -> None:
+        self.name = name
+        self.jobs = list(jobs)
+        self.told: list[tuple[str, int]] = []
+
+    @property
+    def is_plugin(self) -> bool:
+        return False
+
+    def ask(self, state: State) -> Sequence[Proposal]:
+        due: list[Proposal] = []
+        while self.jobs and not due:
+            due = state.due([self.jobs.pop(0)])
+        return due
+
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        assert all(each.graph in state.evidence.graphs for each in proposals)
+        self.told += [(each.graph.content_hash, len(each.places)) for each in proposals]
+
+
+@pytest.fixture
+def asked() -> tuple[State, Bench]:
+    state = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0))
+    world: Any = Table(THIRDS, state.brief.cost)
+    world.greedy = frozenset()
+    environment: Any = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    return state, Bench(environment, Archive())
+
+
+def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(asked: Any) -> None:
+    state, bench = asked
+    single, both = topologies.single("a"), fan("ab", "c")
+    first = Listed("first", (single, EVERY[:10]), (both, EVERY[:5]))
+    second = Listed("second", (single, EVERY[:10]), (single, EVERY[5:15]))
+    asyncio.run(run(state, [first, second], bench))
+    assert (
+        first.told
+        == second.told
+        == [
+            *[(single.content_hash, 10)] * 2,
+            (both.content_hash, 5),
+            (single.content_hash, 5),
+        ]
+    )
+    # What is asked already is not asked again: only the fan's other calls, and five questions.
+    assert state.calls == bench.environment.calls == 10 + 2 * 5 + 5
+    assert sorted(state.evidence.graphs[single].questions) == [*range(15)]
+    before = len(first.told)
+    asyncio.run(run(state, [first, second], bench))
+    assert len(first.told) == before
+
+
+def test_each_graph_is_recorded_under_who_proposed_it_first_and_may_run(asked: Any) -> None:
+    state, bench = asked
+    single, large = topologies.single("b"), vote("aaaaaaaaaa")
+    first = Listed("first", (single, EVERY[:5]))
+    second = Listed("second", (large, EVERY[:5]), (single, EVERY[5:9]))
+    asyncio.run(run(state, [first, second], bench))
+    records = [(each.graph_hash, each.found_by, each.method) for each in bench.archive.records]
+    assert records[0] == (single.content_hash, "first", "first")
+    assert records[-1] == (single.content_hash, "first", "second")
+    assert large.content_hash not in {each[0] for each in records}
+    assert len(state.dropped) == 1
