@@ -13,7 +13,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -150,8 +149,9 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         return sum(map(work, left))
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin now
     spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawning, max_tasks_per_child=4) as pool:
-        return sum(pool.map(work, left))
+    # An executor of Python 3.11 waits for ever once its processes have had their tasks.
+    with spawning.Pool(processes, maxtasksperchild=4) as pool:
+        return sum(pool.imap(work, filter(None, left)))
 
 
 def _append(path: Path, cells: Iterable[Cell]) -> int:

@@ -24,7 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "trials": {"init": INIT | {"contest": {"enabled": False}}, "search": SEARCH},
     "paper": {"init": INIT, "search": SEARCH | {"way": "paper"}},
 }
-PILOT = {"questions": 2, "widths": [1, 2], "depths": [1, 2], "max_nodes": 3, "random_graphs": 1}
+PILOT = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 3, "random_graphs": 1}
 MODELS = [
     {"name": "a", "price": 1.0, "base_url": "http://nowhere.invalid/v1"},
     {"name": "b", "price": 2.0, "base_url": "http://nowhere.invalid/v1"},

@@ -13,9 +13,9 @@ import vl_convert
 
 from tests.reporting.test_answer import pool_of
 from tests.support.project import ROOT
+from tests.support.routers import by_field
 from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.router import Router
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.reporting import figures
 from ttsgraph.reporting.answer import best_made_by_hand, ranks, selected
@@ -170,8 +170,9 @@ WIDE = CollaborationGraph(
     tuple(Node(*each) for each in [*ASKED, (5, "fuser", "k")]),
     ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
 )
-RULE = {"branches": 2, "default": 0, "shares": [0.75, 0.25], "field": "topic", "values": {"x": 1}}
-ROUTE = routed(Router.of(RULE), [single("m"), parallel(["k"] * 3, "k", "voter")])
+ROUTE = routed(
+    by_field("topic", {"x": 1}, [0.75, 0.25]), [single("m"), parallel(["k"] * 3, "k", "voter")]
+)
 
 
 def ends_of(drawing: Drawing) -> set[tuple[tuple[int, ...] | str, tuple[int, ...] | str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from tests.support.service import NAME, Shelf, ask, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed, Rung, front_of, ladder_text, read_ladder, rungs_of
+from ttsgraph.deployment.bundle import Deployed, Rung, front_of, read_ladder, rungs_of
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
@@ -43,7 +44,8 @@ def test_the_front_links_both_splits_by_the_found_graph():
         (4.0, 0.0, "test"),
         (5.0, 0.15, "val"),
     ]
-    assert read_ladder(ladder_text(front), "here") == front
+    written = json.dumps([rung.to_dict() for rung in front])
+    assert read_ladder(written, "here") == front
     with pytest.raises(DataError, match="here: expected a list of graphs"):
         read_ladder("[{}]", "here")
 

@@ -92,10 +92,9 @@ async def search_whole(
     client: Client | None = None,
 ) -> Searched:
     """Search with one method and test what it found, within the profile's limits. `questions` are
-    by split. With a `team`, a graph may cost what that does, and it is tested too. A
-    `client` is asked in place of the models' endpoints. Raises InputError for what can't be used,
-    also a role of the team's that is of no use here, and RunStopped when calls fail for good or a
-    limit is reached.
+    by split. With a `team`, a graph may cost what that does, and it is tested too. A `client` is
+    asked in place of the models' endpoints. Raises InputError for what can't be used, a team's role
+    too, and RunStopped when calls fail for good or a limit is reached.
     """
     acting = searcher_class(method)  # which names the known ones, before anything is spent
     kind = profile.task(task).task
@@ -115,8 +114,7 @@ async def search_whole(
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
-            limited = limited_by(meter, environment.paid)
-            environment.client = to_ask.recording(recorder, limited)
+            environment.client = to_ask.recording(recorder, limited_by(meter, environment.paid))
             for line in [
                 *await checked(environment.task, environment.client),
                 *profile.no_checks(task, questions["train"]),
