@@ -15,6 +15,7 @@ from lab.pools import rivals
 from lab.pools.__main__ import main
 from lab.pools.client import TableClient, number_of
 from lab.pools.kinds import pool_of
+from lab.pools.report import error_of
 from lab.pools.tables import table_of
 from lab.pools.worlds import RECORD, names, world_of
 from ttsgraph.evaluation.environment import Environment
@@ -84,10 +85,10 @@ def test_a_table_is_the_same_whatever_was_asked_before() -> None:
         np.testing.assert_array_equal(asked, other.measured(graph))
 
 
-def test_the_page_has_the_figures_of_the_goldens() -> None:
+def test_the_page_has_the_figures_of_the_rows() -> None:
     root = Path(__file__).parents[3]
-    page = (root / "docs" / "pools.md").read_text(encoding="utf-8")
-    rows = pd.read_csv(root / "lab" / "pools" / "goldens" / "held-out.csv")
+    page = " ".join((root / "docs" / "pools.md").read_text(encoding="utf-8").split())
+    rows = pd.read_csv(root / "lab" / "pools" / "rows" / "held-out.csv")
     columns = {
         "the best plain form of any kind": "plain_accuracy",
         "**selected by a search**": "accuracy",
@@ -97,10 +98,14 @@ def test_the_page_has_the_figures_of_the_goldens() -> None:
     }
     for name, column in (columns | {kind: kind for kind in ("cascade", "vote")}).items():
         assert f"| {name} | {100 * rows[column].mean():.1f} % |" in page
-    assert (
-        f"a search is {100 * (rows['plain_accuracy'] - rows['accuracy']).mean():.1f} points" in page
-    )
-    looked_at = pd.read_csv(root / "lab" / "pools" / "goldens" / "looked-at.csv")
-    for budget, rows in looked_at[looked_at["world"] == RECORD].groupby("budget"):
-        cells = [f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")]
-        assert f"| {str(budget).replace('%', ' %')} | {' | '.join(cells)} |" in page
+    below = 100 * (rows["plain_accuracy"] - rows["accuracy"])
+    error = error_of(below, rows["world"])
+    assert f"a search is {below.mean():.1f} points (standard error {error:.1f}) below" in page
+    assert f"more than 2 points below it in {100 * (below > 2).mean():.0f} % of" in page
+    record = pd.read_csv(root / "lab" / "pools" / "rows" / "gsm8k.csv")
+    for (known, budget), rows in record.groupby(["questions", "budget"]):
+        right, split, router = (
+            f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")
+        )
+        cells = f"{right} | {rows['cost'].mean():.2f} | {split} | {router}"
+        assert f"| {known} | {str(budget).replace('%', ' %')} | {cells} |" in page
