@@ -276,3 +276,10 @@ def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tm
         done = CliRunner().invoke(app, ["export", name, "--out", str(tmp_path / "a.py")])
         assert "expected a model with a base_url" in str(done.exception)
     assert "<svg" in picture.read_text()
+
+
+def test_the_page_of_all_profiles_has_their_answers(built):
+    answers = json.loads((built / "answers.json").read_text(encoding="utf-8"))["tasks"]
+    text = unescape((built.parent / "index.html").read_text(encoding="utf-8"))
+    assert answers
+    assert all(answer["sentence"] in text for answer in answers)

@@ -126,15 +126,20 @@ def _comparison(report: Report) -> str:
 
 
 def write_index(folder: Path) -> Path:
-    """Write index.html with a link to the page of every profile that has one below this folder;
-    beside it vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html) is drawn
-    without a network.
+    """Write index.html with the answers and a link to the page of every profile that has one below
+    this folder; beside it vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html)
+    is drawn without a network.
     """
     import vl_convert  # large, and of the extra `page`
 
     exports = "Object.assign(window, { vegaEmbed });"
     write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
-    profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
+    profiles = {
+        page.parent.name: json.loads(answers.read_text(encoding="utf-8"))["tasks"]
+        if (answers := page.with_name("answers.json")).exists()
+        else []
+        for page in sorted(folder.glob("*/index.html"))
+    }
     page = page_templates(None).get_template("index.html.j2").render(profiles=profiles)
     write_text(folder / "index.html", page)
     return folder / "index.html"
