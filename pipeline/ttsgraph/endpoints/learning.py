@@ -110,11 +110,12 @@ class Learned:
         body: Callable[[Dialect], dict[str, Any]],
         post: Callable[[dict[str, Any]], Awaitable[T]],
         schema: bool = False,
+        guess: bool = True,
     ) -> tuple[T, float]:
         """Return the endpoint's answer, without what it refuses, and when it was asked for that
         (monotonic seconds). Until it has answered once, a refusal that names nothing is met with
-        less and less, and always with a weaker form of a `schema`. Raises what `post` raised first
-        when nothing is left to leave out.
+        less and less, unless it may not `guess`, and always with a weaker form of a `schema`.
+        Raises what `post` raised first when nothing is left to leave out.
         """
         dialect = self.dialect
         first: Fault | None = None
@@ -135,7 +136,7 @@ class Learned:
                     first = first or fault
                     if schema and dialect.form != "text":
                         other = replace(dialect, form=FORMS[FORMS.index(dialect.form) + 1])
-                    elif not self.known:
+                    elif guess and not self.known:
                         other = _with_less(dialect, sent)
                 if other is None or other == dialect:
                     other = dialect.joined(self.dialect)  # which another call has learnt meanwhile

@@ -200,6 +200,7 @@ class OpenAIClient(Client):
                     lambda dialect: endpoint.body(request, dialect, _STREAMED),
                     lambda body: held.enter_async_context(self._http.stream(target, body)),
                     request.schema is not None,
+                    guess=request.form is None,  # else it may well be about what a caller asks for
                 )
                 async for chunk in chunks:
                     reply.add(chunk)
@@ -215,6 +216,7 @@ class OpenAIClient(Client):
             partial(endpoint.body, request),
             partial(self._http.post, target),
             request.schema is not None,
+            guess=request.form is None,
         )
         latency_s = time.monotonic() - started
         found = read_reply(body, latency_s, request.sampling, request.form is not None)

@@ -119,6 +119,7 @@ class ReplyReader:
         known = index in self._choices
         growing = self._choices.setdefault(index if self._form else 0, _Choice())
         piece = growing.add(delta, choice)
+        empty = delta.get("content") == ""
         if growing.letters > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
             raise Fault(
                 f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
@@ -131,7 +132,7 @@ class ReplyReader:
         if not self._form and text:
             self._on_piece({"delta": {"content": text}})
         elif self._form and (piece or not known or choice.get("logprobs") is not None):
-            role = {} if known else {"role": "assistant"}
+            role = {} if known else {"role": "assistant"} | ({"content": ""} if empty else {})
             told = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
             self._on_piece(told)
 
