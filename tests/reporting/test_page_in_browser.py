@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from lab.benchmarks.browser import Opened, chromium
 from lab.readme import BEGIN, END, with_block
 from tests.reporting.small_pages import in_browser, unfold
-from ttsgraph import cli
+from ttsgraph.commands import results
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.answers import answers_file, lines_beside, tell
@@ -105,8 +105,8 @@ def test_where_another_graph_serves_page_terminal_and_readme_say_so(built, open_
     with chdir(built.parents[1]):
         assert lines_beside("simulated-small") == {}
         if chromium():
-            assert not open_page().locator("#math .beside").is_visible()
-        cli.promote("math/2")  # somebody promotes the version that the page does not name
+            assert not open_page().locator("#math [data-beside]").is_visible()
+        results.promote("math/2")  # somebody promotes the version that the page does not name
         registry = Registry("sqlite:///mlflow.db")
         champion = registry.find("math@champion")
         low, high = (f"{100 * float(part):.1f}" for part in champion.tags["test_interval"].split())
@@ -124,8 +124,8 @@ def test_where_another_graph_serves_page_terminal_and_readme_say_so(built, open_
         told = json.loads(answers_file("simulated-small").read_text())
         assert line in with_block(f"{BEGIN}{END}", told, lines_beside("simulated-small"))
         if chromium():
-            assert open_page().locator("#math .beside").inner_text() == line
-        cli.rollback("math")
+            assert open_page().locator("#math [data-beside]").inner_text() == line
+        results.rollback("math")
 
 
 @in_browser
