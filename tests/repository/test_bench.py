@@ -11,8 +11,9 @@ import pytest
 
 from lab import python_path
 from lab.benchmarks import __main__ as bench
-from lab.benchmarks import archive
+from lab.benchmarks import archive, service
 from lab.benchmarks.endpoint import MODEL
+from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed_environment
 from tests.support.project import ROOT
 from ttsgraph.base.bookkeeping import BOOKKEEPING
@@ -21,6 +22,28 @@ from ttsgraph.graphs.topologies import parallel
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph_flows import report
 from ttsgraph_flows.stage import load_stage
+
+
+def test_every_benchmark_is_a_module_that_measures():
+    for name in bench.BENCHMARKS:
+        assert (
+            "def measure() -> list[Ratio]:"
+            in (ROOT / "lab" / "benchmarks" / f"{name}.py").read_text()
+        )
+
+
+def test_a_benchmark_is_run_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(service, "measure", lambda: [Ratio("r", 1.0, "at most", 1.0, {})])
+    assert bench.main(["service"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "rule", "holds"),
+    [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)],
+)
+def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
+    assert Ratio("r", value, rule, 1.0, {}).holds is holds
 
 
 def test_the_stub_server_answers_through_the_whole_stack():

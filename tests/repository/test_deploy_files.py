@@ -30,17 +30,29 @@ PARAMS = yaml.safe_load((DEPLOY / "params.yaml").read_text())
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
 
 
+def of_kind(kind):
+    return next(one for one in KUBERNETES if one["kind"] == kind)
+
+
+def pod():
+    return of_kind("Deployment")["spec"]["template"]["spec"]
+
+
+def targets(config):
+    """What Prometheus scrapes."""
+    (job,) = config["scrape_configs"]
+    return [one for group in job["static_configs"] for one in group["targets"]]
+
+
 def arguments():
     """How each file starts `ttsgraph`."""
     unit = re.search(r"^ExecStart=\S+/ttsgraph (.+)$", UNIT, re.MULTILINE).group(1).split()
-    deployment = next(one for one in KUBERNETES if one["kind"] == "Deployment")
-    pod = deployment["spec"]["template"]["spec"]
     image = re.search(r"^CMD (\[.+\])$", DOCKERFILE, re.MULTILINE).group(1)
     return {
         "systemd": unit,
         "image": yaml.safe_load(image),
         "compose": COMPOSE["services"]["server"]["command"],
-        "kubernetes": pod["containers"][0]["args"],
+        "kubernetes": pod()["containers"][0]["args"],
     }
 
 
@@ -61,6 +73,40 @@ def test_linters_take_the_image_and_the_unit(tmp_path):
         unit.write_text(UNIT.replace("/srv/ttsgraph/.venv/bin/ttsgraph", "/bin/true"))
         done = subprocess.run([verifier, "verify", unit], capture_output=True, text=True)
         assert "ttsgraph.service" not in done.stderr
+
+
+def test_compose_names_what_it_has():
+    services = COMPOSE["services"]
+    assert set(services) == {"server", "prometheus"}
+    for service in services.values():
+        assert ("image" in service) != ("build" in service)
+        assert not str(service.get("image", "")).endswith(":latest")
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            known = source in COMPOSE["volumes"] or source.startswith("${")
+            assert known or (DEPLOY / source).exists(), source
+    assert (DEPLOY / services["server"]["build"]["context"]).resolve() == ROOT
+    assert targets(PROMETHEUS) == [f"server:{PARAMS['service']['metrics_port']}"]
+
+
+def test_the_manifest_probes_what_the_server_answers():
+    deployment = of_kind("Deployment")["spec"]
+    server = pod()["containers"][0]
+    port, metrics = server["ports"]
+    assert metrics["containerPort"] == PARAMS["service"]["metrics_port"]
+    noted = deployment["template"]["metadata"]["annotations"]
+    assert noted["prometheus.io/port"] == str(metrics["containerPort"])
+    assert server["args"][-1] == str(port["containerPort"]) == "8080"
+    for probe in ("startupProbe", "readinessProbe"):
+        assert server[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert server["livenessProbe"]["tcpSocket"] == {"port": port["name"]}
+    assert of_kind("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
+    labels = deployment["template"]["metadata"]["labels"].items()
+    assert deployment["selector"]["matchLabels"].items() <= labels
+    assert of_kind("Service")["spec"]["selector"].items() <= labels
+    assert of_kind("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels
+    mounted = {mount["name"] for mount in server["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod()["volumes"]}
 
 
 @contextmanager

@@ -72,7 +72,7 @@ ELSEWHERE = {
     "run": "searches a project (tests/api/test_own_project.py)",
     "compare": "searches many times (tests/api/test_comparing.py)",
     "export": "needs a found graph (tests/api/test_export.py)",
-    "explain": "needs a registry (tests/flows/test_gate.py)",
+    "explain": "its example is of a registry; a file is explained below",
 }
 """Commands whose examples run in other tests."""
 
@@ -121,6 +121,24 @@ def test_examples_run(project, name):
         f"{arguments}: {done.output} {done.exception}"
     )
     assert done.output.strip()
+
+
+def test_a_graph_is_explained_in_words(project):
+    done = CliRunner().invoke(app, ["explain", "graph.json"])
+    assert done.exit_code == 0, done.output
+    for part in (
+        "4 nodes, 4 model calls a question (4 of llama-3.2-1b); width 3, depth 2",
+        "step 1: nodes 0, 1 and 2 (assistant, llama-3.2-1b) each answer the question alone",
+        (
+            "step 2: node 3 (fuser, llama-3.2-1b) reads nodes 0, 1 and 2: weighs them and writes"
+            " one final answer"
+        ),
+        "the final answer is that of node 3, the fuser",
+        "49 tokens read and 12 written",  # 4 prompts of 10, and 3 answers of 3 read by the fuser
+        "within the budget",
+        "where the money goes: 100 % llama-3.2-1b; the dearest node is 3",
+    ):
+        assert part in done.output
 
 
 def complete(line: str) -> list[str]:

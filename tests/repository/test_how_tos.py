@@ -1,16 +1,54 @@
-"""What pages show in an empty folder works there."""
+"""How-to pages begin in an empty folder, or say which page makes the one that they begin in."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
+
+import pytest
 
 from lab import python_path
 from tests.support.docs_blocks import Block, blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
+
+EMPTY = "Begin in an empty folder"
+MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
+ROWS = ("| use it |", "| run it in production |")
+ALSO = ("tutorial", "agents", "feedback", "steady", "stopping", "stages", "study")
+"""How-tos that other pages lead to."""
+
+LISTED = [
+    name
+    for line in (ROOT / "README.md").read_text().splitlines()
+    if line.startswith(ROWS)
+    for name in re.findall(r"\(docs/([\w-]+)\.md\)", line)
+]
+HOW_TOS = [f"docs/{name}.md" for name in dict.fromkeys((*LISTED, *ALSO))]
+TRIED_HERE = {"docs/python.md", "docs/own-project.md", "docs/own-team.md", "docs/tutorial.md"}
+"""Of these an empty folder is what a test begins in: those below, tests/api and test_docs.py."""
+
+
+def start(page: str) -> str:
+    """What stands before a page's first block."""
+    lines = (ROOT / page).read_text().splitlines()
+    blocks = blocks_of(page)
+    return "\n".join(lines[: blocks[0].line - 1] if blocks else lines)
+
+
+@pytest.mark.parametrize("page", HOW_TOS)
+def test_a_how_to_says_in_which_folder_it_begins(page: str) -> None:
+    said = start(page)
+    made = MADE.search(said)
+    assert (EMPTY in said) != (made is not None), page
+    if made is None:
+        assert page in TRIED_HERE
+    else:
+        assert f"docs/{made[1]}" in TRIED_HERE
+        assert EMPTY in start(f"docs/{made[1]}")
 
 
 def titled(page: str, title: str) -> Block:

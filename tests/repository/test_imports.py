@@ -88,3 +88,28 @@ def test_nothing_that_is_installed_with_it_is_torch_and_nothing_imports_it() -> 
         "    importlib.import_module(module.name)\n"
     )
     assert not first_names(found) & WEIGHTS
+
+
+STAGES = ("stage", *startup.STAGES)
+
+
+def test_a_stage_imports_no_client_of_models_no_mlflow_and_draws_nothing():
+    # One after another in one process: what is in none of these sets no stage imports, and the
+    # first that has it is at fault.
+    code = "import json, sys\nfrom importlib import import_module\n"
+    code += (
+        f"for name in {STAGES}:\n"
+        "    import_module(f'ttsgraph_flows.{name}')\n"
+        "    print(json.dumps([name, list(sys.modules)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = {name: set(modules) for name, modules in map(json.loads, done.stdout.splitlines())}
+    assert list(found) == list(STAGES)
+    assert first_names(found["stage"]) & HEAVY <= {"pandas", "pandera", "pyarrow"}
+    for name, modules in found.items():
+        assert not first_names(modules) & {"aiohttp", "dvc", "matplotlib", "mlflow", "networkx"}, (
+            name
+        )
+        assert not modules & {"openai", "scipy.optimize", "scipy.stats", "sqlalchemy"}, name

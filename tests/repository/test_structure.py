@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -75,6 +76,40 @@ def unsaid_in(body: list[ast.stmt], docstring_of_class: str = "") -> Iterator[tu
             yield from ((node.lineno, n) for n in raised_in(node) if not said(n, docstring))
 
 
+SHARED = {
+    "Arm",
+    "Code",
+    "Comparison",
+    "Draws",
+    "Entry",
+    "Evidence",
+    "Form",
+    "Kind",
+    "Models",
+    "Outcomes",
+    "Piece",
+    "Read",
+    "Row",
+    "Rows",
+    "Said",
+    "Searched",
+    "Settled",
+    "State",
+}
+"""Names that two classes or types have had; no further ones."""
+
+
+def test_a_type_has_a_name_of_its_own():
+    places = defaultdict(set)
+    for name, tree in parsed():
+        for node in tree.body:
+            match node:
+                case ast.ClassDef(defined) | ast.Assign([ast.Name(defined)]):
+                    if not defined.startswith("_") and not defined.isupper():
+                        places[defined].add(name)
+    assert {name for name, found in places.items() if len(found) > 1} <= SHARED
+
+
 def test_public_docstrings_name_the_errors_that_are_raised():
     """But those of commands, which are their help."""
     found = [
@@ -113,3 +148,10 @@ def test_every_package_is_installed():
         folders = {path.parent for path in root.rglob("*.py") if "tests" not in path.parts}
         for folder in folders:
             assert ".".join(folder.relative_to(root).parts) in found, folder
+
+
+def test_no_file_is_a_link():
+    listed = subprocess.run(
+        ["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []

@@ -27,11 +27,10 @@ from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, Remark, ignore
-from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
 from ttsgraph.searching.methods.summary import Found, probability_best
-from ttsgraph.searching.state import Proposal, Proposer, Reached, State, named
+from ttsgraph.searching.state import Proposal, Proposer, Reached, State, cheapest_call, named
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
@@ -109,8 +108,7 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
     asked = proposer.ask(state)
     allowed = [each for each in asked if may_run(state, proposer, each.graph, bench)]
     if asked and not allowed:
-        cost = state.brief.cost
-        asked[0].graph = topologies.single(min(cost.pool, key=cost.single))
+        asked[0].graph = cheapest_call(state.brief.cost)
         allowed = [asked[0]]
     for each in allowed:
         each.found_by = state.credit(each.graph, proposer.origin(each.graph, state.iteration))

@@ -423,7 +423,7 @@ class Proposer:
         except BudgetError:  # nothing that it can draw fits
             if self.is_plugin:
                 raise
-            graphs = [topologies.single(min(state.brief.cost.pool, key=state.brief.cost.single))]
+            graphs = [cheapest_call(state.brief.cost)]
         if self.is_plugin and not self.screens and len(graphs) != rule.candidates:
             raise TTSGraphError(
                 f"{named(self)}: expected {rule.candidates} candidates, found {len(graphs)}"
@@ -476,6 +476,11 @@ class Proposer:
         reason.
         """
         return {}
+
+
+def cheapest_call(cost: CostModel) -> CollaborationGraph:
+    """The graph that is run where nothing that was proposed may run."""
+    return topologies.single(min(cost.pool, key=cost.single))
 
 
 def named(proposer: Proposer) -> str:

@@ -27,7 +27,7 @@ LEAST_GAIN = 0.01
 PORTIONS = 40
 """Parts in which a model's load is split over its servers."""
 
-Server = tuple[str, tuple[int, ...]]
+OnGpus = tuple[str, tuple[int, ...]]
 """A model, and the GPUs of one of its servers."""
 
 
@@ -102,7 +102,7 @@ def servers_of(
     return found
 
 
-def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[Server]:
+def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[OnGpus]:
     """A server a replica, on the next GPUs if there are any."""
     turn = itertools.cycle(gpus or ())
     found = []
@@ -118,9 +118,9 @@ def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> 
     return found
 
 
-def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[Server] | None:
+def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[OnGpus] | None:
     """Servers on GPUs of these GiB, in the models' order; None if they don't fit."""
-    placed: list[Server] = []
+    placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
         for _ in range(models[name].replicas or 1):
             group = _idlest(name, models, placed, sizes)
@@ -140,7 +140,7 @@ def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[Serv
 
 
 def _idlest(
-    name: str, models: Mapping[str, Hosted], placed: Sequence[Server], sizes: Mapping[int, float]
+    name: str, models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
 ) -> tuple[int, ...]:
     """GPUs next to each other, with room for one more server of a model and the least to do: the
     fewest that hold it; empty if there is no room.
@@ -160,7 +160,7 @@ def _idlest(
 
 
 def split(
-    models: Mapping[str, Hosted], placed: Sequence[Server], gpus: Iterable[int]
+    models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]
 ) -> tuple[list[float], dict[int, float]]:
     """Work of each server on each of its GPUs, and of each GPU: a model's load goes in portions to
     the server whose GPUs have the least to do, the largest load first.
@@ -179,13 +179,13 @@ def split(
     return loads, work
 
 
-def _squares(models: Mapping[str, Hosted], placed: Sequence[Server], gpus: Iterable[int]) -> float:
+def _squares(models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]) -> float:
     """Sum of squares of the GPUs' work: the less, the more evenly it is spread."""
     return sum(work**2 for work in split(models, placed, gpus)[1].values())
 
 
 def shares(
-    models: Mapping[str, Hosted], placed: Sequence[Server], sizes: Mapping[int, float]
+    models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
 ) -> list[float]:
     """Each server's share of its GPUs' memory (`gpu_memory_utilization`): its need, and of the rest
     enough that all caches hold equally many requests; even shares if needs aren't known, in
