@@ -182,7 +182,7 @@ class Draw:
         return {
             "init": init | ({"contest": ways[way]} if way in ways else {}),
             "search": search | ({"way": "paper"} if way == "paper" else {}),
-            "pilot": pilot | {"random_graphs": 1},
+            "pilot": pilot | {"random_graphs": rng.choice((1, 2, 6))},
             "objective": joint if self.one_in(3) else {},
             "agent": {"roles": not self.one_in(5)},
             "engine": {"kind": "external"},

@@ -237,7 +237,12 @@ def pilot_cases(
     for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
         swept += _arrangements(model, sinks)
         swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
-    return [Case(graph, {"sweep": sweep, "label": label}) for sweep, label, graph in swept]
+    # A random graph may be drawn twice.
+    distinct = {(sweep, label, graph.content_hash): graph for sweep, label, graph in swept}
+    return [
+        Case(graph, {"sweep": sweep, "label": label})
+        for (sweep, label, _), graph in distinct.items()
+    ]
 
 
 async def swept(
