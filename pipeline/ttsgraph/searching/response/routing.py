@@ -51,6 +51,13 @@ LEAST_SHARE = 0.03
 LEAST_GAIN = 0.003
 """Accuracy that a route has to be expected to have more than what is plain."""
 
+DOUBT = 1.5
+LEAST_FACTOR = 0.15
+"""The slope of scores over left-out expectations is shrunk as one that is DOUBT standard errors by
+chance, as it is where the text says nothing (the penalty is the best of several), and at most to
+LEAST_FACTOR of it: who is better where still decides between two prices, but not against means.
+"""
+
 KEPT = 16
 """Decompositions that are remembered, one for each set of questions that was asked."""
 
@@ -426,10 +433,17 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
-    """By what expectations are multiplied, as of `_beside`, to be the least off: from 0 to 1."""
+    """Return the factor, from 0 to 1, by which expectations (n, K), as of `_beside`, are the least
+    off, shrunk by its doubt: the standard error is clustered by question.
+    """
     size = float((expected**2).sum())
     slope = float((expected * scores).sum()) / size if size > 0 else 0.0
-    return float(_rounded(np.array([min(1.0, max(0.0, slope))]))[0])
+    if slope <= 0:
+        return 0.0
+    off = (expected * (scores - slope * expected)).sum(axis=1)
+    error = math.sqrt(float((off**2).sum())) / size
+    slope *= max(LEAST_FACTOR, 1 - (DOUBT * error / slope) ** 2)
+    return float(_rounded(np.array([min(1.0, slope)]))[0])
 
 
 def _rounded(values: FloatArray) -> FloatArray:
