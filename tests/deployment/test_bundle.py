@@ -44,12 +44,6 @@ def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
     assert len({deployed.bundle_hash for deployed in [made, *others]}) == 5
 
 
-def test_only_models_that_are_called_need_a_server():
-    both = {"smollm2-135m", "gemma3-270m"}
-    assert set(Deployed("math", FUSED, PROFILE).profile_with().pool) == both
-    assert set(Deployed("math", VOTED, PROFILE).profile_with().pool) == {"smollm2-135m"}
-
-
 def test_what_could_not_be_served_is_refused_at_once():
     with pytest.raises(SettingsError, match="unknown task 'chess'"):
         Deployed("chess", FUSED, PROFILE)

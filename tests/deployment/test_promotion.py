@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.deployment import provenance
 from ttsgraph.deployment.promotion import (
     Arm,
     Choice,
@@ -23,7 +21,6 @@ from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.compare import Difference, against_first, paired
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent import llm
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:
@@ -174,32 +171,6 @@ def test_few_test_questions_count_beside_what_the_search_saw(found, one, of, lea
     assert put_up(found, one, of, lead).place == place
 
 
-def test_where_the_search_decides_against_the_test_the_reason_says_so():
-    said = "with what the search saw"
-    kept = put_up(48, 49, 60, Difference(0.1, 0.04))
-    assert "80.0 % of 60 test questions right" in kept.reason
-    assert re.search(f"{said}, one call is expected .* behind the found graph", kept.reason)
-    left = put_up(49, 47, 60, Difference(0.0, 0.02))
-    assert re.search(f"{said}, one call is expected .* the found graph", left.reason)
-    # Only the graph that a reason begins with is "it".
-    assert len(re.findall(r"\bit\b", kept.reason)) == 1
-    assert not re.search(r"\bit\b", left.reason)
-    assert said not in put_up(59, 40, 60, Difference(0.1, 0.04)).reason
-    for nothing in (None, Difference(math.nan, math.nan)):
-        reason = put_up(49, 47, 60, nothing).reason
-        assert said not in reason
-        assert "nan" not in reason
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.floats(-0.3, 0.3), st.floats(0, 0.1))
-def test_the_more_the_search_expects_of_what_it_found_the_less_it_makes_way(
-    found, one, mean, spread
-):
-    worse = put_up(found, one, 60, Difference(mean, spread))
-    better = put_up(found, one, 60, Difference(mean + 0.05, spread))
-    assert better.place <= worse.place
-
-
 GRADES = st.sampled_from([True, False, None])
 LEADS = st.none() | st.builds(Difference, st.floats(-0.3, 0.3), st.floats(0, 0.1))
 
@@ -290,52 +261,7 @@ def test_of_coins_more_than_one_call_is_put_up_as_rarely_as_the_confidence_says(
     assert dearer_shares([0.25, 0.25], tested, known) <= 0.05 + 2 * 0.0154
 
 
-@pytest.mark.parametrize("tested", [48, 60, 400])
-def test_of_several_coins_no_test_alone_buys_a_call(tested):
-    assert dearer_shares([0.25] * 4, tested, 0) <= 0.05 + 2 * 0.0154
-
-
 def test_a_lead_that_the_search_shows_is_kept_in_most_tests_of_60_questions():
     """Five points, on 300 questions a standard error of 2."""
     assert dearer_shares([0.55, 0.5], 60, 300, shared=0.85) > 0.5
     assert dearer_shares([0.60, 0.5], 60, 300, shared=0.85) > 0.9
-
-
-@pytest.mark.parametrize(("tested", "known"), [(60, 90), (160, 240)])
-def test_what_the_search_shows_to_be_ten_points_better_stands_at_60_test_questions(tested, known):
-    """A split or a route of a model with 64 % and one with 85 %, of which it asks half."""
-    assert dearer_shares([0.745, 0.64], tested, known) > 0.5
-
-
-def test_the_score_that_is_said_is_not_that_of_the_questions_that_chose():
-    """Of eight equal graphs the luckiest looks better than it is."""
-    rng = np.random.default_rng(7)
-    said, had = [], []
-    for _ in range(100):
-        arms = [
-            Arm(str(k), 5.0, dict(enumerate((rng.random(60) < 0.6).tolist()))) for k in range(8)
-        ]
-        choice = choose(arms, 0.0)
-        said.append(choice.expected)
-        had.append(max(sum(arm.outcomes.values()) / 60 for arm in arms))
-    assert np.mean(had) > 0.66
-    assert np.mean(said) < 0.64
-
-
-def test_a_coin_of_four_choices_on_48_questions_is_answered_by_one_call():
-    """Two calls with 33.3 %, one with 25.0 %: ten questions differ, p = 0.34."""
-    one = [q < 12 for q in range(48)]
-    two = [3 <= q < 19 for q in range(48)]
-    names = ("found", "two calls", "one call")
-    arms = [
-        Arm(name, units, dict(enumerate(outcomes)))
-        for name, units, outcomes in zip(names, (6, 2, 1), (one, two, one), strict=True)
-    ]
-    assert paired(arms[1].outcomes, arms[2].outcomes).p_value() == pytest.approx(0.34, abs=0.02)
-    choice = choose(arms, 0.01)
-    assert (arms[choice.place].label, choice.verdict) == ("one call", "as good")
-
-
-def test_what_is_hashed_are_the_prompts_that_the_agent_reads() -> None:
-    assert provenance.AGENT_PROMPTS == llm.PROMPTS
-    assert list(llm.PROMPTS.glob("*.j2"))

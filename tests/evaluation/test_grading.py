@@ -73,12 +73,6 @@ def test_what_is_told_at_once_is_what_the_grader_says(right: str, answer: str) -
     assert told in (None, task.grade(question, text))
 
 
-def test_plain_answers_are_told_at_once() -> None:
-    task = MathTask()
-    assert [task.at_once(SUM, answer) for answer in ("4", "5", None)] == [True, False, False]
-    assert task.at_once(SUM, r"\sqrt{16}") is None
-
-
 def test_a_kind_that_grades_otherwise_is_asked_though_it_inherits_what_is_told_at_once() -> None:
     class Stricter(MathTask):
         def grade(self, question: Question, text: str) -> bool:

@@ -95,16 +95,6 @@ def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     assert lost.error == "down"
 
 
-def test_a_judge_s_refusal_is_lost_too():
-    class Judged(type(TASK)):
-        def grade(self, question: Question, text: str) -> bool:
-            raise PromptRefused(f"judge: {REFUSED}: filtered")
-
-    environment = Environment(Judged(), PROMPT, Sampling(), POOL, ScriptedClient())
-    feedback = asyncio.run(environment.evaluate(topologies.single("m"), [QUESTION]))
-    assert (feedback.n_refused, feedback.n_lost) == (1, 0)
-
-
 @pytest.mark.parametrize(
     ("result", "again"),
     [

@@ -7,7 +7,6 @@ import yaml
 from tests.support.project import ROOT
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
@@ -60,19 +59,6 @@ def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, mess
 
 
 SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("engine: {kind: vllm\npool: [", r"mine\.yaml: expected YAML, but .* at line"),
-        (yaml.safe_dump(SIMULATED), r"mine\.yaml: expected a name with simulated in it"),
-    ],
-)
-def test_a_file_that_is_no_profile_of_its_name_is_said(tmp_path, text, message):
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(SettingsError, match=message):
-        load_profile("mine", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +141,3 @@ THERE = {"model": "m", "base_url": "http://x/v1"}
 def test_an_agent_that_can_not_work_is_said(agent, message):
     with pytest.raises(SettingsError, match=re.escape(message)):
         with_agent(**agent)
-
-
-def test_a_model_of_the_pool_can_be_the_agent_at_its_price():
-    assert with_agent(kind="llm", model="gemma3-270m").agent_price() == Price(0.02, 0.02)
-    assert with_agent(kind="llm", model="gemma3-270m", price=3).agent_price() == Price(3, 3)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lab.study.ledger import Ledger, LedgerClient
 from lab.study.run import replies_to
 from ttsgraph.evaluation.environment import Environment, Grader
-from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages import estimate
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
 
 PROFILES = Path(__file__).parents[2] / "profiles"
@@ -182,32 +178,3 @@ def test_an_agent_with_a_language_model_takes_at_most_its_limits():
         "tokens": 1000 * calls,
         "dollars": pytest.approx(1000 * calls * 0.02e-6),
     }
-
-
-def test_made_up_grades_favour_dear_models_and_then_more_calls():
-    cost = papers("math", 18.0).cost_model("math")
-    counted = estimate.Rehearsal(cost, np.random.default_rng(0))
-    questions = [Question(f"q{k}", "", "") for k in range(4000)]
-    cheap, dear = min(cost.pool, key=cost.single), max(cost.pool, key=cost.single)
-    shares = [
-        asyncio.run(counted.evaluate(graph, questions)).accuracy
-        for model in (cheap, dear)
-        for graph in (chain([model]), parallel([model] * 5, model, "voter"))
-    ]
-    assert 0.3 < shares[0] < shares[1] < shares[2] < shares[3] < 0.8
-
-
-def test_a_rehearsal_counts_a_call_once():
-    cost = papers("math", 18.0).cost_model("math")
-    counted = estimate.Rehearsal(cost, np.random.default_rng(0))
-    questions = [Question(f"q{k}", "", "") for k in range(3)]
-    model = next(iter(cost.pool))
-
-    def calls(graph):
-        asyncio.run(counted.evaluate(graph, questions))
-        return counted.take()
-
-    assert calls(parallel([model] * 4, model, "voter")) == {(model, 0): 12}
-    assert calls(parallel([model] * 2, model, "fuser")) == {(model, 2): 3, (model, 0): 0}
-    assert calls(chain([model] * 2)) == {(model, 1): 3, (model, 0): 0}
-    assert calls(parallel([model] * 5, model, "voter")) == {(model, 0): 3}

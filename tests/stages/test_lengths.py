@@ -117,13 +117,6 @@ def test_measured_costs_are_what_graphs_cost_or_a_little_more():
         assert cost.single(name) == pytest.approx(alone)
 
 
-def test_costs_follow_what_is_measured_which_is_no_setting():
-    given = profile(lengths={"prompt_tokens": 1000, "generated_tokens": 38})
-    measured = with_lengths(given, "math", table(given))
-    assert measured.cost_model("math").single("large") < given.cost_model("math").single("large")
-    assert settings_sha256(measured, "math") == settings_sha256(given, "math")
-
-
 def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_identity():
     plain = profile()
     measured = with_lengths(plain, "math", table(plain))

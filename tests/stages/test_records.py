@@ -131,18 +131,6 @@ def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, data: st.DataObj
     read_right_or_told(path, data.draw(damaged(path.read_bytes())), reader, expected)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "null", "[" * 100_000, "1" * 5000, "\udcff"])
-def test_a_record_without_its_keys_names_the_command_that_makes_it(
-    tmp_path: Path, text: str
-) -> None:
-    path = tmp_path / "results" / "laptop" / "math" / "start.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(text.encode(errors="surrogateescape"))
-    command = r"python -m ttsgraph_flows\.init_family --profile laptop --task math"
-    with pytest.raises(DataError, match=rf"`{command}`, or `make repro`"):
-        read_record(Started, path, "init_family")
-
-
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing key 'counts'"):
         write_record(Started, tmp_path / "start.json", {})

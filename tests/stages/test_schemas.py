@@ -12,7 +12,6 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Usage
 from ttsgraph.stages.schemas import (
@@ -30,7 +29,6 @@ from ttsgraph.stages.schemas import (
     read_table,
     write_table,
 )
-from ttsgraph.stages.worth import check_evidence
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of, questions_table
 
@@ -295,17 +293,3 @@ def test_other_wrong_tables_are_refused_too(searched, name):
 
 STRANGE = {"candidate_id": 9999, "node": 99, "graph_hash": "0" * 16, "model": "another"}
 STRANGE |= {"is_sink": None, "question_id": "another"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("column", "value"), STRANGE.items())
-def test_evidence_of_what_is_not_there_is_refused_with_its_row(searched, column, value):
-    folder = searched.results / "random"
-    archive = read_table(Candidates, folder / "archive.parquet", "search")
-    graphs = dict(enumerate(map(CollaborationGraph.from_json, archive["graph"])))
-    table = read_table(Evidence, folder / "evidence.parquet", "search")
-    questions = {q.id for split in ("train", "val") for q in searched.questions(split)}
-    check_evidence(table, graphs, questions, "evidence")
-    table.loc[7, column] = not table.loc[7, column] if value is None else value
-    with pytest.raises(DataError, match="evidence: row 7: expected a node of candidate"):
-        check_evidence(table, graphs, questions, "evidence")

@@ -21,7 +21,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages.schemas import Answers, Pilots, read_table, write_table
 from ttsgraph.stages.trials import (
@@ -29,7 +29,6 @@ from ttsgraph.stages.trials import (
     answers_table,
     evaluate_cases,
     pilot_cases,
-    pilot_scores,
     start_trial,
     trial_cases,
     trials_of,
@@ -131,20 +130,6 @@ def labelled(cases, sweep: str) -> dict[str, list]:
     return found
 
 
-def test_pilots_try_each_pair_of_families_in_random_graphs_of_small_and_of_middle_sized_models():
-    families = labelled(piloted(PilotSettings(random_graphs=10)), "family")
-    assert families == labelled(piloted(PilotSettings(random_graphs=10)), "family")
-    small = ("gemma-3-1b", "llama-3.2-1b")
-    middle = ("gemma-1.1-2b", "llama-3.2-3b")
-    pairs = [pair for a, b in (small, middle) for pair in ((a, a), (a, b), (b, b))]
-    assert list(families) == [f"4 x {a}" if a == b else f"2 x {a} + 2 x {b}" for a, b in pairs]
-    for (a, b), graphs in zip(pairs, families.values(), strict=True):
-        assert 5 < len(graphs) <= 10
-        assert all(
-            sorted(node.model for node in graph.nodes) == sorted((a, a, b, b)) for graph in graphs
-        )
-
-
 @settings(max_examples=100)
 @given(
     random_graphs=st.integers(1, 6),
@@ -179,12 +164,6 @@ def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_age
         rf"promised value within the budget: {model} ([\d.]+)", chosen["reason"]
     )
     assert float(promised) >= round(best, 3)
-
-
-def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
-    rows = {"accuracy": [np.nan, 0.5], "n_scored": [0, 8], "latency_s": [np.nan, 2.0]}
-    table = pd.DataFrame(rows).assign(graph=chain(["gemma-3-1b"]).to_json())
-    assert pilot_scores(table, Objective()) == (Scored(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),)
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():

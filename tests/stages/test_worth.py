@@ -5,7 +5,6 @@ import json
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from lab.pools.arrays import ArrayEnvironment, ArrayWorld
@@ -17,12 +16,10 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Usage
 from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.methods.summary import edge_table
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
@@ -30,7 +27,7 @@ from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import PLACEHOLDER, node_table, removal_cases, removals, without_node
-from ttsgraph.stages.schemas import Edges, Nodes, check, read_table, write_table
+from ttsgraph.stages.schemas import Nodes, check, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
@@ -180,18 +177,6 @@ def test_the_node_table_says_what_each_node_read_said_repaired_and_spoilt(
     assert "without one of them the graph is predicted to score" in lines[0]
 
 
-def test_nodes_that_no_question_needed_are_told_nothing_of(profile, contest):
-    nodes = [*(Node(i, "assistant", SMALL) for i in range(2)), Node(2, "assistant", LARGE)]
-    sink = Node(3, "voter", SMALL, gate=Gate(0.6, (0, 1)))
-    graph = CollaborationGraph((*nodes, sink), ((0, 3), (1, 3), (2, 3)))
-    table = nodes_of(profile, contest, graph, {}, asked(profile, graph))
-    assert table["n_answers"].tolist() == [60, 60, 0, 60]
-    assert math.isnan(table["own_accuracy"][2])
-    assert math.isnan(table["predicted_loss"][0])
-    assert all("nan" not in line for line in worth_of(graph, table))
-    assert len(removals(graph, contest.brief.cost)) >= 1
-
-
 @pytest.fixture(scope="module")
 def cost(profile: Profile) -> CostModel:
     return profile.cost_model("math")
@@ -268,18 +253,3 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
     sent = json.loads(table.loc[graph.sink, "prompt"])
     assert sent[-1]["content"].count(PLACEHOLDER) == 3
     assert questions[0].text in sent[-1]["content"]
-
-
-def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
-    learnt = {"ids": [3, 7], "roles": ["assistant"], "models": ["m"], "alpha": 1.0}
-    learnt |= {"theta": [[0, 2.0], [0, 0]], "pi": [[0.0], [0.0]], "psi": [[0.0], [0.0]]}
-    entries = [
-        {"type": "record"},
-        {"type": "iteration", "iteration": 2, "distribution": learnt},
-        {"type": "iteration", "iteration": 3},
-    ]
-    table = check(edge_table(entries), Edges, "edges")
-    (row,) = table.to_dict("records")
-    assert (row["iteration"], row["source"], row["target"]) == (2, 3, 7)
-    assert math.isclose(row["probability"], 1 / (1 + math.exp(-2.0)))
-    assert isinstance(check(edge_table([]), Edges, "edges"), pd.DataFrame)

@@ -11,7 +11,6 @@ from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.service.run import ServedRun
-from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question
@@ -71,12 +70,6 @@ def test_what_a_question_lets_anybody_check(
     assert not any(HUMANEVAL.passes_on(asked, text) for text in failing)
 
 
-def test_what_passes_in_public_is_graded_by_other_tests():
-    assert HUMANEVAL.grade(question(), WRONG)
-    assert not HUMANEVAL.grade(question(), HIDDEN)
-    assert question().meta == {"test": ROW["test"], "entry_point": "add_all"}
-
-
 POOL = ModelPool(
     tuple(ModelSpec(n, n, 1e8, 1e8, 2, 8, Price(0.1, 0.1)) for n in ("right", "wrong", "twice"))
 )
@@ -126,17 +119,6 @@ def test_a_verifier_is_offered_where_there_is_something_to_check():
     assert "as it is set up here" in unfit(verifier, get_task("json"))
     for kind in TASKS.values():
         assert unfit(get_role("assistant"), kind) == ""
-
-
-def test_a_profile_leaves_the_role_out_and_says_why(profile: Profile):
-    roles = ("assistant", "fuser", "voter", "verifier")
-    profile = profile.model_copy(update={"roles": roles})
-    assert profile.roles_on("math", []) == ("assistant", "fuser", "voter")
-    (why,) = profile.no_checks("math", [])
-    assert "kind math has no public check" in why
-    assert "verifier" in profile.roles_on("humaneval", [question()])
-    assert profile.no_checks("humaneval", [question()]) == []
-    assert "verifier" not in profile.roles_on("humaneval", [silent()])
 
 
 @pytest.mark.slow

@@ -118,12 +118,6 @@ def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
         flan_rows(path)
 
 
-@pytest.mark.parametrize("package", ["no_such_package", "no_such.module"])
-def test_a_missing_package_names_what_to_install(package):
-    with pytest.raises(DataError, match=f"'{package}' is not installed; .* pip install no-such"):
-        rows_of(kind="package", package=package, file="x.jsonl")
-
-
 # generators
 
 

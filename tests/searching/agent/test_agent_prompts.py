@@ -2,6 +2,7 @@
 that gets.
 """
 
+import copy
 import json
 import re
 from collections import Counter
@@ -68,7 +69,7 @@ class TestReadingAnswers:
 
     def test_of_a_cut_off_answer_only_what_is_complete_is_read(self):
         whole = (
-            '{"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25},'
+            '{"answer": {"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25},'
             ' {"source": 0, "target": 2, '
         )
         answer, problems = read_answer(whole + '"reason": "r", "probability": 0.9', Edits)
@@ -178,6 +179,17 @@ class TestContextIsBounded:
         assert len(sent) == 3
         for messages, _, _ in sent:
             assert sum(estimate_tokens(message.content) for message in messages) <= limit
+
+    def test_what_is_left_out_is_summed_up_and_the_most_telling_stays(self):
+        distribution = copy.deepcopy(crowd(80, 4)[0])
+        table = distribution.edge_probabilities()
+        table[3, 70] = 0.97
+        distribution.set_edge_probabilities(table)
+        agent, sent = agent_that_says(NOTHING, context_tokens=8000)
+        agent.update(distribution, crowd(80, 500)[1], PAPER_BRIEF)
+        edges = sent[0][0][0].content.split("## Edge probabilities")[1].split("##")[0]
+        assert "3->70 0.97" in edges
+        assert f"and {3160 - edges.count('->')} more" in edges
 
     def test_a_limit_below_the_fixed_text_is_said(self):
         agent, _ = agent_that_says(NOTHING, context_tokens=200)
