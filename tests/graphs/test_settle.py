@@ -147,18 +147,6 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
         assert expected.worst == pytest.approx(cost.graph_cost(graph))
 
 
-def test_seconds_of_waves_add_up_on_average(profile):
-    draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
-    cost = CostModel(profile.model_pool(), profile.task("math").lengths.value(), "runtime")
-    mean = RecordedDraws(draws, np.random.default_rng(0), samples=400).mean(cost)
-    found = mean.expected(voters([LARGE] * 3, (2, 1)))
-    # The first question is clear after one wave; the second where its first two draws agree, which
-    # is so once in three.
-    waves = (1 + (1 / 3 + 2 * 2 / 3)) / 2
-    assert found.mean == pytest.approx(waves * cost.single(LARGE), rel=0.05)
-    assert found.worst == pytest.approx(2 * cost.single(LARGE))
-
-
 def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answered():
     questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
     graph = topologies.parallel(["m"] * 7, "m", "voter")

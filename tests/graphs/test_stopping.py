@@ -20,7 +20,6 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided, most_frequent
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.settings.stages import BudgetSettings
 
 BETA = Stop("beta", 0.95)
 
@@ -263,14 +262,6 @@ def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
     assert Budget(cost, 1.5 * cost.single("m")).trim(graph).node(5).gate is None
     left = Budget(cost).pruned(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool))
     assert left.nodes == (Node(3, "assistant", "m"),)
-
-
-def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():
-    assert BudgetSettings(limit=3).limits == "worst"
-    for metric in ("dollars", "runtime"):
-        assert BudgetSettings(metric=metric, limit=3).limits == "mean"
-        kept = BudgetSettings(metric=metric, limit=3, of="worst").model_dump(mode="json")
-        assert BudgetSettings(**kept).limits == "worst"
 
 
 def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either():

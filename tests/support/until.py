@@ -12,7 +12,6 @@ import time
 import pytest
 
 FIRST = (
-    "flows/test_simulated_stages.py",  # every stage, from sampling to the report
     "base/test_secrets.py",
     "checker/tests/test_attacks.py",
     "service/test_deployments.py",

@@ -69,8 +69,8 @@ class TestReadingAnswers:
 
     def test_of_a_cut_off_answer_only_what_is_complete_is_read(self):
         whole = (
-            '{"answer": {"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25},'
-            ' {"source": 0, "target": 2, '
+            '{"answer": {"edge_changes": [{"source": 0, "target": 1, "reason": "r",'
+            ' "probability": 0.25}, {"source": 0, "target": 2, '
         )
         answer, problems = read_answer(whole + '"reason": "r", "probability": 0.9', Edits)
         assert [(e.source, e.target, e.probability) for e in answer.edge_changes] == [(0, 1, 0.25)]

@@ -8,7 +8,6 @@ import pytest
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
-from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
@@ -151,23 +150,6 @@ class TestHeuristicAgent:
         brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
         trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
         assert self.agent().select_family_size(brief, trials).models[0] == first
-
-    def test_under_a_joint_objective_the_order_follows_values_and_not_accuracies(self):
-        # The 8B model answers better and takes so long that a small one has the higher value; a
-        # second small one gains some more.
-        scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
-        trials = [
-            Trial({"llama-3.2-1b": 1}, 0.6, 20),
-            Trial({"llama-3.1-8b": 1}, 0.3, 20),
-            Trial({"llama-3.2-1b": 2}, 0.62, 20),
-        ]
-        joint = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles, Objective(kind="joint"))
-        preference = self.agent().select_family_size(joint, trials)
-        assert preference.models[0] == "llama-3.2-1b"
-        assert "promised value within the budget: llama-3.2-1b 0.63" in preference.reason
-        accuracy = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
-        ranked = self.agent().select_family_size(accuracy, [Trial({"llama-3.2-1b": 2}, 0.41, 20)])
-        assert ranked.models[0] == "llama-3.1-8b"
 
     def test_instances_replicate_models_of_the_preferred_family_within_the_budget(self):
         preference = Preference(("llama-3.2-3b", "llama-3.2-1b", "gemma-3-1b"), "")
