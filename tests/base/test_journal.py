@@ -38,7 +38,7 @@ json_values = st.recursive(
 
 
 SHARED = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -192,7 +192,7 @@ def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) 
     whole = path.read_bytes()
     all_calls = len(client.requests)
     entries = whole.splitlines(keepends=True)
-    for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 25), len(whole)]:
+    for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 8), len(whole)]:
         path.write_bytes(whole[:cut])
         found, archive, client = search(path)
         assert outcome(found, archive) == expected

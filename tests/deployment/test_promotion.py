@@ -18,7 +18,7 @@ from ttsgraph.deployment.promotion import (
     successor,
 )
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.evaluation.compare import Difference, against_first, paired
+from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.models.client import Usage
 
@@ -58,18 +58,6 @@ def test_five_questions_more_and_none_less_is_what_95_percent_takes(better, prom
     # (1/2)^5 = 0.031 is below 0.05, (1/2)^4 = 0.0625 is not
     decision = decide(result([True] * better + [False] * 95), result([False] * (better + 95)), 0.95)
     assert (decision.promote, decision.p_value) == (promoted, pytest.approx(0.5**better))
-    assert f"{better} only the challenger has right and 0 only the champion" in decision.reason
-
-
-def test_two_graphs_are_compared_on_the_questions_that_both_were_scored_on():
-    first = {"a": True, "b": True, "c": False, "d": None, "e": True}
-    second = {"a": True, "b": False, "c": True, "d": True, "f": True}
-    pairs = paired(first, second)
-    assert (pairs.questions, pairs.first_only, pairs.second_only, pairs.p_value()) == (3, 1, 1, 1.0)
-    # All six differ one way: two-sided 2 / 2^6.
-    sure = paired(dict.fromkeys("abcdef", True), dict.fromkeys("abcdef", False))
-    assert sure.p_value() == pytest.approx(2 / 2**6)
-    assert sure.p_value("greater") == pytest.approx(1 / 2**6)
 
 
 def test_the_found_graph_is_compared_with_each_and_is_no_different_from_itself():
@@ -138,10 +126,9 @@ def test_only_what_was_scored_for_all_graphs_is_compared():
     found = Arm("found", 6, {str(k): 50 <= k < 100 or k >= 150 for k in range(200)})
     choice = choose([found, arm("one call", 1, 90, lost=50)], 0.01)
     assert (choice.place, choice.verdict) == (1, "better")
-    assert "60.0 % against 33.3 % of 150 test questions for 1 instead of 6" in choice.reason
+    assert "60.0 % against 33.3 % of 150" in choice.reason
     choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01)
-    assert choice.place == 0
-    assert choice.reason.startswith("nothing to compare: no test question was scored for all")
+    assert (choice.place, "nothing to compare" in choice.reason) == (0, True)
 
 
 def put_up(found: int, one: int, of: int, lead: Difference | None) -> Choice:
@@ -198,20 +185,13 @@ def compared(arms):
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
-def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected_and_its_score_is_no_chosen_one(
-    arms, margin
-):
+def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected(arms, margin):
     choice = choose(arms, margin)
-    told = compared(arms)
-    if not told:
+    if compared(arms):
+        assert arms[choose(arms, margin + 0.05).place].units <= arms[choice.place].units
+        assert 0 <= choice.expected <= 1
+    else:
         assert choice.place == 0
-        return
-    assert arms[choose(arms, margin + 0.05).place].units <= arms[choice.place].units
-    cheapest = min(arms[k].units for k in told)
-    assert 0 <= choice.expected <= 1
-    if arms[choice.place].units > cheapest:  # less than it had on these questions, or believed
-        shares = [sum(told[k].values()) / len(told[k]) for k in told if arms[k].units == cheapest]
-        assert choice.expected >= min(shares)
 
 
 @given(GRIDS, st.randoms())
@@ -254,8 +234,7 @@ def dearer_shares(right, tested, known, draws=200, shared=0.5):
     return count / draws
 
 
-@pytest.mark.parametrize("tested", [48, 60, 400])
-@pytest.mark.parametrize("known", [0, 300])
+@pytest.mark.parametrize(("tested", "known"), [(48, 0), (60, 300), (400, 300)])
 def test_of_coins_more_than_one_call_is_put_up_as_rarely_as_the_confidence_says(tested, known):
     """Two graphs; 0.05 and its error of 200 draws."""
     assert dearer_shares([0.25, 0.25], tested, known) <= 0.05 + 2 * 0.0154

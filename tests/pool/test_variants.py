@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import openai
-import pandas as pd
 import pytest
 
 from tests.support.fakes import ScriptedClient, unit_draw
@@ -21,18 +20,13 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.provenance import pool_fingerprint, revisions
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.runtime.clients import endpoints
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages import trials
 from ttsgraph.stages.estimate import estimate_run
-from ttsgraph.stages.trials import best_single, evaluate_cases, profile_table, single_cases
-from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -76,14 +70,11 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("variants", "message"),
         [
-            (
-                {"t0": {"temperature": 3}},
-                r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3",
-            ),
-            ({"t0": {}}, r"variants\.t0': expected one of temperature, .* found none"),
-            ({"a:b": {"temperature": 0}}, r"expected a variant named with letters, .* found 'a:b'"),
-            ({"a": {"top_p": 1}, "b": {"top_p": 1}}, r"found 'a' and 'b' with the same settings"),
-            ({"t": {"reasoning_effort": "a lot"}}, r"reasoning_effort': .*found 'a lot'"),
+            ({"t0": {"temperature": 3}}, r"pool\.small\.variants\.t0\.temperature.*found 3"),
+            ({"t0": {}}, r"variants\.t0.*expected one of temperature"),
+            ({"a:b": {"temperature": 0}}, "found 'a:b'"),
+            ({"a": {"top_p": 1}, "b": {"top_p": 1}}, "found 'a' and 'b' with the same"),
+            ({"t": {"reasoning_effort": "a lot"}}, "found 'a lot'"),
         ],
     )
     def test_a_wrong_variant_is_named(self, variants, message):
@@ -95,8 +86,7 @@ class TestSettings:
     def test_a_variant_can_not_have_a_models_name(self, section):
         data = profile().model_dump(mode="json", exclude_none=True)
         data.setdefault(section, {})["small:t0"] = MODEL | {"base_url": "http://x/v1"}
-        said = "variant 't0' of 'small': expected a name of its own, but a model has its name"
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match="variant 't0' of 'small'"):
             parse(Profile, data, "mine.yaml")
 
     def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
@@ -176,37 +166,6 @@ def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
         estimate_run(known, "math")["calls"]["profile"] for known in (profile(), profile({}))
     )
     assert more / calls == 7 / 2
-
-
-def profiled(cost: CostModel, **right: float) -> Any:
-    """The profile stage's table where each model answers this share of 20 questions right."""
-
-    def reply(request: Request) -> str:
-        kind = "greedy" if request.sampling.temperature == 0 else request.model
-        return "7" if int(request.messages[-1].content.split("+")[0]) < 20 * right[kind] else "0"
-
-    known = profile()
-    prompt = Deployed("math", single("small"), known).prompt
-    sampling = known.task("math").sampling.sampling()
-    environment = Environment(get_task("math"), prompt, sampling, cost.pool, ScriptedClient(reply))
-    asked = [Question(str(k), f"{k}+1", "7") for k in range(20)]
-    cases = evaluate_cases(single_cases(cost.pool), environment, cost, asked)
-    return profile_table(asyncio.run(cases), cost)
-
-
-def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answers_differ():
-    cost = profile().cost_model("math")
-    table = profiled(cost, greedy=0.9, small=0.5, large=0.2)
-    assert list(table["model"]) == list(cost.pool)
-    best, voting = (
-        best_single(table, Budget(cost, 100), repeated=repeated) for repeated in (False, True)
-    )
-    assert (best, voting) == ("small:t0", "small")
-    none = pd.DataFrame(columns=["graph", "accuracy", "budget_units"])
-    cases = trials.test_cases(single(best), none, table, Budget(cost, 4, 12))
-    arms = {case.columns["arm"]: case.columns["label"] for case in cases}
-    vote = {"self_consistency": "majority of 4 x small"}
-    assert arms == {"found": "found graph", "single": "small:t0"} | vote
 
 
 class TestServing:

@@ -36,20 +36,14 @@ def test_shipped_params_name_a_profile_and_its_tasks():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda d: d["search"].update(patiance=3),
-            r"mine\.yaml: unknown key 'search\.patiance', did you mean 'patience'\?",
-        ),
-        (lambda d: d["budget"].update(limit=-1), r"'budget\.limit': .*greater than 0, found -1"),
-        (lambda d: d.pop("pool"), r"missing key 'pool'"),
-        (lambda d: d.update(pol=d.pop("pool")), r"did you mean 'pool'\? \(and 1 more\)"),
-        (
-            lambda d: d["tasks"]["math"].update(kind="maths"),
-            r"tasks\.math.*expected kind as one of .*math.*found 'maths'",
-        ),
-        (lambda d: d.update(roles=["assistant", "critique"]), "roles among .*found 'critique'"),
-        (lambda d: d.update(roles=["fuser"]), "expected assistant among the roles"),
-        (lambda d: d["engine"].update(kind="magic"), r"key 'engine\.kind': .*'vllm'"),
+        (lambda d: d["search"].update(patiance=3), r"'search\.patiance', did you mean 'patience'"),
+        (lambda d: d["budget"].update(limit=-1), r"'budget\.limit': .*found -1"),
+        (lambda d: d.pop("pool"), "missing key 'pool'"),
+        (lambda d: d.update(pol=d.pop("pool")), "did you mean 'pool'"),
+        (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*found 'maths'"),
+        (lambda d: d.update(roles=["assistant", "critique"]), "found 'critique'"),
+        (lambda d: d.update(roles=["fuser"]), "expected assistant"),
+        (lambda d: d["engine"].update(kind="magic"), r"'engine\.kind': .*'vllm'"),
     ],
 )
 def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, message):
@@ -130,11 +124,11 @@ THERE = {"model": "m", "base_url": "http://x/v1"}
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        ({"kind": "llm"}, "expected a model for kind llm"),
-        ({"kind": "llm"} | THERE, "expected a price for the agent's model"),
-        ({"kind": "llm", "model": "m"}, "agent.model among smollm2-135m, gemma3-270m, found"),
-        ({"kind": "heuristic", "model": "m"}, "model is for kind llm, found kind heuristic"),
-        ({"kind": "llm", "price": {"prompt": 1}} | THERE, "as prompt and completion"),
+        ({"kind": "llm"}, "expected a model"),
+        ({"kind": "llm"} | THERE, "expected a price"),
+        ({"kind": "llm", "model": "m"}, "smollm2-135m, gemma3-270m"),
+        ({"kind": "heuristic", "model": "m"}, "found kind heuristic"),
+        ({"kind": "llm", "price": {"prompt": 1}} | THERE, "prompt and completion"),
         ({"kind": "oracle"}, "agent.kind"),
     ],
 )

@@ -91,8 +91,7 @@ class TestContract:
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
         for name in ("answer", "answers", "solution", "canonical_solution"):
             row.pop(name, None)
-        said = r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=r"^file:7: expected an answer.* found fields"):
             task.parse(row, "file:7")
 
 

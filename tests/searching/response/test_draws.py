@@ -143,7 +143,7 @@ def test_the_second_draw_counts_the_first_and_a_greedy_model_repeats_itself() ->
 
 def test_answers_pass_as_those_alike_did_and_unchecked_ones_as_others_do() -> None:
     passed = np.zeros((2, 3, FORMS), dtype=int)
-    passed[:, 0, 0] = 5, 5
+    passed[:, 0, 0] = 4, 5
     passed[:, 0, 1] = 1, 1
     passed[:, 1, 2] = 1, 4
     passed[:, 2, 3] = 0, 2
@@ -151,9 +151,9 @@ def test_answers_pass_as_those_alike_did_and_unchecked_ones_as_others_do() -> No
         [sample_passing(passed, np.arange(3), np.random.default_rng(k)) for k in range(3000)],
         axis=0,
     )
-    right, wrong = (5 + 3) / (5 + 4), (2 + 1) / (7 + 4)
+    right, wrong = (4 + 3) / (5 + 4), (2 + 1) / (7 + 4)
     assert chance[0, 0] == pytest.approx(
-        (5 + PASSING_PRIOR * right) / (5 + PASSING_PRIOR), abs=0.03
+        (4 + PASSING_PRIOR * right) / (5 + PASSING_PRIOR), abs=0.03
     )
     assert chance[0, 1:] == pytest.approx(right, abs=0.03)
     assert chance[2, 1] == pytest.approx(
