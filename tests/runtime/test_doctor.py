@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.processes import refusing, said_by
 from ttsgraph.base.errors import EndpointError
@@ -51,19 +50,6 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
     assert "15.0 GiB" in weights
     assert "HF_TOKEN" in found["hub token"].advice
     assert "cais/mmlu" in found["questions of mmlu"].advice
-
-
-def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
-    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
-    (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
-    paths = [str(nowhere / name) for name in ("here.jsonl", "gone.jsonl")]
-    source = {"kind": "mixture", "parts": [{"kind": "jsonl", "path": path} for path in paths]}
-    data["tasks"] = {"math": data["tasks"]["math"] | {"source": source}}
-    (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
-    shown = [
-        each for each in examine(nowhere, "mixed", nowhere) if each.subject == "questions of math"
-    ]
-    assert [(each.found, each.ok) for each in shown] == [(paths[0], True), (paths[1], False)]
 
 
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

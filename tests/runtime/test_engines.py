@@ -22,16 +22,10 @@ from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environmen
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import Found
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -39,7 +33,6 @@ from ttsgraph.tasks.sources import load_questions
 
 T = TypeVar("T")
 CONTEXT_WORDS = 1500
-SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
 
 
 @dataclass(frozen=True)
@@ -199,27 +192,6 @@ def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: En
         assert await draws(1.5, range(3, 6), top_p=1e-6) == likeliest
 
     engine.run(work)
-
-
-def test_a_search_runs_on_every_engine(engine: Engine) -> None:
-    profile = engine.profile
-    cost = profile.cost_model("math")
-    limit = profile.budget.limit
-    scores = dict.fromkeys(cost.pool, 0.3)
-    brief = Brief("math", Budget(cost, limit, 12), scores, profile.roles)
-    settings = profile.search.model_copy(update=SMALL_SEARCH)
-    problem = Problem(brief, settings, profile.agent, {engine.model: 3}, 0)
-    searcher = make_searcher("agent_reinforce", problem)
-    archive = Archive()
-
-    async def work(client: Client) -> Found:
-        asked = engine.questions[4:8], engine.questions[8:16]
-        bench = Bench(engine.environment(client), archive)
-        return (await find(searcher, settings, bench, *asked))[0]
-
-    assert cost.graph_cost(engine.run(work).graph) <= limit
-    assert {record.status for record in archive.records} == {"ok"}
-    assert sum(record.n_unscored for record in archive.records) == 0
 
 
 # Simulated models have no context that could overflow.
