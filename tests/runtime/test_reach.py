@@ -59,19 +59,6 @@ WRONG = {
         error(401, "Incorrect API key provided: sesame-sesame-sesame.", code="invalid_api_key"),
         "provided: [key].", "REACH_KEY",
     ),
-    "model": (
-        error(404, "The model `served` does not exist or you do not have access to it."),
-        "has no model 'served'", "the server has served, spare",
-    ),
-    "deployment": (
-        error(404, "The API deployment does not exist.", code="DeploymentNotFound"),
-        "has no model 'served'", "served_as",
-    ),
-    "model, to LiteLLM": (
-        error(400, "litellm: Invalid model name passed in model=served"),
-        "has no model 'served'", "served_as",
-    ),
-    "path": ((404, {}, '{"detail": "Not Found"}'), "HTTP 404 (Not Found)", "ends in /v1"),
     "page": ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "not as an OpenAI", "base_url"),
     "account": (error(402, "Insufficient credits"), "Insufficient credits", "account"),
     "request": (vllm_refusal("temperature must be in [0, 2]"), "in [0, 2]", "left_out"),

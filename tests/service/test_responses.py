@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.support import service
-from tests.support.acting import WEATHER, Weather, acts, saying
+from tests.support.acting import WEATHER, acts, saying
 from tests.support.service import ALONE, FUSED, NAME, VOTED, PoolStub, client_of, pooled
 
 TOOL = {"type": "function", **WEATHER["function"]}
@@ -77,16 +77,6 @@ def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
     _, _, call, *told = pool.bodies[-2 if graph is FUSED else -1]["messages"]
     assert [made["function"]["name"] for made in call["tool_calls"]] == ["get_weather"] * 2
     assert [message["role"] for message in told[:2]] == ["tool", "tool"]
-
-
-def test_a_schema_is_parsed(pool):
-    with deployed(pool) as client:
-        answer = client.responses.parse(model=NAME, input=BOTH, text_format=Weather)
-        with client.responses.stream(model=NAME, input=BOTH, text_format=Weather) as events:
-            streamed = events.get_final_response()
-    assert answer.output_parsed == streamed.output_parsed == Weather(city="Paris", degrees=21)
-    asked = [b["response_format"] for b in pool.bodies if "response_format" in b]
-    assert [form["json_schema"]["name"] for form in asked] == ["Weather", "Weather"]
 
 
 def test_a_stream_tells_what_begins_grows_and_ends(pool):

@@ -16,9 +16,6 @@ ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
 BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
 
 
-RESULT = {"role": "tool", "content": "x", "tool_call_id": "1"}
-
-
 @pytest.fixture(scope="module")
 def pool():
     with pooled(PoolStub(acts)) as stub:
@@ -244,33 +241,3 @@ def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, grap
             create(through, NAME, tools=[WEATHER])
     assert found.value.code == "unsupported_by_model"
     assert pool.url not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_schema"}}, "json_schema"),
-        ({"n": 1000}, "n: "),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
-        ({"messages": [RESULT]}, "last message"),
-    ],
-)
-def test_a_form_that_cannot_be_used_is_named(pool, parameters, said):
-    with deployed(pool, ALONE) as (through, _):
-        with pytest.raises(openai.BadRequestError, match=said):
-            create(through, NAME, **parameters)
-        assert not pool.bodies
-
-
-def test_a_cached_call_gives_the_same_form(pool, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with deployed(pool, FUSED, cache=True) as (through, _):
-        first = create(through, NAME, tools=[WEATHER]).choices
-        again = create(through, NAME, tools=[WEATHER]).choices
-        assert len(pool.bodies) == 3
-        other = create(through, NAME, tools=[STOCK]).choices
-        assert len(pool.bodies) > 3
-    assert plain(first) == plain(again)
-    assert other

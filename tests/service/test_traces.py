@@ -238,6 +238,16 @@ def mlflow_server(folder):
             server.wait()
 
 
+def all_traces(tracked, experiment, include_spans=False):
+    more = {"locations": [experiment], "max_results": 100, "include_spans": include_spans}
+    page = tracked.search_traces(**more)
+    found = list(page)
+    while page.token:
+        page = tracked.search_traces(page_token=page.token, **more)
+        found += page
+    return found
+
+
 @pytest.mark.slow
 def test_mlflows_traces_page_has_requests_with_their_spans_and_tokens(pool, tmp_path, monkeypatch):
     with mlflow_server(tmp_path) as url:
@@ -247,14 +257,14 @@ def test_mlflows_traces_page_has_requests_with_their_spans_and_tokens(pool, tmp_
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         traces = {"endpoint": f"{url}/v1/traces", "texts": True}
         with deployed(pool, traces=traces) as server:
-            asked = asyncio.run(many(f"{server}/v1", 100))
+            asked = asyncio.run(many(f"{server}/v1", 1000))
 
-            def arrived():
+            def have_arrived():
                 time.sleep(1)  # each look is work for the server, too
-                return tracked.search_traces(locations=[experiment], max_results=100)
+                return len(all_traces(tracked, experiment)) >= len(asked)
 
-            wait_until(lambda: len(arrived()) == len(asked), HANGS_S)
-            traces = arrived()
+            wait_until(have_arrived, HANGS_S)
+        traces = all_traces(tracked, experiment, include_spans=True)
     assert {f"tr-{trace}" for trace in asked} == {trace.info.trace_id for trace in traces}
     for trace in traces:
         kinds = sorted(span.span_type for span in trace.data.spans)
