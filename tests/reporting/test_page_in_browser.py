@@ -21,18 +21,6 @@ pytestmark = pytest.mark.slow
 
 
 @in_browser
-def test_every_picture_has_its_words_without_a_network_and_without_an_error(open_page):
-    page = open_page()
-    unfold(page)
-    figures = page.locator("figure.plot")
-    assert figures.count() >= 8
-    for k in range(figures.count()):
-        picture = figures.nth(k).locator("[role=img]").first
-        assert len(picture.get_attribute("aria-label")) > 20
-        assert picture.locator("svg").bounding_box()["width"] > 200
-
-
-@in_browser
 def test_the_theme_follows_the_system_until_it_is_switched_and_then_stays(open_page):
     background = "getComputedStyle(document.body).backgroundColor"
     dark = open_page(color_scheme="dark").evaluate(background)
