@@ -34,7 +34,8 @@ CODER = Path("published/coder")
 CODER_OVERVIEW = Path("docs/score-and-cost-coder.svg")
 HELD_OUT = Path("lab/pools/rows/held-out.csv")
 GSM8K = Path("lab/pools/rows/gsm8k.csv")
-SHOWN_BY_HAND = 2
+IN_BRIEF, SHOWN = 2, 5
+"""Graphs built by hand in the README, and on the page of results; the records have all."""
 
 ARMS = {
     "found": "**found by ttsgraph**",
@@ -48,15 +49,21 @@ ARMS = {
 """Names of a study's arms for people; the others are named in the table itself."""
 
 
-def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
-    """Return a report's answers as Markdown: a picture, then a sentence and a table per task."""
+def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
+    """Return a report's picture and recommendations as Markdown."""
     first = told["tasks"][0]["task"]
     alt = f"{first}: score and cost of the selected graph and of its baselines"
     lines = [f"![{alt}]({overview.name})", ""]
     if told["simulated"]:
         lines += ["Simulated: no language model answered.", ""]
+    return [*lines, *(f"**{task['task']}**: {task['sentence']}" for task in told["tasks"])]
+
+
+def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
+    """Return a report's picture, recommendations and tables as Markdown."""
+    lines = recommended(told, overview)
     for task in told["tasks"]:
-        lines += [f"**{task['task']}**: {task['sentence']}", ""]
+        lines += [""]
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
         lines += ["| " + " | ".join(cells) + " |" for cells in task["rows"]]
     return lines
@@ -73,11 +80,17 @@ def study(table: pd.DataFrame) -> list[str]:
     return lines
 
 
+def best_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the arms that the page of results shows: the product's, and the best by hand."""
+    by_hand = table[~table["arm"].isin(list(ARMS))].head(SHOWN)
+    return table[table["arm"].isin([*ARMS, *by_hand["arm"]])]
+
+
 def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
     """Return the README's results of the coding models, with the strongest hand-made rival."""
     one = humaneval.set_index("arm")
     by_hand = humaneval[humaneval["arm"].str.contains(" x ")]
-    shown = by_hand[by_hand["arm"].str.endswith("until one passes")].head(SHOWN_BY_HAND)
+    shown = by_hand[by_hand["arm"].str.endswith("until one passes")].head(IN_BRIEF)
     greedy = humaneval[humaneval["arm"].str.startswith("greedy")].head(1)
     others = [*shown["arm"], *greedy["arm"], "self_consistency"]
     best, found = by_hand.iloc[0], one.loc["found"]
@@ -122,9 +135,9 @@ def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:
     return {
         README: {"coder": briefly, "answer": sentences},
         RESULTS: {
-            "humaneval": lambda: study(pd.read_csv(tables["humaneval"])),
-            "words": lambda: study(pd.read_csv(tables["words"])),
-            "coder": lambda: answer(_loaded(CODER / "answers.json"), CODER_OVERVIEW),
+            "humaneval": lambda: study(best_of(pd.read_csv(tables["humaneval"]))),
+            "words": lambda: study(best_of(pd.read_csv(tables["words"]))),
+            "coder": lambda: recommended(_loaded(CODER / "answers.json"), CODER_OVERVIEW),
             "answer": lambda: answer(_loaded(ANSWERS), OVERVIEW),
             "pools": lambda: page_lines(pd.read_csv(HELD_OUT), pd.read_csv(GSM8K)),
         },

@@ -18,7 +18,7 @@ from tests.support.stub_server import StubServer, serve
 EMPTY = "Begin in an empty folder"
 MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
 ROWS = ("| use it |", "| run it in production |")
-ALSO = ("tutorial", "agents", "feedback", "steady", "stopping", "stages", "study")
+ALSO = ("stages",)
 """How-tos that other pages lead to."""
 
 LISTED = [
@@ -28,7 +28,7 @@ LISTED = [
     for name in re.findall(r"\(docs/([\w-]+)\.md\)", line)
 ]
 HOW_TOS = [f"docs/{name}.md" for name in dict.fromkeys((*LISTED, *ALSO))]
-TRIED_HERE = {"docs/python.md", "docs/own-project.md", "docs/own-team.md", "docs/tutorial.md"}
+TRIED_HERE = {"docs/python.md", "docs/start.md", "docs/tutorial.md"}
 """Of these an empty folder is what a test begins in: those below, tests/api and test_docs.py."""
 
 
@@ -65,7 +65,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     row = json.loads(titled("docs/python.md", "qa.jsonl").text)
     rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (program,) = [block.text for block in blocks_of("docs/python.md") if "search(" in block.text]
+    (program,) = [block.text for block in blocks_of("docs/python.md") if ".serve()" in block.text]
     *lines, served = program.splitlines()
     assert served == 'ttsgraph.load("folder").serve()'  # which ends when it is interrupted
     quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1}},"
@@ -80,7 +80,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
 
 
 def test_a_plug_in_of_its_page_is_what_it_says(tmp_path: Path) -> None:
-    module = titled("docs/plugins.md", "plugins/my_module.py")
+    module = titled("docs/extend.md", "plugins/my_module.py")
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "my_module.py").write_text(module.text)
     tried = "from ttsgraph.settings.plugins import load_modules as load; load(['my_module'])"
