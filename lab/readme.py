@@ -82,8 +82,9 @@ def study(table: pd.DataFrame) -> list[str]:
 
 def best_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the arms that the page of results shows: the product's, and the best by hand."""
-    by_hand = table[~table["arm"].isin(list(ARMS))].head(SHOWN)
-    return table[table["arm"].isin([*ARMS, *by_hand["arm"]])]
+    by_hand = table[~table["arm"].isin(list(ARMS))]
+    greedy = by_hand[by_hand["arm"].str.startswith("greedy")].head(1)
+    return table[table["arm"].isin([*ARMS, *by_hand["arm"].head(SHOWN), *greedy["arm"]])]
 
 
 def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
@@ -137,7 +138,11 @@ def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:
         RESULTS: {
             "humaneval": lambda: study(best_of(pd.read_csv(tables["humaneval"]))),
             "words": lambda: study(best_of(pd.read_csv(tables["words"]))),
-            "coder": lambda: recommended(_loaded(CODER / "answers.json"), CODER_OVERVIEW),
+            "coder": lambda: [
+                *recommended(_loaded(CODER / "answers.json"), CODER_OVERVIEW),
+                "",
+                f"Calls recorded on {_loaded(CODER / 'manifest.json')['recorded']['when']}.",
+            ],
             "answer": lambda: answer(_loaded(ANSWERS), OVERVIEW),
             "pools": lambda: page_lines(pd.read_csv(HELD_OUT), pd.read_csv(GSM8K)),
         },

@@ -135,7 +135,8 @@ def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
         "",
         f"In {len(held_out)} searches the selected graph is on average {below.mean():.1f} points"
         f" (standard error {error:.1f}) below the best plain form in hindsight,",
-        f"and more than {FAR:.0f} points below it in {100 * (below > FAR).mean():.0f} % of them.",
+        f"and more than {FAR:.0f} points below it in {100 * (below > FAR).mean():.0f} % of them."
+        f" Commits: {', '.join(sorted({*held_out['commit'], *record['commit']}))}.",
         "",
         "| GSM8K: known questions | budget, of a call of the large model | selected | its cost, of"
         " the budget | split | router |",
