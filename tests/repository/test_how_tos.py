@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from lab import python_path
 from tests.support.docs_blocks import Block, blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
+from tests.support.quirky import Quirky
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.deployment.bundle import FileLoader
 
+KEY = "key-of-a-reader-0123456789"
 EMPTY = "Begin in an empty folder"
 MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
 ROWS = ("| use it |", "| run it in production |")
@@ -55,10 +59,37 @@ def titled(page: str, title: str) -> Block:
     return next(block for block in blocks_of(page) if block.title == title)
 
 
-def run(program: list[str], folder: Path) -> str:
+def run(program: list[str], folder: Path, **variables: str) -> str:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
+    environment |= variables
     environment["OPENBLAS_NUM_THREADS"] = "1"  # as in tests/__init__.py
     return said_by([sys.executable, *program], folder, environment)
+
+
+KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
+    """All but `git clone`, the installation, and the port that `serve` takes."""
+    block = next(block for block in blocks_of(page) if "ttsgraph init" in block.text)
+    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
+    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    stub = Quirky({"small": 0.5, "large": 0.9}, known=KNOWN, key=KEY, lists_prices=True)
+    folder, served = tmp_path, ""
+    with serve(stub) as url:
+        for command in re.split(r" && |\n", block.text.replace("https://models.example/v1", url)):
+            words = shlex.split(command)
+            if words[:1] == ["cd"]:
+                folder /= words[1]
+            elif words[:2] == ["ttsgraph", "serve"]:
+                served = words[2]
+            elif words[:1] == ["ttsgraph"]:
+                assert run(["-m", *words], folder, MY_KEY=KEY)
+        name = FileLoader((folder / served,)).names[0]
+    assert name == "my@found"
+    assert f"`{name}`" in (ROOT / page).read_text()
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
