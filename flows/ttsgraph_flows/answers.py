@@ -3,7 +3,7 @@ report stage wrote them.
 
 A report follows from its tables alone, so it is the same wherever it is made; what serves is the
 registry's to say, and can change without a new report. Where that is another graph than the one
-that a report names, a line says so, on the page, terminal and README: it stands next to the page,
+that a report names, a line says so, on the page and the terminal: it stands next to the page,
 in a script that the page reads, and is written anew when the champion changes.
 """
 

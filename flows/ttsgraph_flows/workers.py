@@ -34,7 +34,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
         raise SettingsError(
             f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all"
             " reach in PREFECT_API_URL, found none; `make repro` starts one for workers on its own"
-            " machine, docs/cluster.md says how for others"
+            " machine, docs/vllm.md says how for others"
         )
     # The cluster is left first, which ends the waiting for what it has not done.
     with (

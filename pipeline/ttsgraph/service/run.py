@@ -39,7 +39,7 @@ ask for less of it.
 
 class Upstream:
     """Usage of one served version's calls so far, by model. `budget` bounds further attempts.
-    Time-outs and second requests are a gateway's work (docs/steady.md).
+    Time-outs and second requests are a gateway's work (docs/production.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:

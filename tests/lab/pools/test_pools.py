@@ -15,7 +15,6 @@ from lab.pools import rivals
 from lab.pools.__main__ import main
 from lab.pools.client import TableClient, number_of
 from lab.pools.kinds import pool_of
-from lab.pools.report import error_of
 from lab.pools.tables import table_of
 from lab.pools.worlds import RECORD, world_of
 from ttsgraph.evaluation.environment import Environment
@@ -72,29 +71,3 @@ def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
         right, dollars = table.measured(graph)
         assert feedback.accuracy == pytest.approx(right.mean(), abs=0.07)
         assert feedback.usage.dollars / table.count == pytest.approx(dollars.mean(), rel=0.07)
-
-
-def test_the_page_has_the_figures_of_the_rows() -> None:
-    root = Path(__file__).parents[3]
-    page = " ".join((root / "docs" / "pools.md").read_text(encoding="utf-8").split())
-    rows = pd.read_csv(root / "lab" / "pools" / "rows" / "held-out.csv")
-    columns = {
-        "the best plain form of any kind": "plain_accuracy",
-        "**selected by a search**": "accuracy",
-        "split by a hash": "split",
-        "router of single calls": "router",
-        "single call": "single",
-    }
-    for name, column in (columns | {kind: kind for kind in ("cascade", "vote")}).items():
-        assert f"| {name} | {100 * rows[column].mean():.1f} % |" in page
-    below = 100 * (rows["plain_accuracy"] - rows["accuracy"])
-    error = error_of(below, rows["world"])
-    assert f"a search is {below.mean():.1f} points (standard error {error:.1f}) below" in page
-    assert f"more than 2 points below it in {100 * (below > 2).mean():.0f} % of" in page
-    record = pd.read_csv(root / "lab" / "pools" / "rows" / "gsm8k.csv")
-    for (known, budget), rows in record.groupby(["questions", "budget"]):
-        right, split, router = (
-            f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")
-        )
-        cells = f"{right} | {rows['cost'].mean():.2f} | {split} | {router}"
-        assert f"| {known} | {str(budget).replace('%', ' %')} | {cells} |" in page
