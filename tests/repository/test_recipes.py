@@ -1,6 +1,7 @@
 """The recipes of CONTRIBUTING.md and docs/, carried out as written in a copy of the project."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -65,6 +66,24 @@ def test_a_recipe_fits_the_code(tmp_path, recipe):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    "recipe", [name for name, (page, _) in RECIPES.items() if page == "CONTRIBUTING.md"]
+)
+def test_a_recipe_says_how_large_the_change_is(recipe: str) -> None:
+    page, _ = RECIPES[recipe]
+    text = (ROOT / page).read_text().partition(f"\n## {recipe}\n")[2].partition("\n## ")[0]
+    said = re.match(r"\n\w+ files?, (\d+) lines?", text)
+    assert said is not None
+    blocks = [block for block in blocks_of(page) if block.text in text]
+    files = [len(block.text.splitlines()) for block in blocks if block.title]
+    added = [
+        len(re.findall(r"^\+(?!\+\+ b/)", block.text, re.MULTILINE))
+        for block in blocks
+        if block.language == "diff"
+    ]
+    assert int(said[1]) == max(files or added)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Project]:
     """A project whose profile, mine, has models behind a real socket."""
@@ -113,15 +132,12 @@ class TestTheRecipesWork:
     def test_a_task(self, served):
         inputs = served.folder / "inputs"
         rows = [(f"{k} + {k + 1}", str(2 * k + 1)) for k in range(30)]
-        (inputs / "additions.jsonl").write_text(
-            "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows)
-        )
         (inputs / "moods.jsonl").write_text(
             "".join(json.dumps({"text": q, "label": a}) + "\n" for q, a in rows)
         )
         run(served, apply("A task", served.folder))
         tasks = yaml.safe_load((served.folder / "profiles" / "mine.yaml").read_text())["tasks"]
-        assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("number", "label")
+        assert tasks["moods"]["kind"] == "label"
         questions = pd.read_parquet(served.folder / "data" / "mine" / "moods" / "questions.parquet")
         assert len(questions) == 30
 
