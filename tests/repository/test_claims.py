@@ -27,7 +27,7 @@ from tests.support.docs_blocks import PAGES, ROOT_PAGES, Block, blocks_of
 from tests.support.project import ROOT
 from ttsgraph.cli import app
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.settings.profile import LOOP_SHARE, Params, Profile
 
 REFERENCE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/reference/*.md"))
 GENERATED = {"docs/reference/cli.md", "docs/reference/keys.md"}
@@ -319,6 +319,11 @@ def test_a_figure_without_a_command_names_its_commit_and_is_the_same_everywhere(
     for page in pages:
         assert loop.search(prose(page)), page
     assert re.search(r"commit [0-9a-f]{8}", prose("docs/how-it-works.md"))
+
+
+def test_the_loop_s_share_of_the_calls_is_the_code_s() -> None:
+    for page in ("README.md", "docs/how-it-works.md"):
+        assert f"{100 * LOOP_SHARE:.0f} % of the calls" in " ".join(prose(page).split())
 
 
 def test_graphs_that_pages_show_are_valid() -> None:
