@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +14,39 @@ from tests.support.quirky import Quirky
 from tests.support.stub_server import serve
 from ttsgraph.cli import app
 
-
-@dataclass(frozen=True)
-class Configuration:
-    """Models with their skills, questions, what one may cost in calls, and the provider's ways."""
-
-    skills: Mapping[str, float]
-    questions: int
-    calls: float | None = None
-    words: int = 10
-    prices: tuple[float, float] = (1.0, 2.0)
-    ways: Mapping[str, Any] = field(default_factory=dict)
-
-
-ONE = {"a": 0.6}
 TWO = {"a": 0.4, "b": 0.75}
 THREE = {"a": 0.3, "b": 0.55, "c": 0.8}
 FOUR = {"a": 0.35, "b": 0.45, "c": 0.6, "d": 0.9}
-CONFIGURATIONS = (
-    Configuration(ONE, 45),
-    Configuration(ONE, 130, calls=7, words=60),
-    Configuration(TWO, 60, calls=2.5),
-    Configuration(TWO, 90, words=150, prices=(0.2, 5.0)),
-    Configuration(TWO, 150, calls=9, ways={"thinks": 300}),
-    Configuration(THREE, 50, prices=(3.0, 3.0)),
-    Configuration(THREE, 110, calls=3, ways={"refuses": ("temperature",)}),
-    Configuration(THREE, 180, calls=6, words=80),
-    Configuration(FOUR, 70, calls=5),
-    Configuration(FOUR, 120, words=30, prices=(0.05, 0.4)),
+CONFIGURATIONS: tuple[tuple[dict[str, float], int, float | None, int, float, float, Any], ...] = (
+    # models' skills, questions, calls that one may cost, its words, prices, the provider's ways
+    ({"a": 0.6}, 45, None, 10, 1, 2, {}),
+    ({"a": 0.6}, 130, 7, 60, 1, 2, {}),
+    (TWO, 60, 2.5, 10, 1, 2, {}),
+    (TWO, 90, None, 150, 0.2, 5, {}),
+    (TWO, 150, 9, 10, 1, 2, {"thinks": 300}),
+    (THREE, 50, None, 10, 3, 3, {}),
+    (THREE, 110, 3, 10, 1, 2, {"refuses": ("temperature",)}),
+    (THREE, 180, 6, 80, 1, 2, {}),
+    (FOUR, 70, 5, 10, 1, 2, {}),
+    (FOUR, 120, None, 30, 0.05, 0.4, {}),
 )
 
 
 def spent_and_expected(
-    folder: Path, one: Configuration, patch: pytest.MonkeyPatch
+    folder: Path, one: tuple[Any, ...], patch: pytest.MonkeyPatch
 ) -> tuple[float, Mapping[str, Any]]:
     """Dollars that a run spent, and what was expected of it."""
-    answers = [f"answer {k % 7}" for k in range(one.questions)]
-    known = {f"{'word ' * one.words}What is {k}?": answer for k, answer in enumerate(answers)}
+    skills, questions, calls, words, read, written, ways = one
+    known = {f"{'word ' * words}What is {k}?": f"answer {k % 7}" for k in range(questions)}
     rows = [{"question": question, "answer": answer} for question, answer in known.items()]
     (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    stub = Quirky(dict(one.skills), one.prices, known, **one.ways)
-    prices = ["--price-prompt", str(one.prices[0]), "--price-completion", str(one.prices[1])]
+    stub = Quirky(dict(skills), (read, written), known, **ways)
+    prices = ["--price-prompt", str(read), "--price-completion", str(written)]
     with serve(stub) as url:
         given = ["--questions", str(folder / "qa.jsonl"), "--kind", "exact", "--url", url, *prices]
-        if one.calls is not None:
-            written = 8 + one.ways.get("thinks", 0)
-            call = (one.words + 30) * one.prices[0] + written * one.prices[1]
-            given += ["--budget", f"{one.calls * call / 1e6:.9f}"]
+        if calls is not None:
+            call = (words + 30) * read + (8 + ways.get("thinks", 0)) * written
+            given += ["--budget", f"{calls * call / 1e6:.9f}"]
         said("init", str(folder / "mine"), *given)
         patch.chdir(folder / "mine")
         before = stub.dollars

@@ -145,12 +145,9 @@ def test_the_file_answers_as_the_executor_does(answered: dict, name: str) -> Non
     told, wanted, calls, made = answered[name]
     assert told == wanted
     assert calls == made
-
-
-def test_graphs_that_stop_ask_for_less_in_some_questions(answered: dict) -> None:
-    for name in ("a vote in waves", "a sure vote", "a gate"):
-        calls = sum(node.role != "voter" for node in GRAPHS[name].nodes)
-        assert answered[name][2] < calls * len(QUESTIONS), name
+    if name in ("a vote in waves", "a sure vote", "a gate"):  # which ask for less at times
+        all_nodes = sum(node.role != "voter" for node in GRAPHS[name].nodes)
+        assert calls < all_nodes * len(QUESTIONS)
 
 
 HARM = "open('harm', 'w').close()"
@@ -186,13 +183,17 @@ def test_what_a_bundle_says_is_data_and_never_code(
 
 
 @pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])
-def test_votes_of_kinds_that_say_how_they_read_are_written(kind: str, tmp_path: Path) -> None:
-    task = TASKS[kind]
-    text = export(changed(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind=kind))
-    scope = {"__name__": "answers"}
-    exec(compile(text, "answers.py", "exec", dont_inherit=True), scope)
+def test_the_command_writes_how_a_kind_reads_replies(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("found").mkdir()
+    changed(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind=kind).write(Path("found"))
+    done = CliRunner().invoke(app, ["export", "found", "--out", "answers.py"])
+    assert done.exit_code == 0, done.output
+    extract = runpy.run_path("answers.py")["extract"]
     for reply in ("So.\nAnswer: 1,200", '{"a": [1]} or {"b": 2}', "The answer is (B).", "no", ""):
-        assert scope["extract"](reply) == task.extract(reply)
+        assert extract(reply) == TASKS[kind].extract(reply)
 
 
 class Otherwise(ExactTask):
@@ -218,28 +219,18 @@ def test_what_one_file_cannot_hold_is_named(
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
     for task in (Otherwise(), InTwoSteps(), TASKS["regex"]):
         monkeypatch.setitem(TASKS, task.name, task)
-        with pytest.raises(InputError, match=f"how answers of kind {task.name} are read"):
+        with pytest.raises(InputError, match=f"kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
     register_role(Role("critic", speak=get_role("judge").speak, min_in_degree=1))
-    with pytest.raises(InputError, match=r"node 1: expected a role .* found critic"):
+    with pytest.raises(InputError, match="critic"):
         export(replace(made, graph=topologies.parallel(["a"], "b", "critic")))
     register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
-    with pytest.raises(InputError, match="expected a function with a name in its module"):
+    with pytest.raises(InputError, match="a name in its module"):
         export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
     few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
-    with pytest.raises(InputError, match="a: expected chat prompts to export, found few_shot"):
+    with pytest.raises(InputError, match="few_shot"):
         export(changed(made, prompt=few))
-
-
-def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "found"
-    folder.mkdir()
-    deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]).write(folder)
-    done = CliRunner().invoke(app, ["export", "found", "--out", "answers.py"])
-    assert done.exit_code == 0, done.output
-    compile((tmp_path / "answers.py").read_text(), "answers.py", "exec")
 
 
 VOTES = [(1,), (2,), (1, 1), (3, 1), (5, 4, 1), (4, 2, 2, 1), (9, 8, 7), (20, 12, 5, 3), (39, 1)]

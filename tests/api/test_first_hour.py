@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.support.quirky import Quirky
 from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import serve
-from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
@@ -57,6 +56,7 @@ def init(folder: Path, file: Path, *more: str) -> Result:
     return ttsgraph("init", str(folder), "--questions", str(file), *more)
 
 
+KEY = "key-of-a-newcomer-0123456789"
 PRICE = ("--price-prompt", "1", "--price-completion", "2")
 
 
@@ -74,24 +74,17 @@ def made_at(
     return profile(folder / "mine")
 
 
-def test_init_finds_out_how_models_want_to_be_asked(tmp_path: Path) -> None:
+def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_path: Path) -> None:
     known = capitals()
     skills = {"org/a": 0.6, "org/text-embed": 0.1}
-    stub = Quirky(skills, known=known, refuses=("temperature",))
+    stub = Quirky(skills, known=known, refuses=("temperature",), thinks=900)
     made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known))
     assert list(made["pool"]) == ["a"]
     assert made["pool"]["a"]["left_out"] == ["temperature"]
+    assert made["pool"]["a"]["variants"] == {"low": {"reasoning_effort": "low"}}
+    assert made["tasks"]["qa"]["sampling"]["max_tokens"] > 900
     assert made["tasks"]["qa"]["kind"] in ("exact", "choice")
     assert made["budget"]["metric"] == "dollars"
-    assert stub.refused == 1
-
-
-def test_init_sees_that_models_reason_and_gives_them_room(tmp_path: Path) -> None:
-    known = capitals()
-    stub = Quirky({"thinker": 0.8}, known=known, thinks=900)
-    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known))
-    assert made["tasks"]["qa"]["sampling"]["max_tokens"] > 900
-    assert made["pool"]["thinker"]["variants"] == {"low": {"reasoning_effort": "low"}}
 
 
 def test_two_providers_have_their_own_keys_and_prices(
@@ -119,88 +112,9 @@ def test_two_providers_have_their_own_keys_and_prices(
     assert heard == [{f"Bearer {key}"} for key in keys.values()]
 
 
-def test_a_variable_that_no_run_would_take_a_key_from_is_refused_at_once(tmp_path: Path) -> None:
-    done = init(tmp_path / "mine", Path("my.csv"), "--url", "http://x/v1", "--key-env", "FIRST")
-    assert isinstance(done.exception, SettingsError)
-    assert "--key-env" in str(done.exception)
-    assert not (tmp_path / "mine").exists()
-
-
-def test_choices_in_one_cell_reach_the_prompt(tmp_path: Path) -> None:
-    stub = Quirky({"a": 0.6}, known=with_choices(tmp_path / "my.csv", capitals()))
-    made = made_at(stub, tmp_path, tmp_path / "my.csv")
-    assert made["tasks"]["my"]["kind"] == "choice"
-    assert "A. Paris" in stub.requests[0]["messages"][-1]["content"]
-
-
-ROWS = [(f"Which is the seat of guild {k}?", list(CITIES[k % 3 :][:4]), k % 4) for k in range(12)]
-
-
-def as_table(names: str, rows: list[tuple[object, ...]], separator: str = ",") -> str:
-    text = StringIO()
-    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerows(
-        [tuple(names.split()), *rows]
-    )
-    return text.getvalue()
-
-
-def as_lines(*rows: object) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def labelled(choices: list[str], form: str, between: str = " ") -> str:
-    pairs = zip("ABCD", choices, strict=True)
-    return between.join(form.format(L=label, n="ABCD".index(label) + 1, c=c) for label, c in pairs)
-
-
-NESTED = [
-    {
-        "question": {
-            "stem": q,
-            "choices": [{"label": x, "text": y} for x, y in zip("ABCD", c, strict=True)],
-        },
-        "answerKey": f"({'abcd'[i]})",
-    }
-    for q, c, i in ROWS
-]
-LETTERED = [(q, labelled(c, "{L}) {c}"), f"{'ABCD'[i]}) {c[i]}") for q, c, i in ROWS]
-NUMBERED = [(q, labelled(c, "{n}. {c}", "; "), i + 1) for q, c, i in ROWS]
-OPTIONS = [(q, *c, f"Option {'ABCD'[i]}") for q, c, i in ROWS]
-WRONG = [(q, c[i], *(each for each in c if each != c[i])) for q, c, i in ROWS]
-CHOICES = {
-    "JSON": as_table("question options answer", [(q, json.dumps(c), c[i]) for q, c, i in ROWS]),
-    "lettered": as_table("question options answer", LETTERED),
-    "numbered": as_table("question options answer", NUMBERED),
-    "slashes": as_table("Question Options Label", [(q, " / ".join(c), i) for q, c, i in ROWS]),
-    "columns": as_table("prompt option_a option_b option_c option_d correct_option", OPTIONS, ";"),
-    "wrong ones": as_table("question correct_answer wrong1 wrong2 wrong3", WRONG),
-    "nested": as_lines(*NESTED),
-}
-
-
-@pytest.mark.parametrize("form", CHOICES)
-def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
-    tmp_path: Path, form: str
-) -> None:
-    file = tmp_path / ("q.jsonl" if CHOICES[form].startswith("{") else "q.csv")
-    file.write_text(CHOICES[form])
-    looked = look_at(QuestionsGiven(file))
-    assert (looked.kind, len(looked.rows)) == ("choice", len(ROWS))
-    task = get_task("choice")
-    for row, (text, choices, right) in zip(looked.rows, ROWS, strict=True):
-        question = task.parse(row, "row")
-        shown = task.render(question).splitlines()
-        assert shown[0] == text
-        assert {line[3:] for line in shown[1:]} == set(choices)
-        assert f"{question.answer}. {choices[right]}" in shown
-
-
-PLAIN = [(q, f"{c[i]} {k}") for k, (q, c, i) in enumerate(ROWS)]
-
-
 def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) -> None:
-    rows = [(k, q, f"{a} {k}", "today") for k, (q, a) in enumerate(PLAIN)]
-    (tmp_path / "q.csv").write_text(as_table("Ticket Said Code Seen", rows))
+    rows = [f"{k},{q},{city} {k},today" for k, (q, city) in enumerate(capitals(12).items())]
+    (tmp_path / "q.csv").write_text("\n".join(["Ticket,Said,Code,Seen", *rows]))
     asked: list[str] = []
     given = iter(("Said", "Code", "org/a", "1,2"))
 
@@ -224,49 +138,29 @@ def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) ->
     assert len(asked) == 4
 
 
-def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> None:
-    rows = [(f"Passage {k}.", q, "|".join(c), c[i], k) for k, (q, c, i) in enumerate(ROWS)]
-    rows.append(("Passage.", "Which is it?", "Rome|Oslo", "Lima", 99))
-    (tmp_path / "q.csv").write_text(as_table("context question options answer seen", rows))
-    looked = look_at(QuestionsGiven(tmp_path / "q.csv"))
-    assert looked.rows[1]["question"] == f"Passage 1.\n\n{ROWS[1][0]}"
-    assert len(looked.rows) == len(ROWS)
-    assert "not used: 'seen'" in looked.lines[0]
-    assert any("1 questions can't be graded" in line for line in looked.lines)
-
-
 def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = capitals()
     file = jsonl(tmp_path / "qa.jsonl", known)
-    with serve(Quirky({"a": 0.6, "b": 0.6}, known=known)) as url:
-        prices = ("--price", "a=1,2", "--price", "b=3,9")
-        expected = []
+    expected = []
+    with serve(Quirky({"a": 0.6, "x/llama 3@v1:free": 0.6}, known=known)) as url:
+        prices = ("--price", "a=3,9", "--price", "llama-3-v1-free=1,2")
         for name, kind in (("judged", "judge"), ("plain", "exact")):
             done = init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
             assert done.exit_code == 0, done.output
             monkeypatch.chdir(tmp_path / name)
-            expected.append(
-                json.loads(ttsgraph("estimate", "--json").output)["expected"]["dollars"]
-            )
-    made = profile(tmp_path / "judged")["tasks"]["qa"]
-    assert list(made["grading"]["models"]) == ["b"]
+            said = ttsgraph("estimate", "--json").output
+            expected.append(json.loads(said)["expected"]["dollars"])
+        free = ("--price-prompt", "0", "--price-completion", "0")
+        assert init(tmp_path / "free", file, "--url", url, *free).exit_code == 0
+    made = profile(tmp_path / "judged")
+    assert list(made["pool"]) == ["a", "llama-3-v1-free"]
+    assert list(made["tasks"]["qa"]["grading"]["models"]) == ["a"]
     assert expected[0] > 1.2 * expected[1]
-
-
-def test_models_that_cost_nothing_get_a_speed_and_odd_names_a_plain_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = capitals()
-    stub = Quirky({"x/llama 3@v1:free": 0.6}, known=known)
-    free = ("--price-prompt", "0", "--price-completion", "0")
-    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known), free)
-    monkeypatch.chdir(tmp_path / "mine")
-    assert ttsgraph("estimate").exit_code == 0
-    assert made["budget"]["metric"] == "runtime"
-    assert list(made["pool"]) == ["llama-3-v1-free"]
-    assert made["pool"]["llama-3-v1-free"]["speed"][1] > 0
+    # Models that cost nothing have a budget in seconds, and so a speed.
+    assert profile(tmp_path / "free")["budget"]["metric"] == "runtime"
+    assert profile(tmp_path / "free")["pool"]["a"]["speed"][1] > 0
 
 
 @pytest.mark.slow
@@ -280,16 +174,19 @@ def test_three_commands_lead_to_a_graph(
         "refuses": {"refuses": ("temperature", "top_p", "max_tokens")},
     }
     letters = with_choices(tmp_path / "my.csv", capitals(100))
-    stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, **habits[habit])
+    monkeypatch.setenv("MY_KEY", KEY)
+    stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, key=KEY, **habits[habit])
     with serve(stub) as url:
-        done = init(tmp_path / "mine", tmp_path / "my.csv", "--url", url, *PRICE)
+        keyed = ("--url", url, "--key-env", "MY_KEY", *PRICE)
+        done = init(tmp_path / "mine", tmp_path / "my.csv", *keyed)
         assert done.exit_code == 0, done.output
         before = stub.refused
         asked = stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
         expected = json.loads(ttsgraph("estimate", "--json").output)["expected"]
-        done = ttsgraph("run")
+        done = ttsgraph("run", "--limit", "5")
         assert done.exit_code == 0, (done.output, done.exception)
+        assert "next: ttsgraph serve results/mine/my/found" in done.output
         assert stub.refused - before <= 2
         spent = stub.dollars - asked
         noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]

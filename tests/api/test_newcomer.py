@@ -11,16 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.quirky import Quirky
-from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import Answer, serve
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
-from ttsgraph.deployment.bundle import FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.settings.profile import load_profile
 
 KNOWN = {f"What is the capital of land number {k}?": f"Town {k}" for k in range(40)}
-KEY = "key-of-a-newcomer-0123456789"
 
 
 def listed(*models: dict[str, Any]) -> Callable[[str, dict[str, str]], Answer]:
@@ -100,6 +97,13 @@ def test_a_model_without_a_price_that_nobody_asked_for_stops_nothing() -> None:
             candidates([Provider(url, models=("other",))])
 
 
+def test_of_many_questions_it_is_said_how_many_are_used(tmp_path: Path) -> None:
+    rows = "".join(f"What is {k} + {k}?,{2 * k}\n" for k in range(5000))
+    (tmp_path / "many.csv").write_text(f"question,answer\n{rows}")
+    said = done("init", str(tmp_path / "mine"), "--questions", str(tmp_path / "many.csv"))
+    assert "1,100 of 5,000 questions are used: 750 to search with, 150 to choose by, 200" in said
+
+
 def test_of_many_models_some_are_chosen_by_a_pattern() -> None:
     stub = Quirky({})
     stub.lists = listed(*({"id": f"org/m{k}", "pricing": A_TOKEN} for k in range(30)))
@@ -108,31 +112,3 @@ def test_of_many_models_some_are_chosen_by_a_pattern() -> None:
             candidates([Provider(url)])
         pool, _ = candidates([Provider(url, models=("*/m1*", "m7"))])
     assert set(pool) == {"m7", "m1", *(f"m1{k}" for k in range(10))}
-
-
-def test_of_many_questions_it_is_said_how_many_are_used(tmp_path: Path) -> None:
-    rows = "".join(f"What is {k} + {k}?,{2 * k}\n" for k in range(5000))
-    (tmp_path / "many.csv").write_text(f"question,answer\n{rows}")
-    said = done("init", str(tmp_path / "mine"), "--questions", str(tmp_path / "many.csv"))
-    assert "1,100 of 5,000 questions are used: 750 to search with, 150 to choose by, 200" in said
-
-
-@pytest.mark.slow
-def test_from_a_table_to_a_served_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", KEY)
-    stub = Quirky({"small": 0.5, "large": 0.9}, known=KNOWN, key=KEY, lists_prices=True)
-    monkeypatch.chdir(tmp_path)
-    with serve(stub) as url:
-        given = ("--questions", questions(tmp_path), "--url", url, "--key-env", "MY_KEY")
-        done("init", "mine", *given, "--model", "small", "--budget", "0.002")
-        monkeypatch.chdir("mine")
-        assert "next: ttsgraph serve results/mine/my/found" in done("run", "--limit", "5")
-        loader = FileLoader((Path("results/mine/my/found"),))
-        with serving(loader, loader.names) as service:
-            body = chat(next(iter(KNOWN)), model="my@found")
-            said = client_of(service.url).chat.completions.create(**body)
-        assert said.choices[0].message.content.startswith("Town")
-        assert "large: $1 and $2" in done(
-            "add", "--url", url, "--key-env", "MY_KEY", "--model", "large"
-        )
-        assert "$" in done("run", "--limit", "5")

@@ -33,9 +33,6 @@ def test_every_dependency_has_its_reason() -> None:
         name for row in told.splitlines() if row[:1] == "|" for name in re.findall("`(.+?)`", row)
     }
     assert names(PROJECT["dependencies"]) <= table
-
-
-def test_every_extra_that_is_named_exists() -> None:
     assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 
@@ -141,16 +138,3 @@ def test_a_missing_extra_is_named_in_a_line(
     assert done.returncode == 2
     assert f"ttsgraph[{extra}]" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_script_is_typed(binaries: Path, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(
-        'import ttsgraph\nresult = ttsgraph.search(models=["a"], questions="q.jsonl", budget=0.1)\n'
-        "reveal_type(result)\n"
-    )
-    python = ["--python-executable", str(binaries / "python")]
-    command = (sys.executable, "-m", "mypy", "--strict", *python, "script.py")
-    shown = said(binaries, tmp_path, *command).stdout
-    assert "import-untyped" not in shown
-    assert "ttsgraph.api.result.Result" in shown

@@ -14,21 +14,6 @@ from tests.support.refusing import FILTERED, number_in, refusing
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import RunStopped
 
-OF = {"one": ("a",), "all": ("a", "b")}
-
-
-def a_tenth(text: str) -> bool:
-    return number_in(text) % 10 == 3
-
-
-def every(text: str) -> bool:
-    return True
-
-
-def to_read(text: str) -> bool:
-    """Prompts with answers to read: those of fusers, and of chains."""
-    return "solution" in text.lower()
-
 
 def twice(
     folder: Path, models: tuple[str, ...], refused: Callable[[str], bool]
@@ -51,34 +36,30 @@ def twice(
     return found
 
 
-@pytest.mark.parametrize(
-    ("models", "refused"),
-    [("one", a_tenth), ("one", every), ("all", a_tenth), ("all", to_read)],
-    ids=["a tenth of one", "all of one", "a tenth of all", "what reads answers"],
-)
-def test_a_search_goes_on_without_what_is_refused_and_asks_it_no_more(models, refused, tmp_path):
-    (first, asked), (again, anew) = twice(tmp_path, OF[models], refused)
+CASES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
+    "a tenth of all": (("a", "b"), lambda text: number_in(text) % 10 == 3),
+    "what reads answers": (("a", "b"), lambda text: "solution" in text.lower()),
+    "all of one": (("a",), lambda text: True),
+    "all": (("a", "b"), lambda text: True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_search_goes_on_without_what_is_refused_and_asks_it_no_more(case, tmp_path, capsys):
+    (first, asked), (again, anew) = twice(tmp_path, *CASES[case])
+    assert asked
+    assert not anew
+    if case == "all":
+        assert isinstance(first, RunStopped)
+        assert FILTERED in str(first)
+        assert str(again) == str(first)
+        return
     assert isinstance(first, ttsgraph.Result)
     assert isinstance(again, ttsgraph.Result)
-    assert asked
-    assert not anew
     assert again.sentence == first.sentence
     assert all(0 < row["accuracy"] <= 1 for row in first.compare())
-
-
-def test_a_model_that_refuses_everything_is_in_no_graph_and_it_is_said(tmp_path, capsys):
-    (result, asked), _ = twice(tmp_path, ("a",), every)
-    (said, _) = (line for line in capsys.readouterr().out.splitlines() if FILTERED in line)
-    assert f"refuses {len(asked)} of {len(asked)} prompts" in said
-    assert isinstance(result, ttsgraph.Result)
-    assert {node.model for node in result.graph.nodes} == {"b"}
-    assert not any(row["graph"] == "a" for row in result.compare())
-
-
-def test_where_every_prompt_is_refused_the_provider_says_why(tmp_path):
-    (stopped, asked), (again, anew) = twice(tmp_path, OF["all"], every)
-    assert isinstance(stopped, RunStopped)
-    assert FILTERED in str(stopped)
-    assert asked
-    assert not anew
-    assert str(again) == str(stopped)
+    if case == "all of one":
+        said = [line for line in capsys.readouterr().out.splitlines() if FILTERED in line]
+        assert f"{len(asked)} of {len(asked)} prompts" in said[0]
+        assert {node.model for node in first.graph.nodes} == {"b"}
+        assert not any(row["graph"] == "a" for row in first.compare())

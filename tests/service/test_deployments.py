@@ -19,7 +19,7 @@ from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profil
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
-from ttsgraph.service.server import is_loopback, keys_of
+from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
 
 OLD = graph_of("assistant")
@@ -108,6 +108,13 @@ def test_only_loopback_needs_no_key(host, alone, monkeypatch):
     assert keys_of(settings, no_key=True).open
     monkeypatch.setenv("TTSGRAPH_TEST_KEY", "sesame")
     assert not keys_of(settings, no_key=False).open
+
+
+def test_a_port_that_is_taken_is_named(shelf):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"127.0.0.1 port {port}"):
+            serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
 @pytest.fixture

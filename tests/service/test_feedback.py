@@ -52,7 +52,7 @@ class Told(Shelf):
         self.drifts.append(drift)
 
 
-def version(pool, graph=VOTED, number="3", tested=Figures()):
+def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
     return Deployed("math", graph, profile_of(pool.url), (), number, tested)
 
 
@@ -131,6 +131,15 @@ def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
             assert found.status_code == status
     with sqlite3.connect(tmp_path / "served.db") as table:
         assert table.execute("select score, client from served").fetchall() == [(1.0, "a")]
+
+
+def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with serving(Told(math_champion=version(pool))) as service:
+        refused = say(service.url, id=ask(service.url).id, score=1)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "feedback_is_off"
+    assert list(tmp_path.iterdir()) == []
 
 
 def of_trial(k):
@@ -246,7 +255,7 @@ def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_pat
 
     with serving(shelf, **kept(tmp_path, "figures", drift=drift)) as service:
         assert alerts(lambda body: "7", lambda k: float(k % 10 > 0)) == set()
-        other = lambda body: f"let me see: {next(numbers)}"
+        other = lambda body: f"let me see: {next(numbers)}"  # noqa: E731
         assert alerts(other, None) == {"cost", "agreement"}  # which need no feedback
         found = alerts(other, lambda k: float(k % 2))
     assert found == {drift.figure for drift in shelf.drifts} == {"accuracy", "cost", "agreement"}

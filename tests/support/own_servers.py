@@ -19,9 +19,6 @@ class OwnServer(StubServer):
     refused: ClassVar[tuple[str, ...]] = ()
     """Parameters that it takes none of."""
 
-    several: ClassVar = False
-    """Whether it knows `n`."""
-
     def __init__(self) -> None:
         super().__init__((self.model,), skill=1.0)
         self.misbehave = self.habit
@@ -49,13 +46,7 @@ class OwnServer(StubServer):
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         last = body["messages"][-1]  # below what a system message said, where that was put there
         asked = last | {"content": last["content"].splitlines()[-1]}
-        answer = super().completion(body | {"messages": [asked]}, count)
-        if self.several and body.get("n", 1) > 1:
-            choice = answer["choices"][0]
-            written = answer["usage"]["completion_tokens"]
-            answer["choices"] = [choice | {"index": k} for k in range(body["n"])]
-            answer["usage"]["completion_tokens"] = written * body["n"]
-        return answer
+        return super().completion(body | {"messages": [asked]}, count)
 
     def entry(self) -> dict[str, Any]:
         return {"id": self.model, "object": "model", "created": 0, "owned_by": "stub"}
@@ -85,7 +76,7 @@ def wants_bearer(headers: dict[str, str]) -> bool:
 
 
 class Ollama(OwnServer):
-    """No key; ignores what it does not know (`n` too); thoughts are in `reasoning`."""
+    """No key; ignores what it does not know; thoughts are in `reasoning`."""
 
     model: ClassVar = "llama3.2:1b"
 
@@ -135,10 +126,9 @@ class OpenRouter(OwnServer):
 
 
 class Vllm(OwnServer):
-    """Knows `n` and seeds; a chat template without a system role refuses it."""
+    """Knows seeds; a chat template without a system role refuses it."""
 
     model: ClassVar = "google/gemma-1.1-2b-it"
-    several: ClassVar = True
 
     def entry(self) -> dict[str, Any]:
         return super().entry() | {"owned_by": "vllm", "root": self.model, "max_model_len": 8192}
@@ -175,7 +165,7 @@ class LiteLlm(OwnServer):
     """Refuses what the provider behind it does not take; prices are at /model/info."""
 
     model: ClassVar = "gpt-5-mini"
-    refused: ClassVar = ("temperature", "top_p", "n")
+    refused: ClassVar = ("temperature", "top_p")
 
     def listed(self, path: str, headers: dict[str, str]) -> Answer:
         if path == "/v1/model/info" and not wants_bearer(headers):
