@@ -105,8 +105,8 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
     missing = missing_layers()
     found = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     advice = (
-        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept resource limits only:"
-        " sandbox.accept_weaker: true"
+        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept resource limits"
+        " only:  sandbox.accept_weaker: true"
     )
     yield Finding("isolation of programs", not missing, found or "files and system calls", advice)
 
