@@ -1,5 +1,6 @@
-"""`ttsgraph init` and `add`: a project's folder, and models and questions in its profile. All is
-looked at, and each model asked once, before anything is written.
+"""`ttsgraph init` and `add`: create a project, and add models and questions to its profile.
+
+Everything is checked, and each model called once, before anything is written.
 """
 
 from __future__ import annotations
@@ -47,27 +48,27 @@ WRITTEN = {
     ".gitignore": "gitignore",
     f"{PLUGINS}/README.md": "plugins.md",
 }
-"""Files of a project, and what they are made from; DVC takes any dvc.yaml for one of its own."""
+"""Files of a project and their templates; DVC would read any dvc.yaml as its own."""
 
 SHARES = {"train": 0.4, "val": 0.2}
-"""Of the questions, up to the sizes below; the rest is for the test."""
+"""Shares of the questions, up to the sizes below; the rest is for the test."""
 
 MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
-"""Questions: fewer can't be split into parts that say anything."""
+"""Minimum number of questions: fewer can't be split into meaningful parts."""
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Questions that a model which thinks is asked: how long it thinks differs by the question."""
+"""Number of questions sent to a reasoning model, whose effort differs by question."""
 SAMPLE = "sample"
 SAMPLES = 40
-"""Sums, to try a project on, where no questions are given."""
+"""Number of generated sums to try a project on if no questions are given."""
 
 CALLS = 4
-"""Calls of the most expensive model that a question may cost if no budget is given."""
+"""Default budget of a question, in calls of the most expensive model."""
 
 SECONDS = 10
-"""The least time that a question may take where nothing is paid."""
+"""Minimum time limit of a question if all models are free."""
 
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
@@ -78,7 +79,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Models, questions with the name of their task, and a budget, to be added to a project."""
+    """Models, questions with their task's name, and a budget, to be added to a project."""
 
     providers: Sequence[Provider] = ()
     questions: QuestionsGiven | None = None
@@ -87,9 +88,10 @@ class Wanted:
 
 
 def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
-    """Write a project into a new folder, with models and questions of a file, or sums; returns
-    lines for people. Raises InputError, and writes nothing, for a folder with files in it, and as
-    `add`.
+    """Write a project into a new folder, with models and the questions of a file, or sums; return
+    lines to print.
+
+    Raises InputError, without writing anything, if the folder has files in it, and like `add`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         found = "files in it" if folder.is_dir() else "a file"
@@ -102,24 +104,25 @@ def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
 
 
 def add(profile: str, wanted: Wanted, ask: Ask | None = None) -> list[str]:
-    """Add models and questions to a profile of the project in this folder; returns lines for
-    people. Raises InputError, and writes nothing, for an endpoint that can't be asked, and models,
-    questions and budget that don't go together.
+    """Add models and questions to a profile of the project in this folder; return lines to print.
+
+    Raises InputError, without writing anything, if an endpoint doesn't respond, or if models,
+    questions and budget don't fit together.
     """
     loaded = load_profile(profile)
     if loaded.engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile!r}: simulated models answer made-up questions only; choose one with"
-            " language models"
+            f"profile {profile!r}: simulated models answer generated questions only; choose one"
+            " with language models"
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    with locked(STATE / "spending"):  # which a run holds
+    with locked(STATE / "spending"):  # held by a run
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
-    """The settings of a project with what is added to them; `files` are those to be written."""
+    """Settings of a project with additions; `files` are those to be written."""
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -132,7 +135,7 @@ class _Project:
         self.is_default = self.params.data["profile"] == profile
 
     def add(self, wanted: Wanted, ask: Ask | None) -> list[str]:
-        """Look at all, ask each model, and write. Raises InputError."""
+        """Check everything, call each model, and write. Raises InputError."""
         lines: list[str] = []
         looked = None
         name = SAMPLE
@@ -176,7 +179,7 @@ class _Project:
         return [*lines, *(each.line for each in added), *failed, *words]
 
     def require_free(self, name: str) -> None:
-        """Raises InputError for a name that is taken, or can't name a folder."""
+        """Raise InputError if the name is taken, or isn't usable for a folder."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
@@ -188,7 +191,7 @@ class _Project:
             )
 
     def first_prompts(self, looked: Looked | None) -> list[tuple[Message, ...]]:
-        """The prompts to each model: the first few questions, to an assistant."""
+        """Return the prompts for each model: the first few questions, in the assistant role."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
@@ -202,8 +205,8 @@ class _Project:
         ]
 
     def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
-        """Set what a question may cost, where it is said, or the first models are here; in words.
-        Raises InputError where no call fits.
+        """Set the budget of a question if it is given, or with the first models; return the line to
+        print. Raises InputError if no call fits.
         """
         if budget is None and not first:
             return []
@@ -212,13 +215,15 @@ class _Project:
         return [words]
 
     def measure(self, new: AskedModel) -> None:
-        """Note in all tasks whose lengths are measured what a new model reads and writes."""
+        """Store a new model's token counts in all tasks with measured lengths."""
         for task in self.profile.data["tasks"].values():
             if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                 measured.update(self.profile.node(new.lengths))
 
     def place_of(self, name: str, looked: Looked, given: QuestionsGiven | None) -> Path:
-        """Where questions are kept; a file of the person's own stays. Raises InputError."""
+        """Return the path for the questions; the user's own file is never changed. Raises
+        InputError.
+        """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()
         if own and path.read_text() != looked.text:
@@ -239,7 +244,7 @@ class _Project:
         path: Path,
         found: Sequence[AskedModel],
     ) -> None:
-        """Add questions as a task, with the lengths of the calls that were made."""
+        """Add questions as a task, with the lengths of the test calls."""
         grading = dict(looked.grading)
         room = room_for(found)
         if looked.kind == "judge" and "models" not in grading and found:
@@ -268,7 +273,7 @@ class _Project:
             self.params.data["tasks"].extend([*tasks, name])
 
     def write(self, found: Sequence[AskedModel]) -> None:
-        """Write all files, and count what was spent. Raises DataError."""
+        """Write all files, and add the spending to the account. Raises DataError."""
         for text in (self.profile, self.params):
             if not self.is_new:
                 text.require_unchanged()
@@ -283,12 +288,12 @@ class _Project:
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
-    """Whether a model of the pool can be asked now."""
+    """Return True if the pool's model can be called now."""
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
 def task_name(wanted: Wanted) -> str:
-    """The name of the task of new questions: as given, else that of their file."""
+    """Return the task's name for new questions: the given one, or that of their file."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
@@ -314,7 +319,7 @@ def task_entry(
     sizes: Mapping[str, int],
     max_tokens: int = 512,
 ) -> dict[str, Any]:
-    """A task as a profile has it."""
+    """Return a task's entry in a profile."""
     instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
     return {
         "kind": looked.kind,
@@ -327,26 +332,26 @@ def task_entry(
 
 
 def split_sizes(count: int) -> dict[str, int]:
-    """How many questions go to each split. Raises DataError when there are too few."""
+    """Return the number of questions of each split. Raises DataError if there are too few."""
     if count < LEAST:
-        raise DataError(f"expected at least {LEAST} different questions, found {count}; add some")
+        raise DataError(f"expected at least {LEAST} different questions, found {count}; add more")
     sizes = {split: min(MOST[split], int(share * count)) for split, share in SHARES.items()}
     return {**sizes, "test": min(MOST["test"], count - sum(sizes.values()))}
 
 
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """The use of so many questions, in words."""
+    """Return the use of the questions as text."""
     used = sum(sizes.values())
     told = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
-        f"{told}: {sizes['train']} to search with, {sizes['val']} to choose by, {sizes['test']} to"
-        " test with; `splits` in the profile changes it"
+        f"{told}: {sizes['train']} for the search, {sizes['val']} for validation, {sizes['test']}"
+        " for the test;  set `splits` in the profile to change this"
     )
 
 
 def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
-    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question, or a profile's own keys
-    as they are. Raises SettingsError.
+    """Return a budget per question as settings: "$0.002" dollars, "3 s", "12 units" (cheapest
+    calls), or a profile's keys unchanged. Raises SettingsError.
     """
     if isinstance(budget, Mapping):
         return dict(budget)
@@ -362,7 +367,9 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, Any], str]:
-    """The budget of a question, as settings and in words. Raises InputError if no call fits."""
+    """Return the budget of a question, as settings and as text. Raises InputError if no call
+    fits.
+    """
     if budget is not None and re.fullmatch(r"[0-9.]+(e-?\d+)?", budget):
         budget = f"${budget}"
     if not found:

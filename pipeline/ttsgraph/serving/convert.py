@@ -233,7 +233,8 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     )
     if list(plain) != list(chat) or list(chat).count(start_id) != 1:
         raise ConvertError(
-            f"{source.distribution}: expected one {start} before the prompt, found {plain} and {chat}"
+            f"{source.distribution}: expected one {start} before the prompt, found {plain}"
+            f" and {chat}"
         )
 
 
