@@ -1,6 +1,4 @@
-"""Where the content of a file with a given MD5 is kept: in the working tree, in DVC's cache, or in
-a DVC remote.
-"""
+"""Look up the content of a file by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
 
 import hashlib
 from collections.abc import Collection
@@ -17,7 +15,7 @@ from ttsgraph.base.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A content, None when nothing intact has it; where it is, or what is wrong."""
+    """A content (None if there is no intact copy), and its location or problem."""
 
     content: bytes | None
     where: str
@@ -25,10 +23,10 @@ class Kept:
 
 
 class Store:
-    """Looks for contents by MD5. Works without a DVC repository, but then keeps nothing."""
+    """Lookup of contents by MD5. Works without a DVC repository, but then nothing is stored."""
 
     def find(self, path: str, md5: str) -> Kept:
-        """The content that had this MD5 at this path; not intact where it may be lost."""
+        """Return the content that had this MD5 at this path; not `intact` if it may be lost."""
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"
@@ -47,15 +45,16 @@ class Store:
         return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
 
     def recorded(self, path: str | Path) -> str | None:
-        """The MD5 that DVC recorded of a file. Raises DataError where it should have one."""
+        """Return the MD5 that DVC recorded for a file. Raises DataError if a record is missing."""
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
             raise DataError("DVC has no digest of it: dvc.lock was changed or deleted")
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
-        """Whether stages have read what DVC has recorded of these files; not where after a change
-        only the first of the stages have run.
+        """Return True if stages have read the recorded versions of these files.
+
+        False if, after a change, only the first stages have run.
         """
         own = {str(Path(path).resolve()) for path in paths}
         stages = self._repo.index.stages if self._repo else ()
@@ -63,7 +62,7 @@ class Store:
         return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
 
     def _here(self, path: str) -> tuple[bytes | None, str | None]:
-        """A file of the working tree and its MD5; None and None where there is none."""
+        """Return a file of the working tree and its MD5, or None and None if there is none."""
         try:
             content = Path(path).read_bytes()
         except OSError:
@@ -79,8 +78,8 @@ class Store:
 
     @cached_property
     def _tracked(self) -> dict[str, str | None]:
-        """Absolute path -> MD5 of the outputs that DVC recorded, those in folders included; None of
-        one that it has no record of.
+        """Return absolute path -> MD5 of the outputs recorded by DVC, including files in folders;
+        None if there is no record.
         """
         found: dict[str, str | None] = {}
         try:
@@ -95,7 +94,7 @@ class Store:
         return found
 
     def _kept(self, md5: str) -> tuple[bytes | None, str]:
-        """The content from DVC's cache, else from its default remote; None when neither has it."""
+        """Return the content from DVC's cache or its default remote, or None, with the location."""
         if self._repo is None:
             return None, ""
         cache = self._repo.cache.local

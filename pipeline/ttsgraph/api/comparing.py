@@ -6,8 +6,8 @@ A team is a list of proposers and an aggregator, as in a mixture of agents, or a
     aggregator: large
     layers: 2                           # proposers, then the aggregator; with 3, proposers twice
 
-Proposers of the first layer answer independently, those of further layers read all answers of the
-previous layer, and the aggregator reads the last layer's.
+Proposers in the first layer answer independently, later proposers read all answers of the previous
+layer, and the aggregator reads the last layer's.
 """
 
 from __future__ import annotations

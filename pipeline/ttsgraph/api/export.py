@@ -77,8 +77,8 @@ def export(deployed: Deployed) -> str:
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
-            "expected a graph without a router to export, found one, whose parameters are no program;"
-            " serve it (ttsgraph serve), or export one of its branches"
+            "expected a graph without a router to export, found one, whose parameters are no"
+            " program; serve it (ttsgraph serve), or export one of its branches"
         )
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}

@@ -40,8 +40,7 @@ def profile_of(
 ) -> Profile:
     """Return a profile with one task, whose questions are stored below `state`.
 
-    `shared` settings apply to all models; `sections` replace those of the profile. Raises
-    InputError.
+    `shared` settings apply to all models; `sections` replace the profile's. Raises InputError.
     """
     if grade is not None and not isinstance(grade, str):
         register_task(grade)

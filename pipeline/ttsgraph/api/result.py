@@ -51,7 +51,7 @@ class Comparison:
     """Recommended graph, its score with its interval, and its cost, as in a report."""
 
     verdict: str = ""
-    """Whether the compared team is worth its cost; "" without a team."""
+    """Statement whether the compared team is worth its cost; "" without a team."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for `Comparison(**data)`."""
@@ -143,7 +143,7 @@ class Result:
         self.folder = place
         if self.searched is not None:
             try:
-                from ttsgraph.api.kept import write_kept  # of the extra `page`
+                from ttsgraph.api.kept import write_kept  # needs the extra `page`
 
                 write_kept(place, self.searched, self.profile)
             except ModuleNotFoundError as error:
@@ -211,7 +211,7 @@ def search(
 
     A `team` (a preset's keys, its file, or a graph) is tested too: the budget is then the team's
     cost per question, in the budget's unit (dollars by default), and `compare().verdict` tells
-    whether the team is worth it. `sections` replace those of a profile (`init=`, `limits=`,
+    whether the team is worth it. `sections` replace a profile's (`init=`, `limits=`,
     `task=`). Calls are cached below `state`; a `client` replaces the endpoints.
 
     Raises InputError with a one-line remedy, RunStopped if calls fail permanently.

@@ -60,8 +60,8 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
 
 
 def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
-    """Return the named profile and task, or those of params.yaml, with the profile's name. Raises
-    SettingsError.
+    """Return the named profile and task, by default from params.yaml, with the profile's name.
+    Raises SettingsError.
     """
     loaded, name = profile_named(profile)
     if task is None:
@@ -84,7 +84,7 @@ def as_measured(profile: Profile, name: str, task: str) -> Profile:
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
         return profile
-    from ttsgraph.stages.project import as_measured  # which imports what measures
+    from ttsgraph.stages.project import as_measured  # imports the measuring code
 
     return as_measured(profile, task, path.parent)
 

@@ -180,7 +180,7 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     if version is not None:
         places += sorted(Path("results").glob(f"*/{chosen}/*"))
     if folders := [place for place in places if (place / "nodes.parquet").exists()]:
-        from ttsgraph.stages.worth import kept_nodes  # with a library that reads such tables
+        from ttsgraph.stages.worth import kept_nodes  # imports a library for tables
 
         nodes = kept_nodes(found, folders)
         echo(*(worth_of(found, nodes) if nodes is not None else ()))

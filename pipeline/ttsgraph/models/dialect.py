@@ -53,9 +53,7 @@ class Dialect:
     def body(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the messages, the token bound, and those of the parameters that the endpoint
-        accepts.
-        """
+        """Return the messages, the token bound, and the accepted parameters."""
         spoken = messages if self.system else without_system(messages)
         body: dict[str, Any] = {
             "messages": [

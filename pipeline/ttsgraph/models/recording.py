@@ -157,7 +157,7 @@ class ReplayClient(Client):
 
 def _schema() -> Any:
     """Return the columns of a file of calls."""
-    import pyarrow as pa  # large, and of the extra `tables`
+    import pyarrow as pa  # large, and needs the extra `tables`
 
     types = dict.fromkeys(_COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
     whole = {name: pa.int64() for name in _COLUMNS if name.endswith("_tokens")}

@@ -131,7 +131,7 @@ def write_index(folder: Path) -> Path:
     Also writes vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html) works
     offline.
     """
-    import vl_convert  # large, and of the extra `page`
+    import vl_convert  # large, and needs the extra `page`
 
     exports = "Object.assign(window, { vegaEmbed });"
     write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
@@ -147,7 +147,9 @@ def write_index(folder: Path) -> Path:
 
 
 def page_templates(report: Report | None, *folders: Path) -> Templates:
-    """Return the templates with their filters and globals; those of `folders` take precedence."""
+    """Return the templates with their filters and globals; templates in `folders` take
+    precedence.
+    """
     templates = new_templates(*folders)
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],

@@ -181,7 +181,7 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
 
 
 def new_templates(*folders: Path) -> Templates:
-    """Return the templates without a page's additions; those of `folders` take precedence."""
+    """Return the templates without a page's additions; templates in `folders` take precedence."""
     return Templates(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -222,7 +222,7 @@ def write_picture(svg: str, path: Path) -> Path:
     if path.suffix == ".svg":
         write_text(path, svg)
         return path
-    import vl_convert  # large, and of the extra `page`
+    import vl_convert  # large, and needs the extra `page`
 
     if path.suffix == ".png":
         path.write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))

@@ -3,7 +3,7 @@
 Only calls actually made count. Before a call starts, its worst case is reserved: its prompt's bytes
 (no tokenizer makes more tokens) and the maximum of its answer. Estimates are multiplied by
 ESTIMATED. If a process is killed, each call in flight counts on the next start as CAUTION times the
-mean answered call, or as its reservation if none was answered. Time is that of the searching
+mean answered call, or as its reservation if none was answered. Time is measured in the searching
 processes.
 """
 

@@ -248,7 +248,9 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
 
 
 class Worker:
-    """State of a worker process: one client for all pieces, on the event loop of its own thread."""
+    """State of a worker process: one client for all pieces, on an event loop in a separate
+    thread.
+    """
 
     def __init__(self, order: Order) -> None:
         profile = Profile.model_validate_json(order.profile)

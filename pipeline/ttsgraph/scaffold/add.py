@@ -293,7 +293,7 @@ def _is_reached(entry: Mapping[str, Any]) -> bool:
 
 
 def task_name(wanted: Wanted) -> str:
-    """Return the task's name for new questions: the given one, or that of their file."""
+    """Return the task's name for new questions: the given one, or their file's name."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 

@@ -54,8 +54,8 @@ TRIES = Retries(8, 1.0, 300)
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 EFFORT = "low"
 LESS = 0.7
-"""Share of tokens below which low effort becomes a pool member of its own: an endpoint that ignores
-effort takes about as many, apart from sampling noise.
+"""Share of tokens below which low effort becomes a separate pool member: an endpoint that ignores
+effort takes about the same number, apart from sampling noise.
 """
 
 TIMEOUT_S = 15.0
@@ -107,8 +107,8 @@ class Provider:
 class AskedModel:
     """A model that answered.
 
-    `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` those with the
-    form of a search, `lengths` those of its members, `line` a summary.
+    `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` the answers
+    in the form of a search, `lengths` its members' token counts, `line` a summary.
     """
 
     name: str
@@ -285,8 +285,8 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model, because the server has {len(chat)}: {shown}; for example --model"
-            f" '{','.join(chat[:2])}' or with * for any letters"
+            f"{url}: expected --model, because the server has {len(chat)}: {shown}; for"
+            f" example --model '{','.join(chat[:2])}' or with * for any letters"
         )
     return chat
 

@@ -102,7 +102,7 @@ class App:
         self._keys = keys
         self.metrics = Metrics()
         if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
-            from ttsgraph.service.tracing import Tracing  # of the extra `traces`
+            from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
@@ -192,7 +192,7 @@ class App:
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
         scope = state.request.scope
         model = state.model
-        # Encoded as sent: a decoded end of line would let the client start a log line of its own.
+        # Encoded as sent: a decoded end of line would let the client start a new log line.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
         line = (state.id, method, path, model, state.key, status, seconds)

@@ -217,7 +217,7 @@ class RequestTrace:
 
 
 def reason(run: Run, i: int, fate: str) -> str:
-    """Return the reason for a node's fate if it has no answer of its own, or ""."""
+    """Return the reason for a node's fate if it has no own answer, or ""."""
     own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
     if own is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)

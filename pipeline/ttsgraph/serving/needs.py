@@ -21,7 +21,7 @@ BYTES_PER_PARAMETER = 2
 """Bytes per parameter: weights are stored, and served on GPUs, as bfloat16."""
 
 TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
-"""Relative tolerances between a profile's facts and those of the weights."""
+"""Relative tolerances between the facts of a profile and of the weights."""
 
 SERVER_GIB = 2.0
 """GiB of a server on the CPU in addition to its weights: activations, runtime, a small cache."""

@@ -161,8 +161,8 @@ def _vllm(
     dtype: ChosenFormat | None,
     max_seqs: int | None,
 ) -> list[str]:
-    """Return vLLM's flags: on the CPU in number format `dtype`, on GPUs (None) in that of the
-    weights.
+    """Return vLLM's flags: on the CPU with number format `dtype`, on GPUs (None) with the weights'
+    format.
     """
     flags = ["--served-model-name", server.model]
     flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
