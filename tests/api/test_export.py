@@ -218,7 +218,7 @@ def test_what_one_file_cannot_hold_is_named(
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
     for task in (Otherwise(), InTwoSteps(), TASKS["regex"]):
         monkeypatch.setitem(TASKS, task.name, task)
-        with pytest.raises(InputError, match=f"how answers of kind {task.name} are read"):
+        with pytest.raises(InputError, match=f"the parser for answers of kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
     register_role(Role("critic", speak=get_role("judge").speak, min_in_degree=1))

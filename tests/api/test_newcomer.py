@@ -79,7 +79,7 @@ def test_init_reads_what_a_provider_lists(
     with serve(stub_of(name)) as url:
         given = ("--questions", questions(tmp_path), "--url", url, *PROVIDERS[name][1])
         said = done("init", str(tmp_path / "mine"), *given)
-    assert "40 questions: 16 to search with, 8 to choose by, 16 to test with" in said
+    assert "40 questions: 16 for the search, 8 for validation, 16 for the test" in said
     monkeypatch.chdir(tmp_path / "mine")
     pool = load_profile("mine").pool
     assert set(pool) == {"small", "large"}
@@ -114,7 +114,7 @@ def test_of_many_questions_it_is_said_how_many_are_used(tmp_path: Path) -> None:
     rows = "".join(f"What is {k} + {k}?,{2 * k}\n" for k in range(5000))
     (tmp_path / "many.csv").write_text(f"question,answer\n{rows}")
     said = done("init", str(tmp_path / "mine"), "--questions", str(tmp_path / "many.csv"))
-    assert "1,100 of 5,000 questions are used: 750 to search with, 150 to choose by, 200" in said
+    assert "1,100 of 5,000 questions are used: 750 for the search, 150 for validation, 200" in said
 
 
 @pytest.mark.slow

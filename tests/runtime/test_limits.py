@@ -226,7 +226,7 @@ def test_a_call_may_take_its_prompts_bytes_until_its_endpoint_told_how_many_toke
 def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path, content):
     account = Account(tmp_path / "spent.json", "one")
     account.path.write_text(content)
-    with pytest.raises(DataError, match="delete the file and start again"):
+    with pytest.raises(DataError, match="delete the file"):
         account.read()
     account.path.unlink()
     assert account.read() == Spent()

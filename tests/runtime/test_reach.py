@@ -42,14 +42,14 @@ def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuse
     with serve(stub) as url:
         found = examine(tmp_path, url)["model mine"]
         assert found.ok
-        assert found.found.startswith(f"{url} answers after ")
-        assert "tokens read and 2 written" in found.found
+        assert found.found.startswith(f"{url} answered in ")
+        assert "prompt and 2 answer tokens" in found.found
         refused = "max_completion_tokens for max_tokens; system messages in the user's turn"
         assert f"without temperature; {refused}" in found.found
         assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
         assert not Habits(tmp_path / "endpoints.json").get(f"{url} served").system
         stub.misbehave = lambda count, body: None  # what an endpoint takes is found out again
-        assert "asked" not in examine(tmp_path, url)["model mine"].found
+        assert "sent" not in examine(tmp_path, url)["model mine"].found
         assert Habits(tmp_path / "endpoints.json").get(f"{url} served").system
 
 
@@ -91,7 +91,7 @@ def test_no_server_and_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
     with serve(stub) as url:
         told = examine(tmp_path, url, served_as="else")["model mine"]
         assert not told.ok
-        assert "it does not list 'else' (served, spare)" in told.found
+        assert "doesn't list 'else' (served, spare)" in told.found
         assert examine(tmp_path, url, served_as="else", listed=False)["model mine"].ok
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in examine(tmp_path, url)["model mine"].found

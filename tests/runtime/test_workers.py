@@ -169,7 +169,7 @@ def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_cou
         assert cache.get("k").text == "one"
         with pytest.raises(AuthenticationError):
             owners_store((asks[0], b"another"))
-    with pytest.raises(RunStopped, match="expected the process that searches"):
+    with pytest.raises(RunStopped, match="can't reach the process that searches"):
         owners_store((("127.0.0.1", 9), asks[1]))
 
 

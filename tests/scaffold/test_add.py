@@ -123,7 +123,7 @@ def comments(text: str) -> list[str]:
 def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: StubServer) -> None:
     before = (project / "profiles" / "mine.yaml").read_text()
     output = done("add", "--questions", "bills.jsonl", "--name", "invoices")
-    assert "40 questions: 16 to search with, 8 to choose by, 16 to test with" in output
+    assert "40 questions: 16 for the search, 8 for validation, 16 for the test" in output
     assert "next: ttsgraph run --task invoices" in output
     task = load_profile("mine").task("invoices")
     assert (task.kind, task.source.path) == ("number", Path("inputs/invoices.jsonl"))
@@ -203,7 +203,7 @@ def test_settings_of_a_kind_are_given_as_json(project: Path) -> None:
     ("content", "arguments", "expected"),
     [
         (sums(20), "--kind number --grading {", "--grading: expected a JSON object, but"),
-        (sums(20), "--profile simulated", "simulated models answer made-up questions only"),
+        (sums(20), "--profile simulated", "simulated models answer generated questions only"),
         (sums(20), "--name sums", "choose another --name"),
         (sums(20), "--name ../sums", "--name: expected letters"),
         (sums(20), "--url URL --model org/other", "--price other=0.1,0.3"),

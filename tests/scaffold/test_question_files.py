@@ -286,7 +286,7 @@ CASES: dict[str, Case] = {
     ),
     # labels
     "few-labels.jsonl": Case(
-        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
+        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the 4 labels"
     ),
     "labels-with-numbers.jsonl": Case(
         lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
@@ -298,7 +298,7 @@ CASES: dict[str, Case] = {
         lines(text=ASKED[:24], labels=SEVERAL),
         "json",
         [json.dumps(each, separators=(",", ":")) for each in SEVERAL],
-        told="all have to be named",
+        told="all of which are required",
     ),
     # objects, programs, and longer answers
     "yes-in-spellings.jsonl": Case(
@@ -331,7 +331,7 @@ CASES: dict[str, Case] = {
         table("text|tags", ASKED, ["; ".join(each) for each in SEVERAL]),
         "json",
         [json.dumps(each, separators=(",", ":")) for each in SEVERAL],
-        told="all have to be named",
+        told="all of which are required",
     ),
     "spans.jsonl": Case(lines(question=ASKED, answers=[[{"text": n, "start": 1}] for n in NAMES])),
     "columns.json": Case(json.dumps({"question": ASKED, "answer": NAMES})),
@@ -549,4 +549,4 @@ def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
     found = looked(tmp_path / "q.csv", f"question,answer\n{rows}")
     assert len(found.rows) <= 10_000
     assert int(found.rows[-1]["answer"]) > 24_000
-    assert "of 25,000 rows are looked at" in "\n".join(found.lines)
+    assert "of 25,000 rows are read" in "\n".join(found.lines)

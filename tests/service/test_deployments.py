@@ -150,7 +150,7 @@ def test_only_loopback_needs_no_key(host, alone, monkeypatch):
 def test_a_port_that_is_taken_is_named(shelf):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"expected to listen at 127.0.0.1 port {port}, but"):
+        with pytest.raises(InputError, match=f"can't listen at 127.0.0.1 port {port}"):
             serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
@@ -201,7 +201,7 @@ def test_the_command_refuses_a_public_address_without_a_key(command):
     with command("--host", "0.0.0.0") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert said.startswith("error: 0.0.0.0 can be reached from elsewhere: expected an API key")
+    assert said.startswith("error: 0.0.0.0 is a public address: expected an API key")
     assert len(said.splitlines()) == 1
 
 

@@ -236,7 +236,7 @@ def test_choices_and_log_probabilities_are_those_of_the_last_nodes_model(pool):
 
 def test_several_choices_of_a_vote_are_refused(pool):
     with deployed(pool, VOTED) as (through, _):
-        with pytest.raises(openai.BadRequestError, match="n: expected 1, as the last node"):
+        with pytest.raises(openai.BadRequestError, match="n: expected 1, because the last node"):
             create(through, NAME, n=2)
         found = create(through, NAME, logprobs=True, tools=[WEATHER]).choices[0]
     assert found.message.tool_calls

@@ -295,8 +295,8 @@ def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wa
                 with shared(tmp_path, [spec]) as again:
                     assert again == urls == {"tiny": (spec.base_url,)}
                 assert not any(map(alive, before))
-        assert said().count("tiny ended with status 137; starting it again") >= 3
-        with pytest.raises(EndpointError, match=r"is not started again; see .*tiny.log"):
+        assert said().count("tiny ended with status 137; restarting it") >= 3
+        with pytest.raises(EndpointError, match=r"is not restarted; see .*tiny.log"):
             shared(tmp_path, [spec]).__enter__()
     assert not any(map(alive, processes(pids)))
 
