@@ -11,7 +11,7 @@ from ttsgraph.deployment.bundle import Drift
 DRIFTED = "ttsgraph.drifted"
 
 
-class NotTold(TTSGraphError):
+class EventNotSent(TTSGraphError):
     """Error: a Prefect event could not be sent."""
 
 
@@ -21,14 +21,14 @@ def resource_of(task: str) -> str:
 
 
 def tell_of_drift(drift: Drift) -> None:
-    """Emit an event that names the drifted figure. Raises NotTold."""
+    """Emit an event that names the drifted figure. Raises EventNotSent."""
     names = ("figure", "served", "tested", "answers")
     said = {"version": f"{drift.task}/{drift.version}"}
     said |= {name: getattr(drift, name) for name in names}
     about = {"prefect.resource.id": resource_of(drift.task)}
     event = emit_event(DRIFTED, resource=about, payload=said)
     if event is None:
-        raise NotTold("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
+        raise EventNotSent("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
     say(f"drift: {drift}; sent to Prefect")
 
 

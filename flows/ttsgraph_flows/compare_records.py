@@ -41,7 +41,7 @@ MOST_NAMED = 5
 NOTHING = object()
 
 
-class Equal(Enum):
+class Equality(Enum):
     """Result of comparing a file with the recorded one."""
 
     BYTES = "equal to the byte"
@@ -78,17 +78,17 @@ def by_content(path: str) -> bool:
     return path.startswith(("results/", "reports/")) and Path(path).suffix in READERS
 
 
-def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equal | str:
+def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
     """Return how a file compares: by its digests (recorded, found) and, if they differ, by the
     recorded content; a text if it differs.
     """
     recorded, found = digests
     if recorded == found:
-        return Equal.BYTES
+        return Equality.BYTES
     if found == "missing":
         return f"{path} is missing"
     if Path(path).name in SHOWN:
-        return Equal.SHOWN
+        return Equality.SHOWN
     if not by_content(path) or kept is None:
         why = "" if kept is not None or not by_content(path) else ", and its content isn't here"
         return f"{path} is {found}, recorded is {recorded}{why}"
@@ -98,7 +98,7 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equal |
     except (ValueError, OSError) as error:
         return f"{path}: can't read the values: {error}"
     if not wrong:
-        return Equal.DIGITS
+        return Equality.DIGITS
     more = f"; and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
     return f"{path}: {'; '.join(wrong[:MOST_NAMED])}{more}"
 
@@ -135,7 +135,7 @@ def _said(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordedResults:
     """Recorded results of a project.
 
     `project` is its folder (verification runs in another one), `published` the folder of a
@@ -184,12 +184,12 @@ def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
 
 
 @dataclass(slots=True)
-class Comparison:
+class Verification:
     """Result of verifying a task, or the report: counts of equal files, descriptions of
     differences, and the reason if it is not verified.
     """
 
-    equal: dict[Equal, int] = field(default_factory=lambda: dict.fromkeys(Equal, 0))
+    equal: dict[Equality, int] = field(default_factory=lambda: dict.fromkeys(Equality, 0))
     wrong: list[str] = field(default_factory=list)
     unverified: str = ""
 
@@ -198,17 +198,17 @@ class Comparison:
             return f"not verified: {self.unverified}"
         digits = f"numbers within {RELATIVE:g}"
         said = [
-            f"{counted(self.equal[Equal.BYTES], 'file')} equal to the byte",
-            f"{self.equal[Equal.DIGITS]} equal to the digit ({digits})",
+            f"{counted(self.equal[Equality.BYTES], 'file')} equal to the byte",
+            f"{self.equal[Equality.DIGITS]} equal to the digit ({digits})",
             f"{len(self.wrong)} different",
         ]
-        if shown := self.equal[Equal.SHOWN]:
+        if shown := self.equal[Equality.SHOWN]:
             said.append(f"{counted(shown, 'page')} or pictures that look different, not compared")
         return "\n  ".join([", ".join(said), *self.wrong])
 
-    def see(self, name: str, found: Equal | str) -> None:
+    def see(self, name: str, found: Equality | str) -> None:
         """Count how a file of a stage compares."""
-        if isinstance(found, Equal):
+        if isinstance(found, Equality):
             self.equal[found] += 1
         else:
             self.wrong.append(f"{name}: {found}")

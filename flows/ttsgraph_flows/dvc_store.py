@@ -14,7 +14,7 @@ from ttsgraph.base.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredContent:
     """A content (None if there is no intact copy), and its location or problem."""
 
     content: bytes | None
@@ -25,24 +25,26 @@ class Kept:
 class Store:
     """Lookup of contents by MD5. Works without a DVC repository, but then nothing is stored."""
 
-    def find(self, path: str, md5: str) -> Kept:
+    def find(self, path: str, md5: str) -> StoredContent:
         """Return the content that had this MD5 at this path; not `intact` if it may be lost."""
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"
-            return Kept(None, where, False)
+            return StoredContent(None, where, False)
         kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return Kept(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
+            return StoredContent(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
         if kept is not None and here == md5:
-            return Kept(kept, f"in the working tree and in {place}", True)
+            return StoredContent(kept, f"in the working tree and in {place}", True)
         if kept is not None:
             other = ", the working tree has another" if here is not None else ""
-            return Kept(kept, f"in {place}{other}", True)
+            return StoredContent(kept, f"in {place}{other}", True)
         if here == md5:
             only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
-            return Kept(content, only, False)
-        return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
+            return StoredContent(content, only, False)
+        return StoredContent(
+            None, "neither in the working tree nor in DVC's cache or remote", False
+        )
 
     def recorded(self, path: str | Path) -> str | None:
         """Return the MD5 that DVC recorded for a file. Raises DataError if a record is missing."""

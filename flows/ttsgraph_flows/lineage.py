@@ -97,7 +97,7 @@ class Lineage:
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain. Raises DeploymentError if there is no such version."""
     known = registry.Registry(tracking_uri)
-    return _Walk(known, known.find(reference)).run()
+    return _LineageCheck(known, known.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -114,11 +114,11 @@ def require_intact(reference: str, tracking_uri: str) -> None:
         )
 
 
-class _Unknown(Exception):
+class _Unverifiable(Exception):
     """Reason why a link can't be verified."""
 
 
-class _Walk:
+class _LineageCheck:
     """One verification. A method that verifies a link returns a description; an error in it
     describes what is wrong.
     """
@@ -207,7 +207,7 @@ class _Walk:
         """Verify one link; return True if it is ok."""
         try:
             link = Link(name, subject, "ok", verify())
-        except _Unknown as reason:
+        except _Unverifiable as reason:
             link = Link(name, subject, "unknown", str(reason))
         except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
             wrong = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -277,7 +277,7 @@ class _Walk:
         found = run_digests(self.client, run_id)
         _require_unchanged(digests, found)
         if more := added(digests, found):
-            raise _Unknown(f"{more}: added after the version was registered")
+            raise _Unverifiable(f"{more}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
     def _graph(self) -> str:
@@ -376,10 +376,10 @@ class _Walk:
             prompts = provenance.prompt_sha256(profile, record.task, shots)
             same("the hash of the prompts", record.prompt_sha256, prompts)
         if settings_sha256(load_profile(record.profile), record.task) != wanted:
-            raise _Unknown(f"profiles/{record.profile}.yaml has other settings now")
+            raise _Unverifiable(f"profiles/{record.profile}.yaml has other settings now")
         asked = record.agent_exchanges > 0
         if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
-            raise _Unknown("the agent's prompts have changed since")
+            raise _Unverifiable("the agent's prompts have changed since")
         return f"those of the bundle, profile {record.profile}"
 
     def _models(self) -> str:
@@ -389,7 +389,7 @@ class _Walk:
             same(f"revision and identity of {name}", model, found.get(name))
         unpinned = [name for name, model in wanted.items() if model.revision == "unpinned"]
         if unpinned:
-            raise _Unknown(
+            raise _Unverifiable(
                 f"the profile pins no revision of {', '.join(unpinned)}: only the endpoint that"
                 " answered is known"
             )
@@ -398,17 +398,17 @@ class _Walk:
     def _code(self) -> str:
         code = self.record.code
         if code.commit is None:
-            raise _Unknown("it was not made in a git repository")
+            raise _Unverifiable("it was not made in a git repository")
         if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
             raise DataError("this repository does not have the commit")
         if code.changed:
-            raise _Unknown("files differed from the commit")
+            raise _Unverifiable("files differed from the commit")
         return "the commit exists, and no file differed from it"
 
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
         if now != self.manifest[VERSION][registry.DECISION]:
-            raise _Unknown(f"decided again since its test: {now}")
+            raise _Unverifiable(f"decided again since its test: {now}")
         return "as at its test"
 
     def _promotion(self) -> str:

@@ -57,7 +57,7 @@ TRIALS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """Search required by a change, the reason, and for a warm search the newcomers."""
 
     kind: Literal["nothing", "warm", "cold"]
@@ -66,7 +66,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Last:
+class ChampionSearch:
     """The champion as the start of a warm search, with its search's files by name."""
 
     version: Version
@@ -75,7 +75,7 @@ class Last:
     files: dict[str, bytes]
 
     @classmethod
-    def of(cls, registry: Registry, champion: Version) -> Last:
+    def of(cls, registry: Registry, champion: Version) -> ChampionSearch:
         """Return the champion's search. Raises DataError if its files are no longer available."""
         record = registry.provenance(champion)
         store = Store()
@@ -154,7 +154,9 @@ def _research(stage: Stage) -> Researched:
     return outcome
 
 
-def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
+def planned(
+    stage: Stage, registry: Registry, champion: Version | None
+) -> tuple[SearchPlan, ChampionSearch | None]:
     """Return the changes since the champion's search with the required search, and the start of a
     warm one.
 
@@ -162,25 +164,25 @@ def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple
     changes.
     """
     if champion is None:
-        return Plan("cold", "there is no champion to start from"), None
+        return SearchPlan("cold", "there is no champion to start from"), None
     if STANDS_IN in champion.tags:
-        return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
-    last = Last.of(registry, champion)
+        return SearchPlan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+    last = ChampionSearch.of(registry, champion)
     record = last.record
     if why := _changed(stage, last):
-        return Plan("cold", why), last
+        return SearchPlan("cold", why), last
     now = revisions(stage.profile)
     newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
     if not newcomers:
-        return Plan("nothing", "no model joined the pool since the champion's search"), last
+        return SearchPlan("nothing", "no model joined the pool since the champion's search"), last
     before = searched_before(stage.params.profile, stage.task)
     this = (pool_fingerprint(stage.profile), champion.label)
     if before is not None and (before.pool, before.champion) == this:
-        return Plan("nothing", f"the pool has been searched already: {before.reason}"), last
-    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
+        return SearchPlan("nothing", f"the pool has been searched already: {before.reason}"), last
+    return SearchPlan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
 
 
-def _changed(stage: Stage, last: Last) -> str:
+def _changed(stage: Stage, last: ChampionSearch) -> str:
     """Return the change, other than newcomers, that makes the last search unusable, or ""."""
     record = last.record
     questions = stage.questions_path
@@ -203,7 +205,7 @@ def _changed(stage: Stage, last: Last) -> str:
     return ""
 
 
-def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
+def _warm(stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan) -> Researched:
     """Profile the newcomers, run a warm search, and test its graph if it is new."""
     pilot = stage.pilot_table()  # needed by the test: read before anything is spent
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
@@ -256,7 +258,9 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
     return steps.tested(again, cases, asked)
 
 
-def _search(stage: Stage, place: Folder, last: Last, plan: Plan) -> tuple[Found, int]:
+def _search(
+    stage: Stage, place: Folder, last: ChampionSearch, plan: SearchPlan
+) -> tuple[Found, int]:
     """Run a warm search into research/<profile>/<task>/; return its result and number of calls."""
     settings = stage.profile.search
     tables = map(last.table, ("profile", "archive"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import write_text
-from ttsgraph.service.book import Book, made_private
+from ttsgraph.service.book import AnswerLog, made_private
 from ttsgraph.tasks.sources import JsonlSource, MixtureSource
 from ttsgraph_flows.stage import Stage
 
@@ -25,7 +25,7 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
             f"{table}: expected the table of served questions, found none; set"
             " service.feedback.keep: texts in params.yaml, and run `ttsgraph serve`"
         )
-    found = Book(table, rows).questions(task)
+    found = AnswerLog(table, rows).questions(task)
     if not found:
         raise DataError(
             f"{table}: expected served questions of {task} with known answers, found none"

@@ -28,9 +28,9 @@ from ttsgraph.runtime.limits import (
     refusal_lines,
 )
 from ttsgraph.runtime.workers import (
-    Asks,
     Carry,
     SpreadEnvironment,
+    StoreAddress,
     asked_for_calls,
     environment_for,
     order_of,
@@ -156,7 +156,7 @@ class Stage(Project):
         self.grader()  # fails before anything is spent
         meter = self.meter(account) if isinstance(account, str) else account
 
-        async def run(carry: Carry | None, asks: Asks | None = None) -> T:
+        async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
                 environment = environment_for(self.profile, self.task, client, shots)

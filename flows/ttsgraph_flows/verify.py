@@ -47,8 +47,8 @@ from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.compare_records import (
-    Comparison,
-    Records,
+    RecordedResults,
+    Verification,
     by_content,
     compared,
     publish_results,
@@ -85,14 +85,14 @@ PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCalls:
     """A task's calls, and whether they come from the publication, or were made or pulled here."""
 
     calls: Calls
     published: bool
 
 
-def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Comparison]:
+def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Verification]:
     """Rebuild tasks (by default all of params.yaml) and compare them with dvc.lock, or with the
     lock of a published profile.
 
@@ -117,7 +117,7 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, C
             f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
         )
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
-    records = Records(Path.cwd(), PUBLISHED / params.profile)
+    records = RecordedResults(Path.cwd(), PUBLISHED / params.profile)
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         if calls := [each for each in known.values() if each is not None]:
@@ -128,21 +128,21 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, C
 
 
 def _all_compared(
-    params: Params, known: Mapping[str, Recorded | None], lock: Lock, records: Records
-) -> dict[str, Comparison]:
+    params: Params, known: Mapping[str, RecordedCalls | None], lock: Lock, records: RecordedResults
+) -> dict[str, Verification]:
     """Compare each task, as far as its calls are known, and the report if all tasks are
     included.
     """
-    found: dict[str, Comparison] = {}
+    found: dict[str, Verification] = {}
     for task, calls in known.items():
         if calls is None:
-            found[task] = Comparison(unverified=NO_CALLS)
+            found[task] = Verification(unverified=NO_CALLS)
         else:
             found[task] = _rebuilt(runs_of(params, task), lock, records, calls.published)
         say(f"{task}: {found[task]}")
     if set(known) >= set(params.tasks):
         if exit_code(found):
-            found["report"] = Comparison(unverified="it needs all tasks verified")
+            found["report"] = Verification(unverified="it needs all tasks verified")
         else:
             shipped = any(calls is not None and calls.published for calls in known.values())
             found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
@@ -150,7 +150,7 @@ def _all_compared(
     return found
 
 
-def exit_code(found: Mapping[str, Comparison]) -> int:
+def exit_code(found: Mapping[str, Verification]) -> int:
     """Return the exit code of a verification: something differs, something is not verified, or
     neither.
     """
@@ -164,12 +164,14 @@ def _params(profile: str | None) -> Params:
     return params.model_copy(update={"profile": profile or params.profile})
 
 
-def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: bool) -> Comparison:
+def _rebuilt(
+    runs: Iterable[StageRun], lock: Lock, records: RecordedResults, published: bool
+) -> Verification:
     """Rebuild stages in order, up to the first that fails, and compare them with their records.
 
     Published records must match the lock.
     """
-    found = Comparison()
+    found = Verification()
     for run in runs:
         try:
             run.run()
@@ -197,13 +199,13 @@ def read_lock(path: Path = Path("dvc.lock")) -> Lock:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
 
 
-def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
+def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:
     """Return a task's calls: from dvc.lock if all are available, else the published ones."""
     locked = _locked_calls(params, task, lock)
     if locked is not None:
-        return Recorded(locked, published=False)
+        return RecordedCalls(locked, published=False)
     published = published_calls(params.profile, task)
-    return None if published is None else Recorded(published, published=True)
+    return None if published is None else RecordedCalls(published, published=True)
 
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
@@ -221,7 +223,7 @@ def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     return found
 
 
-def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
+def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
     """Prepare recorded calls for replay in a project's folder, with the engine that made them.
 
     The engine is the published one, else the one here. Raises EndpointError if there is neither.

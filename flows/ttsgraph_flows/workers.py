@@ -16,12 +16,12 @@ from prefect.task_runners import TaskRunner
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
-from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
+from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, PieceResult, WorkPiece, work_on
 from ttsgraph.settings.stages import WorkerSettings
 
 
 @task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)
-def evaluate(work: Work) -> Done:
+def evaluate(work: WorkPiece) -> PieceResult:
     """Do one piece of a stage's work in a worker's process."""
     return work_on(work)
 
@@ -42,9 +42,9 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
         _started(settings) as runner,
     ):
 
-        def carried(work: Work) -> Done:
+        def carried(work: WorkPiece) -> PieceResult:
             try:
-                done: Done = runner.submit(evaluate, parameters={"work": work}).result()
+                done: PieceResult = runner.submit(evaluate, parameters={"work": work}).result()
             except Exception as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 kept = "what was computed is kept, start again to continue"
@@ -53,7 +53,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
                 ) from None
             return done
 
-        async def carry(work: Work) -> Done:
+        async def carry(work: WorkPiece) -> PieceResult:
             # A context can be entered by only one thread at a time.
             return await asyncio.get_running_loop().run_in_executor(
                 waiting, context.copy().run, carried, work

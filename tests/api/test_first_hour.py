@@ -19,7 +19,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
-from ttsgraph.scaffold.questions import QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
@@ -184,7 +184,7 @@ def test_choices_in_every_form_reach_the_prompt_with_the_right_one(
 ) -> None:
     file = tmp_path / ("q.jsonl" if CHOICES[form].startswith("{") else "q.csv")
     file.write_text(CHOICES[form])
-    looked = look_at(QuestionsGiven(file))
+    looked = look_at(QuestionSource(file))
     assert (looked.kind, len(looked.rows)) == ("choice", len(ROWS))
     task = get_task("choice")
     for row, (text, choices, right) in zip(looked.rows, ROWS, strict=True):
@@ -208,13 +208,13 @@ def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) ->
         asked.append(words)
         return next(given)
 
-    looked = look_at(QuestionsGiven(tmp_path / "q.csv"), ask)
+    looked = look_at(QuestionSource(tmp_path / "q.csv"), ask)
     assert (
         looked.rows
-        == look_at(QuestionsGiven(tmp_path / "q.csv", question="Said", answer="Code")).rows
+        == look_at(QuestionSource(tmp_path / "q.csv", question="Said", answer="Code")).rows
     )
     with pytest.raises(InputError, match=r"found columns .*, not 'Text'; .*--question-column"):
-        look_at(QuestionsGiven(tmp_path / "q.csv", question="Text"))
+        look_at(QuestionSource(tmp_path / "q.csv", question="Text"))
     with serve(Quirky({}, known={})) as url:
         with pytest.raises(InputError, match="--model"):
             candidates([Provider(url)])
@@ -228,7 +228,7 @@ def test_a_question_keeps_its_context_and_a_few_odd_rows_are_left_out(tmp_path: 
     rows = [(f"Passage {k}.", q, "|".join(c), c[i], k) for k, (q, c, i) in enumerate(ROWS)]
     rows.append(("Passage.", "Which is it?", "Rome|Oslo", "Lima", 99))
     (tmp_path / "q.csv").write_text(as_table("context question options answer seen", rows))
-    looked = look_at(QuestionsGiven(tmp_path / "q.csv"))
+    looked = look_at(QuestionSource(tmp_path / "q.csv"))
     assert looked.rows[1]["question"] == f"Passage 1.\n\n{ROWS[1][0]}"
     assert len(looked.rows) == len(ROWS)
     assert "not used: 'seen'" in looked.lines[0]

@@ -9,7 +9,7 @@ from tests.support.habits import openai_refusal, refusing, vllm_refusal
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import DialectStore
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
 
@@ -47,10 +47,10 @@ def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuse
         refused = "max_completion_tokens for max_tokens; system messages in the user's turn"
         assert f"without temperature; {refused}" in found.found
         assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
-        assert not Habits(tmp_path / "endpoints.json").get(f"{url} served").system
+        assert not DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
         stub.misbehave = lambda count, body: None  # what an endpoint takes is found out again
         assert "sent" not in examine(tmp_path, url)["model mine"].found
-        assert Habits(tmp_path / "endpoints.json").get(f"{url} served").system
+        assert DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
 
 
 WRONG = [

@@ -25,9 +25,9 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
     Carry,
-    Done,
+    PieceResult,
     SpreadEnvironment,
-    Work,
+    WorkPiece,
     asked_for_calls,
     environment_for,
     order_of,
@@ -49,7 +49,7 @@ ROOT = Path(__file__).parents[2]
 QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(10)]
 
 
-async def in_a_thread(work: Work) -> Done:
+async def in_a_thread(work: WorkPiece) -> PieceResult:
     return await asyncio.to_thread(work_on, work)
 
 
@@ -133,7 +133,7 @@ def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
 def test_a_piece_that_is_done_twice_changes_nothing():
     lab = Lab()
 
-    async def twice(work: Work) -> Done:
+    async def twice(work: WorkPiece) -> PieceResult:
         await in_a_thread(work)
         return await in_a_thread(work)
 
@@ -176,7 +176,7 @@ def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_cou
 def test_a_worker_with_other_code_stops_the_search():
     lab = Lab()
 
-    async def elsewhere(work: Work) -> Done:
+    async def elsewhere(work: WorkPiece) -> PieceResult:
         return await in_a_thread(replace(work, order=replace(work.order, code="another")))
 
     with pytest.raises(RunStopped, match="worker: expected the code of the process that searches"):

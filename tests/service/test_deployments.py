@@ -22,7 +22,7 @@ from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profil
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
-from ttsgraph.service.deployments import Live
+from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
 
@@ -65,7 +65,7 @@ def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
         closed = []
         connection = AsyncExitStack()
         connection.callback(closed.append, True)
-        live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
+        live = LiveVersion(NAME, shelf.versions[NAME], ScriptedClient(), connection)
         ends = asyncio.Event()
         live.hold(asyncio.create_task(ends.wait()))
         retiring = asyncio.create_task(live.retire())

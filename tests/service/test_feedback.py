@@ -27,7 +27,7 @@ from tests.support.service import (
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
-from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings, ServiceSettings
 
@@ -90,7 +90,7 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
     assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
     book = tmp_path / "served.db"
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
-    rows = {row["question"]: row["answer"] for row in Book(book, 10).questions("math")}
+    rows = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
     assert rows == {"3 + 4": "7", "3 + 5": "8", "2 + 5": "7"}
 
 
@@ -132,10 +132,10 @@ def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
 
 
 def test_a_table_from_before_askers_were_kept_goes_on(tmp_path):
-    Book(tmp_path / "served.db", 10).add(of_trial(0))
+    AnswerLog(tmp_path / "served.db", 10).add(of_trial(0))
     with sqlite3.connect(tmp_path / "served.db") as table:
         table.execute("alter table served drop column asker")
-    book = Book(tmp_path / "served.db", 10)
+    book = AnswerLog(tmp_path / "served.db", 10)
     book.add(of_trial(1))
     assert [book.find(f"{k:032x}")["asker"] for k in range(2)] == [None, None]
 
@@ -163,12 +163,12 @@ def test_the_last_word_on_an_answer_counts_once(pool, tmp_path):
 
 def of_trial(k):
     arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-    return Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
+    return LoggedAnswer(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
 
 
 def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     trial = ("math", "3", "4")
-    book = Book(tmp_path / "served.db", 1000)
+    book = AnswerLog(tmp_path / "served.db", 1000)
     assert book.is_open(trial, 0.95, 100)
     for k in range(60):
         book.add(of_trial(k))
@@ -203,7 +203,7 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     tmp_path, clients, least, promoted, counted
 ):
     """The challenger is always right and the champion never."""
-    book = Book(tmp_path / "served.db", 10_000)
+    book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
         book.add(of_trial(k))
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
@@ -219,13 +219,13 @@ def test_a_server_counts_what_one_address_says_once(pool, tmp_path):
         for k in range(6):
             said = say(service.url, id=ask(service.url, f"3 + {k}").id, score=0)
             assert said.status_code == 200
-    assert Book(tmp_path / "served.db", 100).last("math", "3", "score", 100) == [0.0]
+    assert AnswerLog(tmp_path / "served.db", 100).last("math", "3", "score", 100) == [0.0]
 
 
 def test_the_table_keeps_the_last_answers_alone(tmp_path):
-    book = Book(tmp_path / "served.db", rows=3)
+    book = AnswerLog(tmp_path / "served.db", rows=3)
     for k in range(5):
-        book.add(Entry(f"{k:032x}", NAME, "math", "1", 0.1))
+        book.add(LoggedAnswer(f"{k:032x}", NAME, "math", "1", 0.1))
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]
 
 

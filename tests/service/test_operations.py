@@ -14,7 +14,7 @@ from tests.support.processes import wait_until
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
 from ttsgraph.service import answering, app
-from ttsgraph.service.limits import Keys
+from ttsgraph.service.limits import ApiKeys
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.server import metrics_at
 from ttsgraph.settings.service import ServiceSettings
@@ -51,9 +51,9 @@ def test_keys_come_and_go_while_the_server_runs(pool, tmp_path, caplog):
 def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
     (tmp_path / "keys").write_text(line("a", "b") + text)
     with pytest.raises(InputError, match=r"keys, line 2: expected the SHA-256 of a key"):
-        Keys("", tmp_path / "keys")
+        ApiKeys("", tmp_path / "keys")
     with pytest.raises(InputError, match="expected a file of keys"):
-        Keys("", tmp_path / "none")
+        ApiKeys("", tmp_path / "none")
 
 
 def test_an_empty_file_of_keys_lets_nobody_in(pool, tmp_path):

@@ -17,15 +17,15 @@ from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import needs
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, need, needs_of
-from ttsgraph.serving.placement import Hosted, servers_of, shares
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, MemoryNeed, ModelShape, need, needs_of
+from ttsgraph.serving.placement import HostedModel, servers_of, shares
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
 LLAMA_8B = ModelShape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
-LARGE = Need(15.0, 2.0, 2.0)
-SMALL = Need(2.0, 1.5, 0.5)
+LARGE = MemoryNeed(15.0, 2.0, 2.0)
+SMALL = MemoryNeed(2.0, 1.5, 0.5)
 
 
 def paper() -> Profile:
@@ -33,11 +33,11 @@ def paper() -> Profile:
 
 
 def shared(
-    *servers: tuple[tuple[int, ...], Need | None, float | None], gpus: dict[int, float]
+    *servers: tuple[tuple[int, ...], MemoryNeed | None, float | None], gpus: dict[int, float]
 ) -> list[float]:
     """The shares of servers with these GPUs and needs, and what is given of each."""
     models = {
-        str(k): Hosted(
+        str(k): HostedModel(
             "", ServeSettings(gpu_memory=given), needs={len(on): wanted} if wanted else {}
         )
         for k, (on, wanted, given) in enumerate(servers)
@@ -125,7 +125,7 @@ def test_flags_that_change_the_bytes_of_a_number_count():
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
 
-    def with_flags(*flags: str) -> Need:
+    def with_flags(*flags: str) -> MemoryNeed:
         serve = model.serve.model_copy(update={"extra_args": flags})
         found = needs_of("m", model.model_copy(update={"serve": serve}), profile.engine)
         assert isinstance(found, dict)
@@ -138,7 +138,7 @@ def test_flags_that_change_the_bytes_of_a_number_count():
 
 
 @given(
-    st.lists(st.sampled_from([LARGE, SMALL, Need(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
+    st.lists(st.sampled_from([LARGE, SMALL, MemoryNeed(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
     st.sampled_from([24.0, 80.0, 141.0]),
 )
 def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
@@ -162,7 +162,10 @@ def test_a_given_share_is_kept_and_the_others_have_the_rest():
 
 
 def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
-    models = {"large": Hosted("l", needs={1: LARGE}), "small": Hosted("s", needs={1: SMALL})}
+    models = {
+        "large": HostedModel("l", needs={1: LARGE}),
+        "small": HostedModel("s", needs={1: SMALL}),
+    }
     one = {0: 80.0}
     large, small = server_specs("vllm", models, log_dir=tmp_path, gpus=one, max_seqs=128)
 
@@ -213,7 +216,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path, 
     models = {}
     for name, model in profile.hosted.items():
         wanted = needs_of(name, model, profile.engine, tmp_path)
-        models[name] = Hosted(name, needs=wanted, load=model.non_embedding)
+        models[name] = HostedModel(name, needs=wanted, load=model.non_embedding)
     cases = []
     fits = []
     asked = []

@@ -21,7 +21,7 @@ from tests.support.processes import alive, all_below, wait_until
 from tests.support.tiny_server import MakeSpec, processes, tiny_spec
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep
-from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs
+from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
 from ttsgraph.serving.supervisor import Urls, in_use, recorded, served_models, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,7 +190,7 @@ def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
         script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
         return replace(with_script(make_spec("wanted"), script), secrets=("HF_TOKEN",))
     python = str(tmp_path / "no-python")
-    hosted = {"wanted": Hosted("folder")}
+    hosted = {"wanted": HostedModel("folder")}
     return server_specs("vllm", hosted, log_dir=tmp_path, python=python)[0]
 
 

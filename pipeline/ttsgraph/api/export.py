@@ -30,7 +30,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import Request, cut_at_stop
-from ttsgraph.models.dialect import HABITS, Habits, habit_name
+from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
 from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.tasks.base import ReadableTask, Task
@@ -94,7 +94,7 @@ def export(deployed: Deployed) -> str:
         "confident": any(node.stop.confident for node in graph.nodes),
         "systemless": any(not entry["system_role"] for entry in spoken),
     }
-    written = Written(set(_IMPORTS))
+    written = ExportedCode(set(_IMPORTS))
     written.take([mark_for, without_thoughts, *decides.values()])
     written.take(part for fact, part in PARTS.items() if facts[fact])
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
@@ -179,7 +179,7 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
             raise InputError(f"{member}: expected a model without {key} to export")
     endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
     url, sampling = endpoint.base_urls[0], manner.sampling
-    known = Habits(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
+    known = DialectStore(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
     dialect = model.dialect if known is None else model.dialect.joined(known)
     sent = endpoint.body(Request(member, "", (), replace(sampling, extra_body=None)), dialect)
     for key in ("model", "messages"):
@@ -196,7 +196,9 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
     }
 
 
-def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str, dict[str, Any]]:
+def _reading(
+    task: Task, decides: dict[str, Any], written: ExportedCode
+) -> tuple[str, dict[str, Any]]:
     """Return the function that parses an answer, and its settings; its dependencies are added.
     Raises InputError for a kind without one, also if a derived class overrides `extract`.
     """
@@ -226,7 +228,7 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str
 
 
 @dataclass(slots=True)
-class Written:
+class ExportedCode:
     """Import lines, and name -> source of the exported functions.
 
     Each follows its dependencies from its own package or from this one, so that one file can hold

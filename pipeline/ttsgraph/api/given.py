@@ -15,7 +15,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import TEMPLATES, budget_of, split_sizes, task_entry
-from ttsgraph.scaffold.questions import QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
 from ttsgraph.tasks.sources import TABLES, Source, load_rows
@@ -45,7 +45,7 @@ def profile_of(
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
         grade = grade.name
-    looked = look_at(QuestionsGiven(questions, grade, grading or {}))
+    looked = look_at(QuestionSource(questions, grade, grading or {}))
     more = dict(sections or {})
     file = _kept(looked.text, state)
     task = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
@@ -99,7 +99,7 @@ def _kept(text: str, state: Path) -> Path:
     return path
 
 
-class _From(Closed):
+class _SourceSection(Closed):
     source: Source
 
 
@@ -107,7 +107,7 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
     if isinstance(questions, str | Path):
         questions = {"kind": "jsonl", "path": str(questions)}
     if isinstance(questions, Mapping):
-        source = parse(_From, {"source": questions}, "questions").source
+        source = parse(_SourceSection, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]
     if hasattr(questions, "to_dict"):  # a DataFrame
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttsgraph.api.whole import Searched
+from ttsgraph.api.whole import WholeSearch
 from ttsgraph.base.files import json_text, md5, write_text
 from ttsgraph.deployment.provenance import revisions
 from ttsgraph.reporting.figures import Row
@@ -20,7 +20,7 @@ from ttsgraph.stages.records import GateVerdict, write_record
 TABLES = "tables"
 
 
-def write_kept(folder: Path, searched: Searched, name: str) -> Path:
+def write_kept(folder: Path, searched: WholeSearch, name: str) -> Path:
     """Write the tables and the page of a search under its profile's name; return the page's path.
 
     Raises ModuleNotFoundError if the packages for tables or plots aren't installed.
@@ -45,7 +45,7 @@ def write_kept(folder: Path, searched: Searched, name: str) -> Path:
     return write_report(folder, report)
 
 
-def _record(folder: Path, searched: Searched) -> dict[str, object]:
+def _record(folder: Path, searched: WholeSearch) -> dict[str, object]:
     """Return the search's provenance, as far as its files show it."""
     project = searched.project
     questions = folder.parent / "questions.parquet"

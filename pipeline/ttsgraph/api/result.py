@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
+from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
@@ -100,7 +100,7 @@ class Result:
     tested: Comparison
     spent: Spent = field(default_factory=Spent)
     folder: Path | None = None
-    searched: Searched | None = None
+    searched: WholeSearch | None = None
     profile: str = "search"
 
     @property
@@ -248,7 +248,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-def result_of(searched: Searched, profile: str = "search") -> Result:
+def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     """Return the result of a whole search; `profile` is the name of its profile."""
     table = searched.tested.table.copy()
     choice, deployed = searched.choice, searched.deployed

@@ -42,7 +42,7 @@ NO_PILOT = pd.DataFrame(
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # asyncio formats tasks' results
-class Searched:
+class WholeSearch:
     """A whole search: the project with its folder of tables, the test, and the gate's choice."""
 
     project: Project
@@ -88,7 +88,7 @@ async def search_whole(
     say: Callable[[str], None] = lambda line: None,
     team: Case | None = None,
     client: Client | None = None,
-) -> Searched:
+) -> WholeSearch:
     """Search with one method and test the result, within the profile's limits.
 
     `questions` are by split. With a `team`, a graph may cost as much as the team, which is tested
@@ -139,7 +139,7 @@ async def search_whole(
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
-    return Searched(project, method, tested, arms, choice, meter.now, recorder.answered)
+    return WholeSearch(project, method, tested, arms, choice, meter.now, recorder.answered)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
@@ -170,7 +170,7 @@ async def _searched(
     await steps.search(project, method, spent, publish)(asked)
 
 
-def verdict_of(searched: Searched) -> str:
+def verdict_of(searched: WholeSearch) -> str:
     """Return whether the team, the last of the arms, is worth its cost; "" without a team."""
     table = searched.tested.table
     if "team" not in set(table["arm"]):

@@ -33,7 +33,7 @@ from ttsgraph.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from ttsgraph.scaffold.add import Wanted
+    from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.providers import Provider
 
 ORDER = "options in order"
@@ -110,7 +110,7 @@ BudgetText = Annotated[
 ]
 
 
-class InOrder(TyperCommand):
+class OrderedCommand(TyperCommand):
     """A command that keeps the order of its options, because an option may refer to a preceding
     one.
     """
@@ -126,7 +126,7 @@ class InOrder(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@app.command(cls=InOrder)
+@app.command(cls=OrderedCommand)
 def init(
     ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="new folder")],
@@ -160,7 +160,7 @@ def init(
     echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
-@app.command("add", cls=InOrder)
+@app.command("add", cls=OrderedCommand)
 def add_to(
     ctx: typer.Context,
     questions: QuestionFile = None,
@@ -199,10 +199,10 @@ def _terminal() -> Callable[[str], str] | None:
     return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
 
 
-def _wanted(ctx: typer.Context) -> Wanted:
+def _wanted(ctx: typer.Context) -> Additions:
     """Return the requested additions from a command's options. Raises InputError."""
-    from ttsgraph.scaffold.add import Wanted
-    from ttsgraph.scaffold.questions import QuestionsGiven
+    from ttsgraph.scaffold.add import Additions
+    from ttsgraph.scaffold.questions import QuestionSource
 
     given = ctx.params
     try:
@@ -213,7 +213,7 @@ def _wanted(ctx: typer.Context) -> Wanted:
         ) from None
     if not isinstance(grading, dict):
         raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
-    questions = given["questions"] and QuestionsGiven(
+    questions = given["questions"] and QuestionSource(
         given["questions"],
         given["kind"],
         grading,
@@ -221,7 +221,7 @@ def _wanted(ctx: typer.Context) -> Wanted:
         given["answer_column"],
         not given["no_header"],
     )
-    return Wanted(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
+    return Additions(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
 
 
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:

@@ -72,7 +72,7 @@ def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
 
 
 @dataclass
-class Learned:
+class LearnedDialect:
     """Dialect of one model: from its profile, updated by what its endpoint accepts and saved by
     `keep`.
     """

@@ -30,7 +30,7 @@ from ttsgraph.endpoints.endpoints import (
     RetryBudget,
     Server,
 )
-from ttsgraph.endpoints.learning import Learned
+from ttsgraph.endpoints.learning import LearnedDialect
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -38,11 +38,11 @@ from ttsgraph.models.client import (
     Client,
     Completion,
     OnPiece,
-    Outgoing,
+    OutgoingRequests,
     Piece,
     Request,
 )
-from ttsgraph.models.dialect import Dialect, Habits, habit_name
+from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
 
 LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
@@ -91,10 +91,10 @@ class OpenAIClient(Client):
         endpoints: Mapping[str, Endpoint],
         retries: Retries = DEFAULT_RETRIES,
         policy: FailurePolicy = DEFAULT_POLICY,
-        habits: Habits | None = None,
+        habits: DialectStore | None = None,
     ) -> None:
-        self._habits = habits or Habits()
-        self._learned = dict[tuple[str, str | None, str | None], Learned]()
+        self._habits = habits or DialectStore()
+        self._learned = dict[tuple[str, str | None, str | None], LearnedDialect]()
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
@@ -280,7 +280,7 @@ class OpenAIClient(Client):
     async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
-        requests = OUTGOING.get() or Outgoing()
+        requests = OUTGOING.get() or OutgoingRequests()
         try:
             with requests:
                 completion = await ask(server, request)
@@ -313,7 +313,7 @@ class OpenAIClient(Client):
         finally:
             server.release()
 
-    def _how(self, request: Request) -> Learned:
+    def _how(self, request: Request) -> LearnedDialect:
         """Return the learned dialect of the request's model and effort."""
         sampling = request.sampling
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
@@ -323,9 +323,9 @@ class OpenAIClient(Client):
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
             where = f"{request.model} at {plain(endpoint.base_urls[0])}"
-            habits = Habits() if endpoint.local else self._habits
+            habits = DialectStore() if endpoint.local else self._habits
             keep = partial(habits.keep, name)
-            self._learned[manner] = Learned(where, dialect, keep, known is not None)
+            self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
         return self._learned[manner]
 
     async def aclose(self) -> None:

@@ -30,7 +30,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
 from ttsgraph.endpoints.replies import data_in
-from ttsgraph.models.client import OUTGOING, Outgoing, whole_text
+from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
 """Maximum size of an answer: more than any current model's longest answer."""
@@ -112,7 +112,7 @@ class Http:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         data = None if body is None else _dumps(body).encode()
-        headers = {**to.headers, **(OUTGOING.get() or Outgoing()).headers}
+        headers = {**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers}
         try:
             async with self._session.request(
                 method,

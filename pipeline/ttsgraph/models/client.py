@@ -249,7 +249,7 @@ class Usage:
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingRequests:
     """HTTP requests of one call: `headers` carried by each (W3C trace context), and the numbers
     `begun` and `ended`.
 
@@ -270,7 +270,7 @@ class Outgoing:
         """Note that a failed attempt may be billed, for these tokens if known; ignored here."""
 
 
-OUTGOING: ContextVar[Outgoing | None] = ContextVar("outgoing", default=None)
+OUTGOING: ContextVar[OutgoingRequests | None] = ContextVar("outgoing", default=None)
 """Request counter of this task and its children, if the caller counts them."""
 
 

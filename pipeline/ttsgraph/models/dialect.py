@@ -134,7 +134,7 @@ def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
     return " ".join(part for part in parts if part is not None)
 
 
-class Habits:
+class DialectStore:
     """JSON file of dialects by endpoint; without a path nothing is stored, and an unreadable file
     counts as empty.
     """

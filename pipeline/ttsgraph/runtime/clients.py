@@ -19,7 +19,7 @@ from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache, CallStore
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
-from ttsgraph.models.dialect import HABITS, Habits
+from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
@@ -128,7 +128,9 @@ async def connect(
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
     async with contextlib.aclosing(
-        OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
+        OpenAIClient(
+            endpoints(profile, local, state), retries, policy, DialectStore(state / HABITS)
+        )
     ) as client:
         await client.check()
         yield client

@@ -20,7 +20,7 @@ from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.models.dialect import HABITS, Habits
+from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.serving.memory import hub_home
 from ttsgraph.serving.needs import Finding, examine_servers
@@ -115,7 +115,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     """Send a request to each model at each base_url, and to the agent; learned dialects are stored
     for runs.
     """
-    habits = Fresh(state / HABITS)
+    habits = RelearnedDialects(state / HABITS)
     task = next(iter(profile.tasks.values()), None)
     drawn = Sampling() if task is None else task.sampling.sampling()
     calls = []
@@ -135,11 +135,11 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
         endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
         asked = probe(agent.model)
-        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, Habits()))
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, DialectStore()))
     return list(await asyncio.gather(*calls))
 
 
-class Fresh(Habits):
+class RelearnedDialects(DialectStore):
     """Dialects that are learned again and stored."""
 
     def get(self, name: str) -> None:
@@ -147,7 +147,7 @@ class Fresh(Habits):
 
 
 async def _reach(
-    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: Habits
+    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: DialectStore
 ) -> Finding:
     try:
         retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))

@@ -41,7 +41,7 @@ from ttsgraph.models.client import (
     Completion,
     Deferred,
     Message,
-    Outgoing,
+    OutgoingRequests,
     Request,
     Wrapper,
 )
@@ -68,7 +68,7 @@ TOLD_MARGIN = 1.5
 """Upper bound on tokens per byte of later prompts, as a multiple of the endpoint's last count."""
 
 
-class _Noted(Closed):
+class _AccountFile(Closed):
     """Content of an account's file."""
 
     identity: str
@@ -91,7 +91,7 @@ class Account:
         if not self.path.exists():
             return Spent()
         try:
-            noted = _Noted.model_validate(checked_json(self.path, "search"))
+            noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
             raise DataError(
                 f"{self.path}: expected the spending of this search, found something else; delete"
@@ -308,7 +308,7 @@ def counted(completion: Completion, dollars: float) -> Spent:
     return Spent(dollars, tokens)
 
 
-class _Held(Outgoing):
+class _ReservedRequests(OutgoingRequests):
     """Requests of one call with a reservation."""
 
     def __init__(self, meter: Meter, most: Spent, price: Price) -> None:
@@ -348,7 +348,7 @@ class MeteredClient(Wrapper):
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
         await self.meter.hold(most)
-        requests = _Held(self.meter, most, self._pool[request.model].price)
+        requests = _ReservedRequests(self.meter, most, self._pool[request.model].price)
         counting = OUTGOING.set(requests)
         try:
             return self._paid(request, await call)

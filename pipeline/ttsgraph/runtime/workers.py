@@ -43,12 +43,12 @@ PIECES_PER_WORKER = 2
 """Pieces per worker, so that a worker has calls to make while it waits for the last of a piece."""
 
 T = TypeVar("T")
-Asks = tuple[tuple[str, int], bytes]
+StoreAddress = tuple[tuple[str, int], bytes]
 """Address and key of a process that answers requests for calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkContext:
     """Data shared by a search's pieces: profile and examples (JSON), task, state folder, code
     version, and the address and key of the process that searches.
     """
@@ -59,20 +59,20 @@ class Order:
     state: str
     code: str
     grade_nodes: bool = False
-    asks: Asks | None = None
+    asks: StoreAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkPiece:
     """A piece: graphs (JSON), each with its questions, and the spending limits."""
 
-    order: Order
+    order: WorkContext
     jobs: tuple[tuple[str, tuple[Question, ...]], ...]
     limits: LimitSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PieceResult:
     """Outcome per question of each job, with spending and calls, or the failure that stopped it."""
 
     outcomes: tuple[tuple[Graded, ...], ...]
@@ -81,7 +81,7 @@ class Done:
     calls: Calls = field(default_factory=dict)
 
 
-Carry = Callable[[Work], Awaitable[Done]]
+Carry = Callable[[WorkPiece], Awaitable[PieceResult]]
 """Function that has a worker do a piece. Raises RunStopped if no worker is left."""
 
 
@@ -93,7 +93,7 @@ _Owner.register("store", exposed=("get", "put"))
 
 
 @contextmanager
-def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
+def asked_for_calls(cache: CallCache, host: str) -> Iterator[StoreAddress]:
     """Serve a cache of this process on a free port of this host; yield address and key.
 
     Holders of the key can run code here, like every worker of a cluster.
@@ -114,7 +114,7 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
         server.stop_event.set()
 
 
-def owners_store(asks: Asks) -> CallStore:
+def owners_store(asks: StoreAddress) -> CallStore:
     """Return the store of the process that searches. Raises RunStopped if it is gone."""
     owner = _Owner(*asks)
     try:
@@ -130,10 +130,10 @@ def order_of(
     task: str,
     shots: Sequence[Question],
     state: Path,
-    asks: Asks | None = None,
-) -> Order:
+    asks: StoreAddress | None = None,
+) -> WorkContext:
     """Return the data that workers need for this task."""
-    return Order(
+    return WorkContext(
         profile.model_dump_json(exclude_none=True),
         task,
         json.dumps([asdict(shot) for shot in shots]),
@@ -173,7 +173,7 @@ class SpreadEnvironment(Environment):
     def __init__(
         self,
         local: Environment,
-        order: Order,
+        order: WorkContext,
         carry: Carry,
         workers: int,
         recorder: Recorder | None = None,
@@ -210,7 +210,7 @@ class SpreadEnvironment(Environment):
             if meter.over:
                 raise meter.stop()
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
-            result = await self._carry(Work(self._order, given, meter.left))
+            result = await self._carry(WorkPiece(self._order, given, meter.left))
             meter.add(result.spent)
             self._recorder.update(result.calls)
             if result.failure is not None:
@@ -252,7 +252,7 @@ class Worker:
     thread.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: WorkContext) -> None:
         profile = Profile.model_validate_json(order.profile)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
@@ -268,11 +268,11 @@ class Worker:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def do(self, work: Work) -> Done:
+    def do(self, work: WorkPiece) -> PieceResult:
         """Answer and grade the questions of a piece."""
         return self._run(self._do(work))
 
-    async def _do(self, work: Work) -> Done:
+    async def _do(self, work: WorkPiece) -> PieceResult:
         meter = Meter(work.limits)
         recorder = Recorder()
         limited = limited_by(meter, self._environment.paid)
@@ -283,8 +283,8 @@ class Worker:
                 *(environment.outcomes(graph, questions) for graph, questions in jobs)
             )
         except (InputError, RunStopped) as error:
-            return Done((), meter.spent, error, recorder.calls)
-        return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
+            return PieceResult((), meter.spent, error, recorder.calls)
+        return PieceResult(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
 
 
 _opening = threading.Lock()
@@ -292,7 +292,7 @@ _opening = threading.Lock()
 
 
 @lru_cache(maxsize=4)
-def _worker(order: Order) -> Worker:
+def _worker(order: WorkContext) -> Worker:
     if order.code != code_digest():
         raise RunStopped(
             "worker: expected the code of the process that searches, found another version; install"
@@ -301,11 +301,11 @@ def _worker(order: Order) -> Worker:
     return Worker(order)
 
 
-def work_on(work: Work) -> Done:
+def work_on(work: WorkPiece) -> PieceResult:
     """Do a piece in this process. Failures are returned, because the spending until then counts."""
     try:
         with _opening:
             worker = _worker(work.order)
     except (InputError, RunStopped) as error:
-        return Done((), Spent(), error)
+        return PieceResult((), Spent(), error)
     return worker.do(work)

@@ -22,14 +22,14 @@ from ttsgraph.models.client import Message
 from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.providers import (
-    AskedModel,
+    ProbedModel,
     Provider,
     ask_each,
     candidates,
     has_key,
     room_for,
 )
-from ttsgraph.scaffold.questions import Ask, Looked, QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
@@ -78,16 +78,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Additions:
     """Models, questions with their task's name, and a budget, to be added to a project."""
 
     providers: Sequence[Provider] = ()
-    questions: QuestionsGiven | None = None
+    questions: QuestionSource | None = None
     name: str | None = None
     budget: str | None = None
 
 
-def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
+def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
     """Write a project into a new folder, with models and the questions of a file, or sums; return
     lines to print.
 
@@ -103,7 +103,7 @@ def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
     return _Project(folder, PROFILE, files).add(wanted, ask)
 
 
-def add(profile: str, wanted: Wanted, ask: Ask | None = None) -> list[str]:
+def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
     """Add models and questions to a profile of the project in this folder; return lines to print.
 
     Raises InputError, without writing anything, if an endpoint doesn't respond, or if models,
@@ -134,7 +134,7 @@ class _Project:
         self.params = SettingsText(params, files.get(params))
         self.is_default = self.params.data["profile"] == profile
 
-    def add(self, wanted: Wanted, ask: Ask | None) -> list[str]:
+    def add(self, wanted: Additions, ask: Ask | None) -> list[str]:
         """Check everything, call each model, and write. Raises InputError."""
         lines: list[str] = []
         looked = None
@@ -152,7 +152,7 @@ class _Project:
         pool, left_out = candidates(wanted.providers, ask, before) if wanted.providers else ({}, [])
         new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
         reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
-        found: list[AskedModel] = []
+        found: list[ProbedModel] = []
         failed = list(left_out)
         if new or reached:
             prompts = self.first_prompts(looked)
@@ -190,7 +190,7 @@ class _Project:
                 " that entry first"
             )
 
-    def first_prompts(self, looked: Looked | None) -> list[tuple[Message, ...]]:
+    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
         """Return the prompts for each model: the first few questions, in the assistant role."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
@@ -204,7 +204,9 @@ class _Project:
             for number, row in enumerate(looked.rows[:PROBES], 1)
         ]
 
-    def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
+    def set_budget(
+        self, budget: str | None, found: Sequence[ProbedModel], first: bool
+    ) -> list[str]:
         """Set the budget of a question if it is given, or with the first models; return the line to
         print. Raises InputError if no call fits.
         """
@@ -214,13 +216,13 @@ class _Project:
         self.profile.data["budget"].update(settings)
         return [words]
 
-    def measure(self, new: AskedModel) -> None:
+    def measure(self, new: ProbedModel) -> None:
         """Store a new model's token counts in all tasks with measured lengths."""
         for task in self.profile.data["tasks"].values():
             if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                 measured.update(self.profile.node(new.lengths))
 
-    def place_of(self, name: str, looked: Looked, given: QuestionsGiven | None) -> Path:
+    def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
         """Return the path for the questions; the user's own file is never changed. Raises
         InputError.
         """
@@ -239,10 +241,10 @@ class _Project:
     def add_task(
         self,
         name: str,
-        looked: Looked,
+        looked: GradedQuestions,
         sizes: Mapping[str, int],
         path: Path,
-        found: Sequence[AskedModel],
+        found: Sequence[ProbedModel],
     ) -> None:
         """Add questions as a task, with the lengths of the test calls."""
         grading = dict(looked.grading)
@@ -272,7 +274,7 @@ class _Project:
             self.params.data["tasks"].clear()
             self.params.data["tasks"].extend([*tasks, name])
 
-    def write(self, found: Sequence[AskedModel]) -> None:
+    def write(self, found: Sequence[ProbedModel]) -> None:
         """Write all files, and add the spending to the account. Raises DataError."""
         for text in (self.profile, self.params):
             if not self.is_new:
@@ -292,18 +294,18 @@ def _is_reached(entry: Mapping[str, Any]) -> bool:
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
-def task_name(wanted: Wanted) -> str:
+def task_name(wanted: Additions) -> str:
     """Return the task's name for new questions: the given one, or their file's name."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
 
-def _sums() -> Looked:
+def _sums() -> GradedQuestions:
     rows = [
         {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
         for k in range(SAMPLES)
     ]
-    return Looked(tuple(rows), "number")
+    return GradedQuestions(tuple(rows), "number")
 
 
 def _messages(task: Task, question: Question) -> tuple[Message, ...]:
@@ -313,7 +315,7 @@ def _messages(task: Task, question: Question) -> tuple[Message, ...]:
 
 
 def task_entry(
-    looked: Looked,
+    looked: GradedQuestions,
     grading: Mapping[str, Any],
     path: Path,
     sizes: Mapping[str, int],
@@ -366,7 +368,7 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, Any], str]:
+def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[str, Any], str]:
     """Return the budget of a question, as settings and as text. Raises InputError if no call
     fits.
     """

@@ -104,7 +104,7 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedModel:
+class ProbedModel:
     """A model that answered.
 
     `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` the answers
@@ -413,7 +413,7 @@ async def ask_each(
     prompts: Sequence[tuple[Message, ...]],
     temperature: float,
     priced: Mapping[str, str] | None = None,
-) -> tuple[list[AskedModel], list[str]]:
+) -> tuple[list[ProbedModel], list[str]]:
     """Send each model of the pool's entries the first prompt, and reasoning models the others too.
 
     Return the models that answered, and lines on the others; `priced` gives the sources of prices.
@@ -443,7 +443,7 @@ async def ask_each(
         learning.log.disabled = False
         await client.aclose()
     lines = [each for each in told if isinstance(each, str)]
-    found = [each for each in told if isinstance(each, AskedModel)]
+    found = [each for each in told if isinstance(each, ProbedModel)]
     if not found:
         others = f"; {len(lines) - 1} others failed too" if len(lines) > 1 else ""
         raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
@@ -452,7 +452,7 @@ async def ask_each(
 
 async def _described(
     client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
-) -> AskedModel | str:
+) -> ProbedModel | str:
     """Return a model described by its answers, or the reason for leaving it out."""
     request, *others = requests
     name = request.model
@@ -498,7 +498,7 @@ async def _described(
     if completion.estimated:
         parts.append("reports no token counts: its costs are estimated")
     line = f"{name}: {'; '.join(parts)}"
-    return AskedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
 
 
 async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
@@ -543,7 +543,7 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
     }
 
 
-def room_for(found: Sequence[AskedModel]) -> int:
+def room_for(found: Sequence[ProbedModel]) -> int:
     """Return the token bound of answers: larger if models reason first, or write long answers."""
     told = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(told, default=0)

@@ -92,7 +92,7 @@ ONE_NUMBER = (None, "calculation", "math", "number")
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class GradedQuestions:
     """Questions in the task kind's format, their grading, an instruction for models if the kind's
     default isn't enough, and lines to print.
     """
@@ -111,7 +111,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionsGiven:
+class QuestionSource:
     """A file of questions and the user's options: kind, settings of the kind, columns, and whether
     a table's first line has the column names.
     """
@@ -124,7 +124,7 @@ class QuestionsGiven:
     header: bool = True
 
 
-def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
+def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
     """Return the questions of a file with their grading; `ask` asks for columns that aren't
     detected. Raises InputError that names the missing option.
     """
@@ -141,7 +141,7 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
         read = [task.parse(row, f"{path.name}: row {k}") for k, row in enumerate(raw, 1)]
         shown = {task.render(question): row for question, row in zip(read, raw, strict=True)}
         line = f"{path.name}: {len(shown)} questions of kind {kind}"
-        return Looked(tuple(shown.values()), kind, given.grading, (line,))
+        return GradedQuestions(tuple(shown.values()), kind, given.grading, (line,))
     rows, is_any, lines = _plain_rows(given, raw, ask)
     if len(raw) < count:
         lines.append(f"{len(raw):,} of {count:,} rows are read, spread evenly over the file")
@@ -163,7 +163,7 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
         kept = letters_of(kept, lines)
     lines.append(f"{len(kept)} questions, graded as {graded.kind}: {graded.lines[0]}")
     kept = _readable(path, kept, get_task(graded.kind, grading), lines)
-    return Looked(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
+    return GradedQuestions(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
 
 
 def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[st
 
 
 def _plain_rows(
-    given: QuestionsGiven, raw: Sequence[Mapping[str, Any]], ask: Ask | None
+    given: QuestionSource, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
     """Return the rows in the kinds' format, whether any answer of a list is right, and lines with
     the sources. Raises DataError.
@@ -239,7 +239,7 @@ def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> st
 
 
 def _asked(
-    given: QuestionsGiven, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
+    given: QuestionSource, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
 ) -> str:
     """Return the column that was detected or named, or else the user's answer. Raises DataError."""
     shown = ", ".join(map(str, columns))[:120]
@@ -336,16 +336,16 @@ def _is_text(row: Mapping[str, Any]) -> bool:
     return all(isinstance(each, str) for each in (answer if isinstance(answer, list) else [answer]))
 
 
-def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looked:
+def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
     """Return the rows with their grading, and the reason for it in one line. Raises DataError."""
     every = tuple(rows)
     if any(map(_has_choices, rows)) and kind in (None, "choice"):
-        return Looked(every, "choice", lines=("prompts show each row's choices",))
+        return GradedQuestions(every, "choice", lines=("prompts show each row's choices",))
     others = "; choose another with --kind"
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
     values = len(rows) - sum(map(_is_text, rows))
     if kind is None and values > MOST_ODD * len(rows):
-        return Looked(
+        return GradedQuestions(
             every, "json", lines=(f"answers are JSON, scored by the share of right fields{others}",)
         )
     one_each = len(answers) == len(rows)
@@ -356,34 +356,38 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looke
     if kind == "choice" or (kind is None and one_each and several_each and not numbers):
         shown = _labels(path, answers)
         line = f"prompts name the {len(shown)} labels: {', '.join(shown)[:80]}{others}"
-        return Looked(every, "choice", {"choices": shown}, (line,))
+        return GradedQuestions(every, "choice", {"choices": shown}, (line,))
     if kind is not None:
-        return Looked(every, kind, lines=("as requested",))
+        return GradedQuestions(every, kind, lines=("as requested",))
     if 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels):
         others += f"; if these {len(labels)} are labels, use --kind choice"
     unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
     if most(count, answers) and one_each and unit:
         line = f"answers are numbers in {unit}, which prompts name{others}"
         asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
-        return Looked(every, "number", lines=(line,), instruction=asked)
+        return GradedQuestions(every, "number", lines=(line,), instruction=asked)
     if most(count, answers) and one_each:
         formulas = any("/" in text or "\\" in text for text in answers)
         found = "math" if formulas and find_spec("math_verify") else "number"
-        return Looked(every, found, lines=(f"answers are numbers{others}",))
+        return GradedQuestions(every, found, lines=(f"answers are numbers{others}",))
     if find_spec("math_verify") and one_each and all(map(_FORMULA.fullmatch, answers)):
-        return Looked(every, "math", lines=(f"answers are formulas, compared by value{others}",))
+        return GradedQuestions(
+            every, "math", lines=(f"answers are formulas, compared by value{others}",)
+        )
     words = sorted(len(text.split()) for text in answers)
     if not words or words[len(words) // 2] <= SHORT_WORDS:
         if numbers and one_each:
             others += "; for numbers with several units use --kind judge"
         if not one_each:
             others += "; any text of a list is right, --kind json requires all"
-        return Looked(every, "exact", lines=(f"short texts, compared by their words{others}",))
+        return GradedQuestions(
+            every, "exact", lines=(f"short texts, compared by their words{others}",)
+        )
     why = "long texts, scored by words in common with the reference"
-    return Looked(every, "similarity", lines=(f"{why}{others}, such as judge (a model)",))
+    return GradedQuestions(every, "similarity", lines=(f"{why}{others}, such as judge (a model)",))
 
 
-def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
+def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
     """Return lists of labels, all of which are right, as JSON in alphabetical order.
 
     None for other rows, such as those whose lists contain several spellings of an answer.
@@ -399,7 +403,7 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
     shown = ", ".join(labels)
     line = f"lists of labels, all of which are required ({shown[:60]})"
     ordered = (canonical(sorted(each, key=str.casefold)) for each in lists)
-    return Looked(
+    return GradedQuestions(
         tuple({**row, "answer": text} for row, text in zip(rows, ordered, strict=True)),
         "json",
         lines=(f"{line}; --kind exact accepts any of a list",),

@@ -13,7 +13,7 @@ from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
-from ttsgraph.service.deployments import Live
+from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import FormedTask, actors
 from ttsgraph.service.requests import ChatRequest
@@ -31,7 +31,7 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-class Answering:
+class RunningAnswer:
     """A question being answered; created in a running event loop, where its work begins
     immediately.
 
@@ -42,7 +42,7 @@ class Answering:
 
     def __init__(
         self,
-        live: Live,
+        live: LiveVersion,
         asked: ChatRequest,
         settings: ServiceSettings,
         trace: RequestTrace | None,
@@ -223,7 +223,7 @@ class Answering:
         return shown
 
 
-def _runner_for(live: Live, asked: ChatRequest) -> GraphRunner:
+def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     """Return the version's runner with the conversation in its prompt and a task for the request's
     form. Raises ApiError 400 if the graph doesn't support them.
     """

@@ -23,10 +23,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.answering import Answering
+from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.limits import Keys, check_framing, read_body
+from ttsgraph.service.limits import ApiKeys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import chat_request, read_object, response_request
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
@@ -78,7 +78,7 @@ class RequestState:
     trace: RequestTrace | None
     key: str = "-"
     model: str = "-"
-    answering: Answering | None = None
+    answering: RunningAnswer | None = None
 
     @property
     def client(self) -> str:
@@ -96,7 +96,7 @@ class App:
     tracing: Tracing | None = None
 
     def __init__(
-        self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: Keys
+        self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: ApiKeys
     ) -> None:
         self._settings = settings
         self._keys = keys
@@ -242,7 +242,7 @@ class App:
             self.metrics.shed.labels(live.name).inc()
             said = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, said, headers={"retry-after": "1"})
-        answering = Answering(live, asked, self._settings, state.trace, state.context)
+        answering = RunningAnswer(live, asked, self._settings, state.trace, state.context)
         state.answering = answering
         self._count(1)
 

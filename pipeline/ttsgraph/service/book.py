@@ -49,7 +49,7 @@ create table if not exists alerts (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedAnswer:
     """One logged answer.
 
     `arm` is its side of the A/B test against the version `champion`. If `asker` is None, any client
@@ -70,7 +70,7 @@ class Entry:
     asker: str | None = None
 
 
-class Book:
+class AnswerLog:
     """The table. Its methods block; `later` runs them in the background, in order."""
 
     def __init__(self, path: Path, rows: int) -> None:
@@ -104,7 +104,7 @@ class Book:
         with self._table as table:
             return table.execute(sql, values).fetchall()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LoggedAnswer) -> None:
         """Add an answer, and drop the oldest beyond the limit."""
         row = {**asdict(entry), "at": time.time()}
         places = ", ".join(f":{column}" for column in row)

@@ -25,7 +25,7 @@ from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
-from ttsgraph.service.run import Upstream
+from ttsgraph.service.run import UpstreamUsage
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
@@ -36,16 +36,16 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Live:
+class LiveVersion:
     """A serving version, its client and its running requests (`work`); its rungs share these."""
 
     name: str
     deployed: Deployed
     client: Client
     connection: AsyncExitStack
-    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
+    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
     work: set[asyncio.Task[Any]] = field(default_factory=set)
-    rungs: dict[Effort, Live] = field(default_factory=dict)
+    rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.task = self.deployed.grader
@@ -77,7 +77,7 @@ class Deployments:
         self._names = tuple(names)
         self._metrics = metrics
         self._settings = settings
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveVersion] = {}
         self._retiring = set[asyncio.Task[None]]()
         self._servers = contextlib.ExitStack()
         self.outcomes = Outcomes(settings.feedback, metrics, loader)
@@ -87,7 +87,7 @@ class Deployments:
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
 
-    def get(self, name: str) -> Live:
+    def get(self, name: str) -> LiveVersion:
         """Return the version for a name. Raises ApiError 404 that lists the served names."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
@@ -95,11 +95,11 @@ class Deployments:
             raise ApiError(404, said, "model", "model_not_found")
         return listed[name]
 
-    def all(self) -> list[Live]:
+    def all(self) -> list[LiveVersion]:
         """Return the served versions, in the order of the names."""
         return [self._live[name] for name in self._names if name in self._live]
 
-    def listed(self) -> list[Live]:
+    def listed(self) -> list[LiveVersion]:
         """Return the served versions and the rungs; a rung of the first version that has it, unless
         its name is served itself.
         """
@@ -107,7 +107,7 @@ class Deployments:
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
         return found + [rung for name, rung in rungs.items() if name not in self._names]
 
-    def rival(self, live: Live) -> Live | None:
+    def rival(self, live: LiveVersion) -> LiveVersion | None:
         """Return the challenger of a served version, or None."""
         return self._live.get(self._rivals.get(live.name, ""))
 
@@ -159,14 +159,14 @@ class Deployments:
                 store = opened.enter_context(contextlib.closing(open_cache()))
                 client = CachedClient(client, store)
             connection = opened.pop_all()
-        upstream = Upstream(budget)
-        live = Live(name, deployed, client, connection, upstream)
+        upstream = UpstreamUsage(budget)
+        live = LiveVersion(name, deployed, client, connection, upstream)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = Live(at, one, client, connection, upstream, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, upstream, live.work)
         await self._replace(name, live)
 
-    async def _replace(self, name: str, live: Live | None) -> None:
+    async def _replace(self, name: str, live: LiveVersion | None) -> None:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live

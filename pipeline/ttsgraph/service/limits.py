@@ -20,7 +20,7 @@ _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
 
 
-class Keys:
+class ApiKeys:
     """API keys, one of which each request has to send; without any, access is open.
 
     One key is in the environment, others in a file of lines `SHA-256 in hex, name`, as `sha256sum`

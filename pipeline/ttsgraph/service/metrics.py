@@ -14,8 +14,8 @@ from ttsgraph.models.client import Usage
 if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
     from ttsgraph.evaluation.executor import NodeAnswer
-    from ttsgraph.service.answering import Answering
-    from ttsgraph.service.deployments import Live
+    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.deployments import LiveVersion
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
@@ -70,7 +70,7 @@ class Metrics:
         self.deployed = gauge("deployed", "1 for the current version of a name.", version)
         self.refresh_failed = count("refresh_failed", "Failed updates of a name.", model)
 
-    def called(self, answering: Answering, started: float) -> None:
+    def called(self, answering: RunningAnswer, started: float) -> None:
         """Count the calls of an ended request; `started` is the event-loop time of its start."""
         served = answering.served
         run = served.run
@@ -87,7 +87,7 @@ class Metrics:
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
 
-    def answered(self, live: Live, answer: NodeAnswer, degraded: bool) -> None:
+    def answered(self, live: LiveVersion, answer: NodeAnswer, degraded: bool) -> None:
         """Count a degraded answer, its savings and its branch."""
         tested = live.deployed.tested
         if tested.plain_cost is not None:

@@ -20,7 +20,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.promotion import Side
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.book import Book, Entry, TrialKey
+from ttsgraph.service.book import AnswerLog, LoggedAnswer, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import validated
@@ -28,8 +28,8 @@ from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import Answering
-    from ttsgraph.service.deployments import Live
+    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
 """Standard errors attributed to chance: one false alarm in 1,000 windows at a setting's edge."""
@@ -64,7 +64,7 @@ class Outcomes:
         self._settings = settings
         self._metrics = metrics
         self._loader = loader
-        self._book = Book(settings.path, settings.rows) if settings.keep != "nothing" else None
+        self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: set[TrialKey] = set()  # undecided A/B tests
 
     def close(self) -> None:
@@ -72,7 +72,9 @@ class Outcomes:
         if self._book is not None:
             self._book.close()
 
-    def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Side | None]:
+    def side(
+        self, champion: LiveVersion, challenger: LiveVersion | None, trace: str
+    ) -> tuple[LiveVersion, Side | None]:
         """Return the version that answers and its side of an open A/B test, drawn by the request's
         random trace id.
         """
@@ -85,9 +87,9 @@ class Outcomes:
         self,
         trace: str,
         asker: str,
-        champion: Live,
+        champion: LiveVersion,
         arm: Side | None,
-        answering: Answering,
+        answering: RunningAnswer,
         answer: NodeAnswer,
     ) -> None:
         """Store an answer in the background."""
@@ -96,7 +98,7 @@ class Outcomes:
         live = answering.live
         asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        entry = Entry(
+        entry = LoggedAnswer(
             trace,
             live.name,
             live.deployed.task,
@@ -113,7 +115,7 @@ class Outcomes:
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
     async def judge(
-        self, data: dict[str, Any], tasks: Mapping[str, Live], client: str
+        self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
     ) -> dict[str, object]:
         """Store a client's feedback on an answer; `tasks` are the served versions by task. Raises
         ApiError.
@@ -139,12 +141,14 @@ class Outcomes:
         self._metrics.feedback.labels(kept["model"]).inc(first)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
-    async def look(self, pairs: Iterable[tuple[Live, Live | None]]) -> None:
+    async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
         """Check the stored outcomes for open or decided A/B tests and for drift."""
         if self._book is not None:
             await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
 
-    def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
+    def _look(
+        self, book: AnswerLog, versions: list[tuple[LiveVersion, LiveVersion | None]]
+    ) -> None:
         trial = self._settings.trial
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
         real = (key for key in trials if key[1] != key[2])
@@ -158,7 +162,7 @@ class Outcomes:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
 
-    def _look_at(self, book: Book, live: Live, figure: str, column: str) -> None:
+    def _look_at(self, book: AnswerLog, live: LiveVersion, figure: str, column: str) -> None:
         of = live.deployed.task, live.deployed.version
         tested = getattr(live.deployed.tested, figure)
         values = book.last(*of, column, self._settings.drift.window)
@@ -206,7 +210,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
+def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
     """Return 1.0 if the first two answers that the last node reads agree, else 0.0; None without
     two.
 
@@ -222,11 +226,11 @@ def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
     return float(one is not None and one == other)
 
 
-def _trial(champion: Live, challenger: Live) -> TrialKey:
+def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
     return champion.deployed.task, champion.deployed.version, challenger.deployed.version
 
 
-def _graded(kept: Mapping[str, Any], right: str, live: Live | None) -> float:
+def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
     """Return the grade of an answer, given the right one. Raises ApiError."""
     why = "the text of this answer was not kept, so it can't be graded"
     if kept["question"] is not None and kept["answer"] is not None:

@@ -14,8 +14,8 @@ from ttsgraph.base.files import json_text
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Piece
-from ttsgraph.service.answering import ALIVE, Answering
-from ttsgraph.service.deployments import Live
+from ttsgraph.service.answering import ALIVE, RunningAnswer
+from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import ApiError
 
 MOST_SHOWN = 40
@@ -31,7 +31,7 @@ _Object = dict[str, Any]
 class Reply:
     """Reply to one request: its trace id, creation time (Unix seconds) and running answer."""
 
-    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         self.trace_id = trace_id
         self.created = created
         self.answering = answering
@@ -141,7 +141,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 class ResponseReply(Reply):
     """Reply to one request to /v1/responses."""
 
-    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         super().__init__(trace_id, created, answering)
         self._items = _Items(trace_id)
         self._number = 0
@@ -313,7 +313,7 @@ def shown(names: Iterable[str]) -> str:
     return ", ".join(quote(name[:LONGEST_NAME]) for name in islice(names, MOST_SHOWN))
 
 
-def model_of(live: Live, created: int) -> _Object:
+def model_of(live: LiveVersion, created: int) -> _Object:
     """Return an entry of /v1/models."""
     deployed = live.deployed
     origin = {

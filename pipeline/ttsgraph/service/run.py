@@ -18,7 +18,7 @@ from ttsgraph.models.client import (
     Completion,
     Deferred,
     Message,
-    Outgoing,
+    OutgoingRequests,
     Request,
     Usage,
     estimate_tokens,
@@ -37,7 +37,7 @@ shorten it.
 """
 
 
-class Upstream:
+class UpstreamUsage:
     """Usage of one served version's calls so far, by model.
 
     `budget` limits retries. Time-outs and second requests are left to a gateway (docs/steady.md).
@@ -75,7 +75,7 @@ class ServedRun:
     runner: GraphRunner
     question: Question
     settings: ServiceSettings
-    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
+    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
     finish: Finish | None = None
     form: Form = field(default_factory=Form)
     turns: tuple[Message, ...] = ()
@@ -89,7 +89,7 @@ class ServedRun:
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
         self.requests: dict[int, Request] = {}
-        self.outgoing: dict[int, Outgoing] = {}
+        self.outgoing: dict[int, OutgoingRequests] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
         """Run the graph for at most `deadline_s` seconds; cancelling it cancels every call.
@@ -171,7 +171,7 @@ class ServedRun:
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call in its own task, and count its requests."""
         self.upstream.budget.called()
-        out = self.outgoing.setdefault(i, Outgoing())  # it may have been cancelled before
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # it may have been cancelled before
         out.headers = self.trace.begin(i) if self.trace else self.context
         OUTGOING.set(out)
         try:

@@ -24,7 +24,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
 from ttsgraph.service.connections import Connection
-from ttsgraph.service.limits import Keys
+from ttsgraph.service.limits import ApiKeys
 from ttsgraph.settings.service import ServiceSettings
 
 
@@ -88,12 +88,12 @@ def _begin_process() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def keys_of(settings: ServiceSettings, no_key: bool) -> Keys:
+def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
     """Return the keys of clients, if any. Raises InputError if one is needed or unreadable."""
     if no_key:
-        return Keys("", None)
+        return ApiKeys("", None)
     key = os.environ.get(settings.api_key_env, "").strip()
-    keys = Keys(key, settings.keys_file)
+    keys = ApiKeys(key, settings.keys_file)
     if keys.open and not is_loopback(settings.host):
         raise InputError(
             f"{settings.host} is a public address: expected an API key in the environment"

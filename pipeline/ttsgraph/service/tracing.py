@@ -29,7 +29,7 @@ from ttsgraph.settings.service import TraceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.evaluation.executor import Run
-    from ttsgraph.service.answering import Answering
+    from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.app import RequestState
     from ttsgraph.service.run import ServedRun
 
@@ -143,7 +143,7 @@ class RequestTrace:
         self._span.set_attributes(found)
         self._span.end()
 
-    def _of_answer(self, answering: Answering) -> Attributes:
+    def _of_answer(self, answering: RunningAnswer) -> Attributes:
         deployed = answering.live.deployed
         run = answering.served.run
         usage = answering.served.used()

@@ -50,7 +50,7 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MemoryNeed:
     """Minimum GiB of a server on each GPU; `cache` is for one request, `running` for activations
     and runtime.
     """
@@ -69,7 +69,7 @@ class Need:
         return max(0.0, (share_gib - self.weights - self.running) / self.cache)
 
 
-def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
+def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> MemoryNeed:
     """Return the need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
     heads = math.ceil(shape.kv_heads / gpus)  # heads are not split
     token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes  # keys, values
@@ -81,7 +81,7 @@ def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) ->
     vocabulary = (shape.total - shape.non_embedding) / shape.hidden
     logits = 3 * 4 * max_seqs * vocabulary  # float32: logits and two copies for sampling
     weights = shape.total * shape.weight_bytes / gpus / GIB
-    return Need(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
+    return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 
 
 SPANS = (1, 2, 4, 8)
@@ -94,7 +94,7 @@ _FLAGS.add_argument("--kv-cache-dtype", default="")
 
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> dict[int, Need] | tuple[str, ...]:
+) -> dict[int, MemoryNeed] | tuple[str, ...]:
     """Return the number of GPUs per server -> need on each, or the names of missing facts."""
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))

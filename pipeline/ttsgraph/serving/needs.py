@@ -12,8 +12,8 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
-from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
-from ttsgraph.serving.placement import Hosted, Placed, servers_of
+from ttsgraph.serving.memory import GIB, USABLE, MemoryNeed, hub_home, needs_of, weights_folder
+from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
 from ttsgraph.serving.servers import HUB_TOKEN, SERVE_PYTHON, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 
@@ -93,7 +93,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             )
             yield Finding(f"memory of {name}", False, found, advice)
             needs = {}
-        models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
+        models[name] = HostedModel(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
     if not gpus:
         total = sum(
             min((span * need.total for span, need in hosted.needs.items()), default=0.0)
@@ -128,7 +128,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
 
 
-def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
+def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int) -> Finding:
     share = server.share * size
     fits = wanted.total <= share
     found = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.serving.memory import USABLE, Need
+from ttsgraph.serving.memory import USABLE, MemoryNeed
 
 SPREAD = 1.2
 """Factor on a call's work if it runs on several GPUs, which wait for each other. An assumption."""
@@ -32,7 +32,7 @@ OnGpus = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Hosted:
+class HostedModel:
     """One model to serve: its weights (a folder, or a hub id if `from_hub`) and its settings.
 
     On GPUs its servers are placed by `needs` (GPUs per server -> memory on each, if known) and
@@ -42,7 +42,7 @@ class Hosted:
     source: str
     serve: ServeSettings = field(default_factory=ServeSettings)
     revision: str | None = None
-    needs: Mapping[int, Need] = field(default_factory=dict)
+    needs: Mapping[int, MemoryNeed] = field(default_factory=dict)
     load: float = 1.0
     from_hub: bool = False
 
@@ -64,7 +64,7 @@ class Hosted:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedServer:
     """One server of a model: its GPUs, its work on each (0 if unknown), its share of their memory,
     its index among the model's servers, and its name.
     """
@@ -78,8 +78,8 @@ class Placed:
 
 
 def servers_of(
-    models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
-) -> list[Placed]:
+    models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None = None
+) -> list[PlacedServer]:
     """Return the servers of each model, on `gpus` (GPU -> GiB) or on the CPU (None).
 
     `models` maps served names to what to serve. Placed by load and memory if both are known and
@@ -100,11 +100,11 @@ def servers_of(
     for (model, group), load, share in zip(placed, loads, shared, strict=True):
         number[model] += 1
         title = model if many[model] == 1 else f"{model}-{number[model]}"
-        found.append(Placed(model, group, load, share, number[model] - 1, title))
+        found.append(PlacedServer(model, group, load, share, number[model] - 1, title))
     return found
 
 
-def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[OnGpus]:
+def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None) -> list[OnGpus]:
     """Return one server per replica, on the next GPUs if there are any."""
     turn = itertools.cycle(gpus or ())
     found = []
@@ -120,7 +120,7 @@ def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> 
     return found
 
 
-def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[OnGpus] | None:
+def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus] | None:
     """Return the servers on GPUs of these GiB, in the models' order, or None if they don't fit."""
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
@@ -142,7 +142,10 @@ def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[OnGp
 
 
 def _idlest(
-    name: str, models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
+    name: str,
+    models: Mapping[str, HostedModel],
+    placed: Sequence[OnGpus],
+    sizes: Mapping[int, float],
 ) -> tuple[int, ...]:
     """Return the least loaded adjacent GPUs with room for one more server of a model.
 
@@ -163,7 +166,7 @@ def _idlest(
 
 
 def split(
-    models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
 ) -> tuple[list[float], dict[int, float]]:
     """Return the work of each server per GPU, and of each GPU.
 
@@ -183,13 +186,15 @@ def split(
     return loads, work
 
 
-def _squares(models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]) -> float:
+def _squares(
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
+) -> float:
     """Return the sum of squares of the GPUs' work: the lower, the more even."""
     return sum(work**2 for work in split(models, placed, gpus)[1].values())
 
 
 def shares(
-    models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], sizes: Mapping[int, float]
 ) -> list[float]:
     """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
 
@@ -212,7 +217,7 @@ def shares(
     ]
 
 
-def _divided(free: float, needs: Sequence[Need | None], size: float) -> list[float]:
+def _divided(free: float, needs: Sequence[MemoryNeed | None], size: float) -> list[float]:
     """Return the parts of a GPU's free share for servers with these needs."""
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):

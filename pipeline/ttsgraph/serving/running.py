@@ -21,7 +21,13 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.memory import needs_of
-from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from ttsgraph.serving.servers import (
+    SERVE_PYTHON,
+    HostedModel,
+    ServerSpec,
+    gpu_memory_gib,
+    server_specs,
+)
 from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 from ttsgraph.settings.profile import Profile
 
@@ -90,12 +96,12 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
 
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> Hosted:
+) -> HostedModel:
     """Return a model to serve, with its weights ready. Raises like `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     weights = prepare_weights(name, model, state, python)
     pinned = model.revision if from_hub and model.revision != "unpinned" else None
-    return Hosted(weights, model.serve, pinned, from_hub=from_hub)
+    return HostedModel(weights, model.serve, pinned, from_hub=from_hub)
 
 
 def prepare_weights(

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from ttsgraph.base.state import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.guard import GRACE_S
-from ttsgraph.serving.placement import Hosted as Hosted
-from ttsgraph.serving.placement import Placed, servers_of
+from ttsgraph.serving.placement import HostedModel as HostedModel
+from ttsgraph.serving.placement import PlacedServer, servers_of
 
 ServerEngine = Literal["vllm", "transformers"]
 
@@ -98,7 +98,7 @@ def threads_of_each(servers: int, cores: int) -> int:
 
 def server_specs(
     engine: ServerEngine,
-    models: Mapping[str, Hosted],
+    models: Mapping[str, HostedModel],
     *,
     log_dir: Path,
     python: str = SERVE_PYTHON,
@@ -155,8 +155,8 @@ def server_specs(
 
 
 def _vllm(
-    server: Placed,
-    hosted: Hosted,
+    server: PlacedServer,
+    hosted: HostedModel,
     max_model_len: int,
     dtype: ChosenFormat | None,
     max_seqs: int | None,
@@ -181,7 +181,7 @@ def _vllm(
     return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 
-def _transformers(hosted: Hosted, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
+def _transformers(hosted: HostedModel, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
     """Return the command for models unknown to vLLM. The server ignores stop sequences (the client
     cuts) and lists no models.
     """

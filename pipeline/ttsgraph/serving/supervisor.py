@@ -224,7 +224,7 @@ def answers(server: Mapping[str, Any]) -> bool:
 
 
 @dataclass
-class _Running:
+class _ServerProcess:
     """A server with its guard, if started, and its start time (monotonic seconds)."""
 
     spec: ServerSpec
@@ -246,7 +246,7 @@ class Servers:
     ) -> None:
         self._timeout_s = timeout_s
         self._wanted = wanted
-        self._running = [_Running(spec) for spec in specs]
+        self._running = [_ServerProcess(spec) for spec in specs]
 
     def start(self) -> bool:
         """Start all servers; those that share a GPU in sequence, because each measures the used
@@ -304,7 +304,7 @@ class Servers:
         grace_s = max((server.spec.grace_s for server in self._running), default=0.0)
         end([server.guard for server in self._running if server.guard], grace_s)
 
-    def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
+    def _spawn(self, server: _ServerProcess, mode: Literal["wb", "ab"]) -> None:
         spec = server.spec
         server.since = time.monotonic()
         server.up = False
@@ -313,7 +313,7 @@ class Servers:
         env = {key: os.environ[key] for key in passed}
         server.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s, mode)
 
-    def _gpus_taken(self, server: _Running) -> bool:
+    def _gpus_taken(self, server: _ServerProcess) -> bool:
         """Return True if another server is starting on the same GPUs, because it measures the used
         memory.
         """
@@ -325,13 +325,13 @@ class Servers:
                 return True
         return False
 
-    def _answers(self, server: _Running) -> bool:
+    def _answers(self, server: _ServerProcess) -> bool:
         server.up = answers(server.spec.entry())
         if server.up:
             say(f"  {server.spec.name} is up after {time.monotonic() - server.since:.0f} s")
         return server.up
 
-    def _require_up(self, server: _Running, guard: subprocess.Popen[bytes]) -> None:
+    def _require_up(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> None:
         """Check a server that is starting. Raises EndpointError if it can't come up."""
         if guard.poll() is not None:
             what = f"ended with status {guard.returncode} before it was up"
