@@ -91,7 +91,7 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
         return Equality.SHOWN
     if not by_content(path) or kept is None:
         why = "" if kept is not None or not by_content(path) else ", and its content isn't here"
-        return f"{path} is {found}, recorded is {recorded}{why}"
+        return f"{path} is {found}, recorded: {recorded}{why}"
     read = READERS[Path(path).suffix]
     try:
         wrong = list(differences(read(kept), read(Path(path).read_bytes())))
@@ -114,11 +114,11 @@ def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Itera
                 yield from differences(*pair, f"{place}.{key}" if place else key, key)
     elif isinstance(kept, list) and isinstance(found, list):
         if len(kept) != len(found):
-            yield f"{place or 'it'} has {len(found)} entries, recorded are {len(kept)}"
+            yield f"{place or 'it'} has {len(found)} entries, recorded: {len(kept)}"
         for number, pair in enumerate(zip(kept, found, strict=False)):
             yield from differences(*pair, f"{place}[{number}]", name)
     elif not _equal(kept, found, exact=name in EXACT):
-        yield f"{place or 'it'} is {_said(found)}, recorded is {_said(kept)}"
+        yield f"{place or 'it'} is {_said(found)}, recorded: {_said(kept)}"
 
 
 def _equal(kept: Any, found: Any, exact: bool) -> bool:
@@ -207,7 +207,7 @@ class Verification:
         return "\n  ".join([", ".join(said), *self.wrong])
 
     def see(self, name: str, found: Equality | str) -> None:
-        """Count how a file of a stage compares."""
+        """Add the comparison of one of a stage's files."""
         if isinstance(found, Equality):
             self.equal[found] += 1
         else:

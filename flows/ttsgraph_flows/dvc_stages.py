@@ -111,8 +111,8 @@ def require_sections(name: str) -> None:
         if section not in given:
             empty = "[]" if Profile.model_fields[section].default == () else "{}"
             raise SettingsError(
-                f"{path}: expected a section {section!r}, which dvc.yaml has among the params of a"
-                f" stage, found none; add the line `{section}: {empty}`"
+                f"{path}: expected a section {section!r}, which dvc.yaml lists in a stage's"
+                f" params, found none;  add the line `{section}: {empty}`"
             )
 
 

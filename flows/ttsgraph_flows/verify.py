@@ -300,8 +300,8 @@ def publish(task: str, profile: str | None = None) -> Path:
     if calls is None or len(results) < len(kept):
         missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
         raise InputError(
-            f"expected the calls and results of {task} that dvc.lock has, here or in DVC's cache,"
-            f" found none{missing and f' of {missing}'}; `make repro` first"
+            f"expected the calls and results of {task} in dvc.lock, here or in DVC's cache,"
+            f" found none{missing and f' of {missing}'}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)

@@ -61,7 +61,7 @@ WRONG = [
     ((404, {}, '{"error": {"code": "DeploymentNotFound", "message": "The API deployment for this resource does not exist."}}'),
      "has no model 'served'", "correct served_as"),
     (error(400, "litellm: Invalid model name passed in model=served"), "has no model 'served'", "correct served_as"),
-    ((404, {}, '{"detail": "Not Found"}'), "/chat/completions: HTTP 404 (Not Found)", "correct base_url; it mostly ends in /v1"),
+    ((404, {}, '{"detail": "Not Found"}'), "/chat/completions: HTTP 404 (Not Found)", "correct base_url; it usually ends in /v1"),
     ((200, {"Content-Type": "text/html"}, "<html>Welcome</html>"), "answers, but not as an OpenAI-compatible server",
      "correct base_url"),
     (error(402, "Insufficient credits"), "wants to be paid first: HTTP 402 (Insufficient credits)", "account"),

@@ -163,7 +163,7 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
 ) -> None:
     options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
     output = done("add", "--url", url, *options, "--profile", "mine")
-    assert "other: $0.1 and $0.3 a million tokens (as given)" in output
+    assert "other: $0.1 and $0.3 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]
     model = load_profile("mine").pool["other"]
     assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")

@@ -210,5 +210,5 @@ def _proxy(url: str) -> str:
 def path_advice(url: str) -> str:
     """Return the remedy for a URL that leads nowhere."""
     if urlsplit(url).path.rstrip("/").endswith(PATH):
-        return f"leave {PATH} out of base_url; it mostly ends in /v1"
-    return "correct base_url; it mostly ends in /v1"
+        return f"leave {PATH} out of base_url; it usually ends in /v1"
+    return "correct base_url; it usually ends in /v1"

@@ -1,8 +1,8 @@
 """State of servers and their replicas: an adaptive concurrency limit, a circuit breaker and the
 counts of failures.
 
-Circuit-breaker packages reject calls while a server is down; a search has to wait, or use a
-replica, so this is written here.
+Packages for circuit breakers reject calls while a server is down, but a search has to wait, or use
+a replica.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Server:
         share = self.failed_for_good / self.finished
         if failed and self.finished >= self.policy.least_calls and share > self.policy.max_failed:
             raise RunStopped(
-                f"{self.url}: {self.failed_for_good} of {self.finished} calls failed for good"
+                f"{self.url}: {self.failed_for_good} of {self.finished} calls failed permanently"
                 f" ({self.reasons()}); {KEPT}"
             )
 

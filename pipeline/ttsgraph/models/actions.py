@@ -56,7 +56,7 @@ def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's name and arguments; arguments that are not JSON stay a text."""
+    """Return a call's name and arguments; arguments that are not JSON remain text."""
     arguments = function["arguments"]
     known = normal_json(arguments)
     return {

@@ -121,8 +121,8 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     layers.append(left.mark_text(align="left", dx=14, limit=290))
     layers.append(right.mark_text(align="right", dx=-14, limit=290))
     words = (
-        "Share of test questions answered right against the cost of a question, with intervals:"
-        " what was found, and what it has to beat. A ring marks what to use. Tables below."
+        "Accuracy on test questions against the cost of a question, with intervals: found graphs"
+        " and rivals. A ring marks the recommended graph. Tables below."
     )
     return Chart("overview", f"{task.name}: score against cost", words, _spec(layers, height))
 

@@ -202,7 +202,7 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
         " stops or a gate stays closed"
     )
     if of_mean:
-        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
+        yield f"the budget limits the mean cost of a question:  {budget.limit:g} {unit}"
     else:
         yield f"{state} the budget, which limits the worst case: {held}"
 

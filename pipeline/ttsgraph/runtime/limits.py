@@ -403,12 +403,12 @@ def lines_of(recorder: Recorder) -> list[str]:
             left = cut[model, ROOM * bound]
             line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
             if left:
-                line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
+                line += "; they are graded as they are, so raise sampling.max_tokens"
         said.append(line)
     estimated = Counter(model for model, _, answer in calls if answer.estimated)
     return said + [
-        f"{model}: its endpoint tells no token counts of {count} of {answered[model]} calls;"
-        f" these are estimated, also what they cost, and count {ESTIMATED} times against limits"
+        f"{model}: its endpoint reports no token counts for {count} of {answered[model]} calls;"
+        f" tokens and costs are estimated, and count {ESTIMATED} times against limits"
         for model, count in estimated.items()
     ]
 
@@ -426,7 +426,7 @@ def refusal_lines(recorder: Recorder) -> list[str]:
     words = dict(reversed(refused))
     return [
         f"{model}: its provider refuses {count} of {count + answered[model]} prompts"
-        f' ("{words[model]}"); they are asked no more, and are lost, never wrong'
+        f' ("{words[model]}"); they are not sent again, and count as missing, not as wrong'
         for model, count in counts.items()
     ]
 

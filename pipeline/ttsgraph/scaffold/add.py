@@ -389,10 +389,10 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
         return settings, f"a question may take {given}"
     if calls[cheapest] > limit:
         raise InputError(
-            f"--budget: expected dollars for at least one call, found {given} where one of"
-            f" {cheapest} took ${calls[cheapest]:.2g}"
+            f"--budget: expected dollars for at least one call, found {given}; one call of"
+            f" {cheapest} cost ${calls[cheapest]:.2g}"
         )
-    own = "" if budget is not None else f", {CALLS} calls of {costliest}; --budget changes it"
+    own = "" if budget is not None else f", {CALLS} calls of {costliest}; change it with --budget"
     few = [name for name, dollars in calls.items() if dollars > limit]
     out = f"; too expensive for it: {', '.join(few)}" if few else ""
     return settings, f"a question may cost ${limit:g}{own}{out}"

@@ -203,7 +203,7 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{plain(url)}: expected a URL without a password, as profiles are shared; put it into"
+            f"{plain(url)}: expected a URL without a password, because profiles are shared; put it into"
             " a variable that --key-env names"
         )
     asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
@@ -477,7 +477,7 @@ async def _described(
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [f"${price.prompt:g} and ${price.completion:g} a million tokens ({priced})"]
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({priced})"]
     answers = [completion]
     lengths: dict[str, dict[str, float]] = {}
     silent = completion.cut and not completion.text

@@ -112,7 +112,7 @@ def released(
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is named")
+            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is given")
         from huggingface_hub import hf_hub_download
 
         try:

@@ -356,8 +356,8 @@ def _already_up(spec: ServerSpec) -> bool:
     if found is not None:
         there = f"serves {', '.join(found) or 'no model'}"
     raise EndpointError(
-        f"port {spec.port} is taken: expected {spec.model} or nothing there, "
-        f"but what listens {there}; stop it or choose another port"
+        f"port {spec.port} is taken: expected {spec.model} or a free port, "
+        f"but the process there {there}; stop it or choose another port"
     )
 
 
