@@ -106,7 +106,8 @@ def program_of(
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        # Text with fence-like quotes replaced comes first: it may contain such quotes itself.
+        # Replace fence-like quotes before anything else: the code within may contain such quotes
+        # itself.
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),

@@ -48,9 +48,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """Operations that a checker may request on a host's object."""
 
 MOST_AT_ONCE = 1024
-"""Maximum items requested from an iterator together. After eight single ones the number doubles
-from one: endless iterators end where the tests stop, and short exchanges with a generator go step
-by step.
+"""Maximum items per request to an iterator. After eight single items, request sizes double: endless
+iterators end where the tests stop, and short exchanges with a generator go step by step.
 """
 
 _ASKED = (

@@ -23,10 +23,10 @@ def resource_of(task: str) -> str:
 def tell_of_drift(drift: Drift) -> None:
     """Emit an event that names the drifted figure. Raises EventNotSent."""
     names = ("figure", "served", "tested", "answers")
-    said = {"version": f"{drift.task}/{drift.version}"}
-    said |= {name: getattr(drift, name) for name in names}
+    payload = {"version": f"{drift.task}/{drift.version}"}
+    payload |= {name: getattr(drift, name) for name in names}
     about = {"prefect.resource.id": resource_of(drift.task)}
-    event = emit_event(DRIFTED, resource=about, payload=said)
+    event = emit_event(DRIFTED, resource=about, payload=payload)
     if event is None:
         raise EventNotSent("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
     say(f"drift: {drift}; sent to Prefect")

@@ -197,14 +197,14 @@ class Verification:
         if self.unverified and not self.wrong:
             return f"not verified: {self.unverified}"
         digits = f"numbers within {RELATIVE:g}"
-        said = [
+        counts = [
             f"{counted(self.equal[Equality.BYTES], 'file')} equal to the byte",
             f"{self.equal[Equality.DIGITS]} equal to the digit ({digits})",
             f"{len(self.wrong)} different",
         ]
         if shown := self.equal[Equality.SHOWN]:
-            said.append(f"{counted(shown, 'page')} or pictures that look different, not compared")
-        return "\n  ".join([", ".join(said), *self.wrong])
+            counts.append(f"{counted(shown, 'page')} or pictures that look different, not compared")
+        return "\n  ".join([", ".join(counts), *self.wrong])
 
     def see(self, name: str, found: Equality | str) -> None:
         """Add the comparison of one of a stage's files."""

@@ -15,7 +15,7 @@ from ttsgraph.base.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """A content (None if there is no intact copy), and its location or problem."""
+    """Stored content (None if there is no intact copy), and its location or problem."""
 
     content: bytes | None
     where: str

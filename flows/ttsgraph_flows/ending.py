@@ -38,7 +38,7 @@ def _prefect_away(error: Exception) -> str:
     Prefect has no specific error for this.
     """
     away = isinstance(error, RuntimeError) and any(
-        said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API")
+        text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
     )
     hint = "start that Prefect server, or unset PREFECT_API_URL to start one automatically"
     return f"{str(error).rstrip('.')}; {hint}, and start again" if away else ""

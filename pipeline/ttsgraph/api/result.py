@@ -233,8 +233,8 @@ def search(
 def load(folder: str | Path) -> Result:
     """Return a result written by `Result.save`. Raises InputError naming the file."""
     place = Path(folder)
-    told = read_json(place / COMPARISON, "search")
-    comparison = Comparison(**told | {"rows": tuple(told["rows"])})
+    data = read_json(place / COMPARISON, "search")
+    comparison = Comparison(**data | {"rows": tuple(data["rows"])})
     return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
 
 

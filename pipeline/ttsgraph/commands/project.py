@@ -252,15 +252,15 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
     """Return one endpoint from the shared options and its own. Raises InputError."""
     from ttsgraph.scaffold.providers import Provider, read_price
 
-    told = {name: values[0] for name, values in (shared | own).items()}
-    parts = [told[name] for name in PRICES[1:] if name in told]
+    options = {name: values[0] for name, values in (shared | own).items()}
+    parts = [options[name] for name in PRICES[1:] if name in options]
     if len(parts) == 1:
         raise InputError(
             "expected --price-prompt and --price-completion together: dollars per million tokens"
             " (0 if free)"
         )
     price = read_price("--price-prompt", ",".join(parts)) if parts else None
-    if key_env := told.get("--key-env"):
+    if key_env := options.get("--key-env"):
         refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
     for text in shared.get("--price", []) + own.get("--price", []):
@@ -374,16 +374,16 @@ def compare(
                 loaded, chosen, splits, settings.seed, method, publish=publish, say=echo, team=team
             )
             table = result_of(asyncio.run(work)).compare()
-        told = {"team": label, "seed": settings.seed} | table.to_dict()
+        data = {"team": label, "seed": settings.seed} | table.to_dict()
         lines = [str(table)]
     else:
         named = [each.strip() for each in (methods or "").split(",") if each.strip()]
         label = "-".join(named)
         numbers = range(settings.seed, settings.seed + seeds)
-        told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
-        lines = list(in_lines(told))
+        data = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+        lines = list(in_lines(data))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
-    write_text(path, json_text(told))
+    write_text(path, json_text(data))
     echo(*lines, f"written with seeds to {path}")
 
 
@@ -414,11 +414,11 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"range: {low} to {high}"
     stages = {stage: calls for stage, calls in found["calls"].items() if stage != "total" and calls}
-    told = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
+    by_stage = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
     agent = found["agent"]
     more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
     hours = "" if found["seconds"] is None else f"; about {found['seconds'] / 3600:.2g} h in all"
-    yield f"calls by stage: {told}{hours}{more}; {found['note']}"
+    yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
 
 
 @app.command()

@@ -149,13 +149,13 @@ def trouble(
     """
     fault = fault_of(error)
     where = plain(url)
-    said = fault.said()
-    words = f" ({said})" if said else ""
+    message = fault.said()
+    words = f" ({message})" if message else ""
     if fault.status is None:
         return _no_answer(fault, url, words)
     status = f": HTTP {fault.status}{words}"
     key = endpoint.api_key_env
-    if "HTTP request" in said and "HTTPS" in said:  # wording of nginx and Go
+    if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
         return f"{where} speaks https{status}", "write https:// in base_url"
     if fault.status == 407:
         return f"{_proxy(url)} wants a password{status}", "put it into that variable"

@@ -159,8 +159,8 @@ class LearnedDialect:
         if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
             return
         self.dialect = joined
-        said = "%s refuses or ignores parts of the requests; they are now sent %s"
-        log.warning(said, self.where, joined.words)
+        line = "%s refuses or ignores parts of the requests; they are now sent %s"
+        log.warning(line, self.where, joined.words)
         self.keep(joined)
 
 

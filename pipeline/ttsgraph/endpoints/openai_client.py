@@ -256,24 +256,26 @@ class OpenAIClient(Client):
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
-        said = fault.said(self._secrets)
+        message = fault.said(self._secrets)
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
             return RunStopped(f"{request.model}: {found}; {advice}; {KEPT}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = f"{request.model} at {plain(url)}: {fault.kind}{f' ({said})' if said else ''}"
+        failed = (
+            f"{request.model} at {plain(url)}: {fault.kind}{f' ({message})' if message else ''}"
+        )
         if fault.status in _REFUSED_FORM and request.wishes:
-            return FormRefused(failed, said)
+            return FormRefused(failed, message)
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
         if not self._secrets:
             return completion
-        told = (completion.text, completion.reasoning, completion.choices)
-        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in told)
-        if clean == told:
+        texts = (completion.text, completion.reasoning, completion.choices)
+        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in texts)
+        if clean == texts:
             return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
@@ -304,8 +306,8 @@ class OpenAIClient(Client):
             if fault.charged:
                 requests.lost(fault.tokens)
             if fault.meaning == "filter":
-                said = fault.said(self._secrets) or fault.kind
-                raise PromptRefused(f"{where}: {REFUSED}: {said}") from None
+                message = fault.said(self._secrets) or fault.kind
+                raise PromptRefused(f"{where}: {REFUSED}: {message}") from None
             raise fault from None
         else:
             server.succeeded()

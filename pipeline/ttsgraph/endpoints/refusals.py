@@ -39,11 +39,11 @@ def _rows() -> tuple[Row, ...]:
     return tuple(
         Row(
             meaning,
-            tuple(told["statuses"]),
-            frozenset(told.get("codes", "").split()),
-            re.compile("|".join(told["words"]), re.IGNORECASE | re.DOTALL),
+            tuple(row["statuses"]),
+            frozenset(row.get("codes", "").split()),
+            re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL),
         )
-        for meaning, told in table.items()
+        for meaning, row in table.items()
     )
 
 

@@ -84,9 +84,9 @@ def data_in(body: bytes) -> list[Any]:
     except (ValueError, RecursionError):
         lines = body.replace(b"data: [DONE]", b"\n").splitlines() if b"data:" in body else [body]
     rows = (line.removeprefix(b"data:").strip() for line in lines)
-    told = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
+    events = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
     try:
-        return [json.loads(row) for row in told]
+        return [json.loads(row) for row in events]
     except (ValueError, RecursionError):
         raise Fault(NOT_JSON) from None
 
@@ -140,8 +140,8 @@ class ReplyReader:
             self._on_piece({"delta": {"content": text}})
         elif self._form and (piece or not known or choice.get("logprobs") is not None):
             role = {} if known else {"role": "assistant"} | ({"content": ""} if empty else {})
-            told = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
-            self._on_piece(told)
+            event = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
+            self._on_piece(event)
 
     def completion(self, latency_s: float) -> Completion:
         """Return the completion once everything has arrived. Raises Fault with the reply's token
@@ -244,11 +244,11 @@ class _Choice:
                 self.calls.append({"function": {"name": "", "arguments": ""}})
             more = {name: call[name] for name in ("id", "type") if call.get(name)}
             self.calls[at] |= more
-            told = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
-            for name, text in told.items():
+            parts = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
+            for name, text in parts.items():
                 self.calls[at]["function"][name] += text
                 self.letters += len(text)
-            shown = {name: text for name, text in told.items() if text}
+            shown = {name: text for name, text in parts.items() if text}
             pieces.append({"index": at, **more, "function": shown})
         return pieces
 
@@ -281,15 +281,15 @@ class _Choice:
         model's answer.
         """
         self.text, within = without_thoughts(whole_text(self.raw))
-        told = whole_text(self.reasoning)
-        self.reasoning = "\n".join(part for part in (told, within) if part)
+        separate = whole_text(self.reasoning)
+        self.reasoning = "\n".join(part for part in (separate, within) if part)
         reason = self.reason
         name = _name(reason) if isinstance(reason, str) else ""
         self.cut = name in CUT
-        if told and not (self.raw or self.cut or self.calls or self.refusal):
+        if separate and not (self.raw or self.cut or self.calls or self.refusal):
             # Some servers send the whole answer as reasoning: vLLM's parsers, if nothing was
             # reasoned.
-            self.text, self.reasoning = told, ""
+            self.text, self.reasoning = separate, ""
         if self.calls or self.refusal:
             return
         shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
@@ -314,8 +314,8 @@ class _Choice:
             if not all(call["function"]["name"] for call in self.calls):
                 raise Fault(_NO_CALLS)
             message |= {CALLS: self.calls}
-        told = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
-        return {"index": index, "message": message, **told}
+        ending = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
+        return {"index": index, "message": message, **ending}
 
 
 @lru_cache(maxsize=64)
@@ -388,8 +388,8 @@ def _counts(usage: Any) -> tuple[int, int] | None:
     """Return prompt and completion tokens, or None if they aren't reported. Raises Fault for
     invalid ones.
     """
-    told = usage if isinstance(usage, Mapping) else {}
-    pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
+    counts = usage if isinstance(usage, Mapping) else {}
+    pairs = ((counts.get(prompt), counts.get(written)) for prompt, written in _COUNTS)
     told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
     prompt, written = told_both
     if prompt == 0:

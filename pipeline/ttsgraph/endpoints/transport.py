@@ -271,12 +271,12 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds that the server asks to wait, from a number or a date; `now` is in Unix
     seconds.
     """
-    said = headers.get("retry-after", "")
+    value = headers.get("retry-after", "")
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
         try:
-            when = parsedate_to_datetime(said)
+            when = parsedate_to_datetime(value)
             seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now
         except (ValueError, OverflowError):
             return None

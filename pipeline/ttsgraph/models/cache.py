@@ -236,8 +236,8 @@ class CallCache:
             self.path.rename(aside)
             for suffix in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            said = "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
-            _log.warning(said, self.path, error, aside)
+            line = "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
+            _log.warning(line, self.path, error, aside)
         self._open()
 
 

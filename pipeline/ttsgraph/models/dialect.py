@@ -96,13 +96,13 @@ class Dialect:
         """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["any bound on tokens"] if self.bound is None else []
-        told = [f"without {', '.join(missing)}"] if missing else []
-        told += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
-        told += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
-        told += [] if self.system else ["system messages in the user's turn"]
-        told += ["for any JSON object in place of a schema"] if self.form == "object" else []
-        told += ["without a form of the answer"] if self.form == "text" else []
-        return "; ".join(told)
+        parts = [f"without {', '.join(missing)}"] if missing else []
+        parts += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
+        parts += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
+        parts += [] if self.system else ["system messages in the user's turn"]
+        parts += ["for any JSON object in place of a schema"] if self.form == "object" else []
+        parts += ["without a form of the answer"] if self.form == "text" else []
+        return "; ".join(parts)
 
 
 ANY = Dialect()
@@ -112,16 +112,16 @@ ANY = Dialect()
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages with system texts prepended to the next user turn."""
     spoken: list[Message] = []
-    said: list[str] = []
+    system: list[str] = []
     for message in messages:
         if message.role == "system":
-            said.append(message.content)
-        elif message.role == "user" and said:
-            spoken.append(Message("user", "\n\n".join([*said, message.content])))
-            said = []
+            system.append(message.content)
+        elif message.role == "user" and system:
+            spoken.append(Message("user", "\n\n".join([*system, message.content])))
+            system = []
         else:
             spoken.append(message)
-    return (*spoken, Message("user", "\n\n".join(said))) if said else tuple(spoken)
+    return (*spoken, Message("user", "\n\n".join(system))) if system else tuple(spoken)
 
 
 HABITS = "endpoints.json"

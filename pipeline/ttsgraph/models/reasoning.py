@@ -67,16 +67,18 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     Content that is neither text nor parts of text is returned unchanged.
     """
     content = message.get("content")
-    told = next((text for key in _KEYS if isinstance(text := message.get(key), str) and text), "")
+    reasoning = next(
+        (text for key in _KEYS if isinstance(text := message.get(key), str) and text), ""
+    )
     if not isinstance(content, list):
-        return content, told
+        return content, reasoning
     texts: list[str] = []
     thoughts: list[str] = []
     for part in content:
         _add_part(part, texts, thoughts)
     if content and not texts and not thoughts:
-        return content, told
-    return "".join(texts), told or "".join(thoughts)
+        return content, reasoning
+    return "".join(texts), reasoning or "".join(thoughts)
 
 
 def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
@@ -86,8 +88,8 @@ def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
     if isinstance(part, str):
         texts.append(part)
     elif isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning"):
-        said = part.get("thinking", part.get("reasoning", part.get("text")))
-        for each in said if isinstance(said, list) else [said]:
+        inner = part.get("thinking", part.get("reasoning", part.get("text")))
+        for each in inner if isinstance(inner, list) else [inner]:
             _add_part({"text": each} if isinstance(each, str) else each, thoughts, thoughts)
     elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
         texts.append(part["text"])

@@ -206,8 +206,8 @@ def _row(call: Call) -> dict[str, Any]:
     else:
         done = Completion(str(call.outcome), 0, 0, 0.0)
         failure = next(kind for kind, error in _FAILURES.items() if type(call.outcome) is error)
-    told = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
-    return {"model": call.model, **told, "failure": failure}
+    values = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
+    return {"model": call.model, **values, "failure": failure}
 
 
 def _call(row: Mapping[str, Any]) -> Call:

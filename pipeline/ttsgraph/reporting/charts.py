@@ -102,20 +102,20 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         what = "best single call: " if row["arm"] == "single" and row is not used else ""
         if row["n_scored"]:
             values.append(row.record((*SCORES, "arm")) | {"name": f"{what}{name}"})
-    height, said = 270, "right, of the test questions (%)"
+    height, title = 270, "right, of the test questions (%)"
     dearest = max((value["budget_units"] for value in values), default=1.0)
     _set_apart(values, height)
     blue, orange = (alt.value(f"var(--series-{k})") for k in range(2))
     named = alt.when("datum.arm === 'found'").then(orange).when("datum.arm === 'single'").then(blue)
     tone = named.otherwise(alt.value("var(--quiet)"))
     x = _cost(metric).scale(domain=[0, 1.05 * dearest or 1], nice=False)
-    base = _marks(values).encode(x=x, y=_percent("accuracy", said))
+    base = _marks(values).encode(x=x, y=_percent("accuracy", title))
     layers = [
         _whiskers(base).mark_rule(opacity=0.5).encode(color=tone),
         base.mark_point(filled=True, size=110, opacity=1, shape="diamond").encode(color=tone),
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
     ]
-    names = base.encode(y=_percent("name_y", said), text="name:N")
+    names = base.encode(y=_percent("name_y", title), text="name:N")
     left = names.transform_filter(f"datum.budget_units <= {dearest / 2}")
     right = names.transform_filter(f"datum.budget_units > {dearest / 2}")
     layers.append(left.mark_text(align="left", dx=14, limit=290))

@@ -76,9 +76,9 @@ class RecordedPart:
 
     def __init__(self, brief: Row, place: int) -> None:
         at = ["tasks", str(place)]
-        told = brief["tasks"][place]
+        entry = brief["tasks"][place]
         self.profile = brief["profile"]
-        self.task = told["task"]
+        self.task = entry["task"]
         self.key = f"{self.profile}-{self.task}"
         self.folder = Path(brief.file).parent.as_posix()
 
@@ -87,10 +87,10 @@ class RecordedPart:
             return [Figure(*each, "text").markup() for each in zip(values, places, strict=True)]
 
         self.models = texts(brief["models"], "models")
-        self.sentence = Figure(told["sentence"], brief.at([*at, "sentence"]), "text").markup()
-        self.graph = texts(told["graph"], *at, "graph")
-        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(told["heads"])]
-        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(told["rows"])]
+        self.sentence = Figure(entry["sentence"], brief.at([*at, "sentence"]), "text").markup()
+        self.graph = texts(entry["graph"], *at, "graph")
+        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(entry["heads"])]
+        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(entry["rows"])]
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -247,14 +247,14 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     for row in method.answers:
         by_question[row["question_id"]][row["arm"], row["label"]] = row
     for question in task.questions.where(split="test"):
-        told = by_question[question["id"]]
-        rows = [(label, told.get((arm, label))) for arm, label in arms]
+        rows_by_arm = by_question[question["id"]]
+        rows = [(label, rows_by_arm.get((arm, label))) for arm, label in arms]
         grades = [row["correct"] if row else None for _, row in rows]
         marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
-        said = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
-        differ = len({node["form"] for node in said.values()}) > 1
+        node_answers = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
+        differ = len({node["form"] for node in node_answers.values()}) > 1
         marks += ["1" if differ else "", "1" if any(map(pd.isna, grades)) else ""]
-        nodes = [(method.graph.node(int(i)), node) for i, node in said.items()]
+        nodes = [(method.graph.node(int(i)), node) for i, node in node_answers.items()]
         yield {"question": question, "rows": rows, "marks": ",".join(marks), "nodes": nodes}
 
 

@@ -105,8 +105,8 @@ def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
     """
     if simulated or not path.exists():
         return ()
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return () if told["profile"] == name else (Row(path.as_posix(), "", told),)
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    return () if summary["profile"] == name else (Row(path.as_posix(), "", summary),)
 
 
 def read_task(

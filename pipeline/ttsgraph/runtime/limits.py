@@ -321,8 +321,8 @@ class _ReservedRequests(OutgoingRequests):
         """Count the attempt, with its full reservation if its tokens are unknown. Raises like
         `Meter.lost`.
         """
-        told = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
-        self._meter.lost(told or self._most)
+        spent = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
+        self._meter.lost(spent or self._most)
 
 
 class MeteredClient(Wrapper):
@@ -368,9 +368,9 @@ class MeteredClient(Wrapper):
         return Spent(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
-        told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
+        ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
         known = self._most_per_byte.get(request.model, 0.0)
-        self._most_per_byte[request.model] = max(known, min(1.0, told))
+        self._most_per_byte[request.model] = max(known, min(1.0, ratio))
         self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
 
@@ -393,7 +393,7 @@ def lines_of(recorder: Recorder) -> list[str]:
     of = Counter((model, bound) for model, bound, _ in calls)
     cut = Counter((model, bound) for model, bound, answer in calls if answer.cut)
     answered = Counter(model for model, *_ in calls)
-    said = refusal_lines(recorder)
+    lines = refusal_lines(recorder)
     for (model, bound), count in of.items():
         if not cut[model, bound] or cut[model, bound // ROOM]:
             continue
@@ -404,9 +404,9 @@ def lines_of(recorder: Recorder) -> list[str]:
             line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
             if left:
                 line += "; they are graded as they are, so raise sampling.max_tokens"
-        said.append(line)
+        lines.append(line)
     estimated = Counter(model for model, _, answer in calls if answer.estimated)
-    return said + [
+    return lines + [
         f"{model}: its endpoint reports no token counts for {count} of {answered[model]} calls;"
         f" tokens and costs are estimated, and count {ESTIMATED} times against limits"
         for model, count in estimated.items()

@@ -344,9 +344,9 @@ def split_sizes(count: int) -> dict[str, int]:
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
     """Return the use of the questions as text."""
     used = sum(sizes.values())
-    told = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
+    use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
-        f"{told}: {sizes['train']} for the search, {sizes['val']} for validation, {sizes['test']}"
+        f"{use}: {sizes['train']} for the search, {sizes['val']} for validation, {sizes['test']}"
         " for the test;  set `splits` in the profile to change this"
     )
 

@@ -55,10 +55,10 @@ def flat(
     for name, value in row.items():
         key = f"{head}{name}"
         if (turns := _turns(value)) is not None:
-            said = "assistant" if turns[-1][0] == "assistant" else ""
-            if said:
+            speaker = "assistant" if turns[-1][0] == "assistant" else ""
+            if speaker:
                 last = turns.pop()[1]
-                found[key if not turns else said] = last
+                found[key if not turns else speaker] = last
             if turns:
                 talks.add(key)
                 found[key] = _as_text(turns)

@@ -185,8 +185,8 @@ def candidates(
                 f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
                 " --price-completion after its --url"
             )
-        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
-        priced[name] = replace(one, price=read_price(one.short, told), priced="as given")
+        answer = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
+        priced[name] = replace(one, price=read_price(one.short, answer), priced="as given")
     known = {name: one for name, one in priced.items() if one.price is not None}
     lines = [
         f"{one.served_as} is left out, because its price is unknown: --price {one.short}=0.1,0.3"
@@ -203,8 +203,8 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{plain(url)}: expected a URL without a password, because profiles are shared; put it into"
-            " a variable that --key-env names"
+            f"{plain(url)}: expected a URL without a password, because profiles are shared; put it"
+            " into a variable that --key-env names"
         )
     asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
     if not has_key(provider.key_env):
@@ -358,26 +358,26 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
         return entries, await _litellm_prices(http, info) if ask_more else {}
 
     try:
-        entries, told = ask_once(TIMEOUT_S, asked)
+        entries, more_prices = ask_once(TIMEOUT_S, asked)
     except Fault as fault:
         if fault.status in UNLISTED:
             return None
         found, advice = trouble(fault, endpoint, url, path="/models")
         raise EndpointError(f"{found}; {advice}") from fault
-    return {name: told.get(name) or price_in(entry) for name, entry in entries.items()}
+    return {name: more_prices.get(name) or price_in(entry) for name, entry in entries.items()}
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
     """Return the price in one entry of a list, in any of the servers' formats, or None."""
     inner = entry.get("metadata")
-    told = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
-    told = told if isinstance(told, Mapping) else entry
+    prices = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
+    prices = prices if isinstance(prices, Mapping) else entry
     for names, factor in ((_A_TOKEN, 1e6), (_A_MILLION, 1.0)):
         found = {
-            ours: _dollars(told.get(theirs)) * factor
+            ours: _dollars(prices.get(theirs)) * factor
             for ours, several in names.items()
             for theirs in several
-            if _dollars(told.get(theirs)) >= 0
+            if _dollars(prices.get(theirs)) >= 0
         }
         if {"prompt", "completion"} <= set(found):
             optional = {n for n in ("cached", "reasoning") if not found.get(n)}
@@ -402,8 +402,8 @@ async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
     rows = data.get("data") if isinstance(data, dict) else None
     found = {}
     for row in rows if isinstance(rows, list) else []:
-        told = row.get("model_info") if isinstance(row, dict) else None
-        if isinstance(told, Mapping) and (price := price_in(told)) is not None:
+        info = row.get("model_info") if isinstance(row, dict) else None
+        if isinstance(info, Mapping) and (price := price_in(info)) is not None:
             found[redact(str(row.get("model_name")))] = price
     return found
 
@@ -428,7 +428,7 @@ async def ask_each(
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # refusals are part of each model's line
     try:
-        told = await asyncio.gather(
+        results = await asyncio.gather(
             *(
                 _described(
                     client,
@@ -442,8 +442,8 @@ async def ask_each(
     finally:
         learning.log.disabled = False
         await client.aclose()
-    lines = [each for each in told if isinstance(each, str)]
-    found = [each for each in told if isinstance(each, ProbedModel)]
+    lines = [each for each in results if isinstance(each, str)]
+    found = [each for each in results if isinstance(each, ProbedModel)]
     if not found:
         others = f"; {len(lines) - 1} others failed too" if len(lines) > 1 else ""
         raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
@@ -545,8 +545,8 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
 
 def room_for(found: Sequence[ProbedModel]) -> int:
     """Return the token bound of answers: larger if models reason first, or write long answers."""
-    told = (answer.completion_tokens for each in found for answer in each.answers)
-    longest = max(told, default=0)
+    lengths = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(lengths, default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2

@@ -209,11 +209,11 @@ def _plain_rows(
     context = [c for c in columns if c not in used and plain_name(c) in CONTEXTS]
     instructed = any(plain_name(c) == "instruction" for c in (question, *context))
     more = [c for c in columns if instructed and plain_name(c) == "input" and c not in used]
-    told = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
-    told += f", choices from {_names(choices)}" if choices else ""
-    told += f", with {_names([*context, *more])}" if context or more else ""
+    summary = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
+    summary += f", choices from {_names(choices)}" if choices else ""
+    summary += f", with {_names([*context, *more])}" if context or more else ""
     unused = [name for name in columns if name not in (*used, *context, *more)]
-    lines = [told + (f"; not used: {_names(unused)}" if unused else "")]
+    lines = [summary + (f"; not used: {_names(unused)}" if unused else "")]
     if question in talks:
         lines.append("system messages and earlier turns are part of each question")
     asked = [*context, question, *more]
@@ -266,14 +266,14 @@ def _row(
     """Return a row in the kinds' format."""
     texts = {column: text_of(row.get(column)) for column in asked}
     whole = any(t for c, t in texts.items() if c == question or plain_name(c) == "instruction")
-    told = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
+    fields = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
     found = _answer(row.get(answer), plain_name(answer) in _ANY)
     if isinstance(found, str) and plain_name(answer) in _PLURAL:
         found = _answer([part.strip() for part in re.split(r"[,;|]", found)], True)
     if not choices:
-        return told | {"answer": found}
+        return fields | {"answer": found}
     cells = [row.get(column) for column in choices]
-    return told | picked(told["question"], found, cells, answer in choices)
+    return fields | picked(fields["question"], found, cells, answer in choices)
 
 
 def _answer(value: Any, is_any: bool) -> Any:

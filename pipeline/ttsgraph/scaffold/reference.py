@@ -64,9 +64,9 @@ def meaning(model: type[BaseModel], name: str) -> str:
     """Return a field's meaning on one line, or "". Pydantic's own option would parse files at each
     import.
     """
-    said = _meanings(model).get(name) or model.model_fields[name].description
+    text = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal
-    return said or ("which of these it is" if is_kind and name == "kind" else "")
+    return text or ("which of these it is" if is_kind and name == "kind" else "")
 
 
 @cache
@@ -95,10 +95,10 @@ def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterat
             continue
         inner = list(models_in(field.annotation))
         elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
-        said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
+        text = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
         unit = UNIT_OF.get(name) or next((UNITS[end] for end in UNITS if name.endswith(end)), "")
         kinds = _kinds(section for section, _ in inner)
-        yield Setting(key, _type(field.annotation) + kinds, _default(field), unit, said)
+        yield Setting(key, _type(field.annotation) + kinds, _default(field), unit, text)
         for section, way in inner:
             if section not in known:
                 known[section] = f"{key}{way}" + (f"({_kind(section)})" if kinds else "")

@@ -111,8 +111,8 @@ class RunningAnswer:
                     self._hand_over(piece)
             return answer
         except (RunStopped, DataError) as stopped:
-            said = "the service is unavailable at present"
-            raise ApiError(503, said, code="unavailable") from stopped
+            message = "the service is unavailable at present"
+            raise ApiError(503, message, code="unavailable") from stopped
         finally:
             self._put(None)
 
@@ -127,24 +127,24 @@ class RunningAnswer:
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
             refusal = run.refusals[run.runner.sink]
-            said = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, said, "messages", "content_filter") from refusal
+            message = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, message, "messages", "content_filter") from refusal
         if answer.error:
             for failure in run.failures.values():
                 if isinstance(failure, FormRefused):
                     model = str(failure).partition(" ")[0]
                     why = failure.said or "no reason"
-                    said = f"pool model {model!r} rejects a parameter of this request: {why}"
-                    raise ApiError(400, said, code="unsupported_by_model")
+                    message = f"pool model {model!r} rejects a parameter of this request: {why}"
+                    raise ApiError(400, message, code="unsupported_by_model")
             model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
-            said = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, said, code="pool_model_failed") from CallFailed(answer.error)
+            message = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
         if answer.note and not answer.text:
-            said = "the question is too long: with the graph's own text, it exceeds a pool"
-            said += " model's context"
+            message = "the question is too long: with the graph's own text, it exceeds a pool"
+            message += " model's context"
             cause = CallFailed(answer.note)
-            raise ApiError(400, said, "messages", "context_length_exceeded") from cause
+            raise ApiError(400, message, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return the one choice of a text, or the choices of the acting node. Raises ApiError."""
@@ -154,10 +154,10 @@ class RunningAnswer:
             return [plain]
         runner = self.served.run.runner
         acting = self.served.acting & answer.completions.keys()
-        said = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
+        sources = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
         if runner.sink in acting:
-            said = [runner.sink]
-        made = [answer.completions[i] for i in said if i in acting]
+            sources = [runner.sink]
+        made = [answer.completions[i] for i in sources if i in acting]
         if any(not completion.choices for completion in made):
             why = "this model's pool answers in plain text, without tools, JSON modes or choices"
             raise ApiError(400, why, code="unsupported_parameter")
@@ -231,17 +231,17 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     alone = not (asked.system or asked.history or asked.turns)
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"
-        said = f"{what}: this model continues worked examples; expected a question in plain text"
-        raise ApiError(400, said, what, "unsupported_parameter")
+        message = f"{what}: this model continues worked examples; expected a question in plain text"
+        raise ApiError(400, message, what, "unsupported_parameter")
     graph = live.deployed.graph
     if form.choices > 1 and graph.sink not in actors(graph)[0]:
-        said = (
+        message = (
             "n: expected 1, because the last node of this graph selects among other nodes' answers"
         )
-        raise ApiError(400, said, "n", "unsupported_parameter")
+        raise ApiError(400, message, "n", "unsupported_parameter")
     if not alone and not live.takes_conversations:
-        said = "this model answers a single question: expected one user message and no other"
-        raise ApiError(400, said, "messages")
+        message = "this model answers a single question: expected one user message and no other"
+        raise ApiError(400, message, "messages")
     if alone and not form.structured:
         return live.runner
     task = FormedTask(live.task, form) if form.structured else live.task

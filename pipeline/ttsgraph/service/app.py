@@ -240,8 +240,8 @@ class App:
         state.model = live.name
         if self._under_way >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
-            said = f"all {self._settings.concurrency} places are taken; try again soon"
-            raise ApiError(429, said, headers={"retry-after": "1"})
+            message = f"all {self._settings.concurrency} places are taken; try again soon"
+            raise ApiError(429, message, headers={"retry-after": "1"})
         answering = RunningAnswer(live, asked, self._settings, state.trace, state.context)
         state.answering = answering
         self._count(1)

@@ -91,8 +91,10 @@ class Deployments:
         """Return the version for a name. Raises ApiError 404 that lists the served names."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
-            said = f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
-            raise ApiError(404, said, "model", "model_not_found")
+            message = (
+                f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
+            )
+            raise ApiError(404, message, "model", "model_not_found")
         return listed[name]
 
     def all(self) -> list[LiveVersion]:
@@ -122,9 +124,9 @@ class Deployments:
                     await self._replace(name, None)
             except Exception as error:  # whatever a loader raises, the old version keeps serving
                 known = isinstance(error, TTSGraphError)
-                said = error if known else repr(error)
+                reason = error if known else repr(error)
                 _log.warning(
-                    "%s keeps its version, the update failed: %s", name, said, exc_info=not known
+                    "%s keeps its version, the update failed: %s", name, reason, exc_info=not known
                 )
                 self._metrics.refresh_failed.labels(name).inc()
         try:

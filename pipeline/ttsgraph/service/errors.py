@@ -48,5 +48,5 @@ class ApiError(TTSGraphError):
 
     def body(self) -> dict[str, Any]:
         """Return the response's body, also used as the event that ends a stream."""
-        said = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": said}
+        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}

@@ -85,8 +85,8 @@ class FormedTask:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
             return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
-        said = normal_json(text) if self.form.as_json else self.inner.extract(text)
-        return f"\n{text.strip() if said is None else said}"
+        form = normal_json(text) if self.form.as_json else self.inner.extract(text)
+        return f"\n{text.strip() if form is None else form}"
 
     def _fits(self, call: Mapping[str, Any]) -> bool:
         """Return True if a call's tool exists and its arguments match the schema."""

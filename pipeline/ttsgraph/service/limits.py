@@ -45,11 +45,11 @@ class ApiKeys:
         except InputError as error:
             _log.warning("the old keys stay valid: %s", error)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        # Looking up hashes doesn't reveal by its timing how much of a guess is right.
+        # Looking up hashes leaks no timing information about a guess.
         name = self._names.get(_hashed(sent.strip().encode("latin-1")))
         if scheme.lower() != "bearer" or name is None:
-            said = "expected one of the server's API keys as a bearer token"
-            raise ApiError(401, said, headers={"www-authenticate": "Bearer"})
+            message = "expected one of the server's API keys as a bearer token"
+            raise ApiError(401, message, headers={"www-authenticate": "Bearer"})
         return name
 
     def _read(self) -> None:
@@ -83,8 +83,8 @@ def _hashed(key: bytes) -> str:
 def check_framing(headers: Headers) -> None:
     """Raise ApiError 400 for two lengths: a proxy may see another end of the body."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        said = "expected Content-Length or Transfer-Encoding, found both"
-        raise ApiError(400, said, headers={"connection": "close"})
+        message = "expected Content-Length or Transfer-Encoding, found both"
+        raise ApiError(400, message, headers={"connection": "close"})
 
 
 async def read_body(request: Request, settings: ServiceSettings) -> bytes:
@@ -101,6 +101,6 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
                 if len(body) > most:
                     raise ApiError(413, f"expected a body of at most {most} bytes")
     except TimeoutError:
-        said = f"expected the request's body within {settings.receive_s:g} seconds"
-        raise ApiError(408, said, headers={"connection": "close"}) from None
+        message = f"expected the request's body within {settings.receive_s:g} seconds"
+        raise ApiError(408, message, headers={"connection": "close"}) from None
     return bytes(body)

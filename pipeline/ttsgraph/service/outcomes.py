@@ -120,23 +120,23 @@ class Outcomes:
         """Store a client's feedback on an answer; `tasks` are the served versions by task. Raises
         ApiError.
         """
-        said = validated(_Judgement, data)
+        judgement = validated(_Judgement, data)
         book = self._book
         if book is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
-        reference = said.id or said.trace_id or ""
+        reference = judgement.id or judgement.trace_id or ""
         kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
             why = "expected feedback with the key, or from the address, of the request"
             raise ApiError(403, why, "id", "not_your_answer")
-        score = said.score
+        score = judgement.score
         if score is None:
             live = tasks.get(kept["task"])
-            score = await asyncio.to_thread(_graded, kept, said.answer or "", live)
-        worth = reference, score, said.answer, client, self._settings.clients
+            score = await asyncio.to_thread(_graded, kept, judgement.answer or "", live)
+        worth = reference, score, judgement.answer, client, self._settings.clients
         first = await asyncio.wrap_future(book.later(book.judge, *worth))
         self._metrics.feedback.labels(kept["model"]).inc(first)
         return {"object": "feedback", "model": kept["model"], "score": score}
@@ -156,8 +156,8 @@ class Outcomes:
         for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
-            told = partial(self._loader.settled, task, challenger, decision)
-            _tell(told, partial(book.not_told, key))
+            notify = partial(self._loader.settled, task, challenger, decision)
+            _tell(notify, partial(book.not_told, key))
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)

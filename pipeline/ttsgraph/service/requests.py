@@ -256,8 +256,8 @@ def validated(kind: type[Body], data: _Object) -> Body:
         first = error.errors(include_url=False)[0]
         path = ".".join(map(str, first["loc"])) or "the request's body"
         param = str(first["loc"][0]) if first["loc"] else None
-        said = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, said, param) from None
+        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, param) from None
 
 
 def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
@@ -360,8 +360,8 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     }
     if isinstance(choice := body.tool_choice, dict):
         if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            said = "tool_choice: expected none, auto, required or a function by its name"
-            raise ApiError(400, said, "tool_choice", "unsupported_parameter")
+            message = "tool_choice: expected none, auto, required or a function by its name"
+            raise ApiError(400, message, "tool_choice", "unsupported_parameter")
         chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
     if isinstance(output, dict) and output.get("type") == "json_schema":

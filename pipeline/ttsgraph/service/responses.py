@@ -297,8 +297,10 @@ class _Items:
         if self._known_by is None:
             return []
         part = self._part
-        told = {name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part}
-        found = [self._event("done", **told)]
+        fields = {
+            name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part
+        }
+        found = [self._event("done", **fields)]
         if self._item is not part:
             found.append(("response.content_part.done", self._at(part=part)))
         item = self._item | {"status": "completed"}

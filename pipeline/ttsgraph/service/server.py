@@ -43,8 +43,8 @@ def serve(
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         port = listening.getsockname()[1]
         keyed = "without a key" if keys.open else "with a key"
-        said = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
-        asyncio.run(_run(app, settings, listening, said))
+        line = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
+        asyncio.run(_run(app, settings, listening, line))
 
 
 async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
@@ -126,8 +126,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _taken(where: str, host: str, port: int, error: OSError) -> InputError:
-    said = error.strerror or error
-    return InputError(f"{where}can't listen at {host} port {port}: {said}")
+    reason = error.strerror or error
+    return InputError(f"{where}can't listen at {host} port {port}: {reason}")
 
 
 def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:

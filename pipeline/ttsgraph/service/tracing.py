@@ -147,7 +147,7 @@ class RequestTrace:
         deployed = answering.live.deployed
         run = answering.served.run
         usage = answering.served.used()
-        said = run.texts.get(run.runner.sink, "")
+        answer = run.texts.get(run.runner.sink, "")
         return {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": deployed.version,
@@ -157,7 +157,7 @@ class RequestTrace:
             "ttsgraph.calls": usage.calls,
             "ttsgraph.dollars": usage.dollars,
             "ttsgraph.deadline_passed": run.late,
-            **self._tracing.messages([("user", answering.asked.question)], [said]),
+            **self._tracing.messages([("user", answering.asked.question)], [answer]),
         }
 
     def _finish_node(self, served: ServedRun, i: int) -> None:
@@ -212,8 +212,8 @@ class RequestTrace:
                 "ttsgraph.latency_s": completion.latency_s,
             }
         asked = ((m.role, m.whole or m.content) for m in request.messages)
-        said = [completion.text] if completion else []
-        return found | self._tracing.messages(asked, said)
+        answers = [completion.text] if completion else []
+        return found | self._tracing.messages(asked, answers)
 
 
 def reason(run: Run, i: int, fate: str) -> str:

@@ -208,10 +208,10 @@ def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
     """Return the facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
     wrong = []
     for key, tolerance in TOLERANCES.items():
-        said = getattr(model, key)
-        if said is not None and abs(said - found[key]) > tolerance * found[key]:
+        given = getattr(model, key)
+        if given is not None and abs(given - found[key]) > tolerance * found[key]:
             wrong.append(
-                f"{key}: {said:g} in the profile, {found[key]:g} in the model's configuration"
+                f"{key}: {given:g} in the profile, {found[key]:g} in the model's configuration"
             )
     return wrong
 

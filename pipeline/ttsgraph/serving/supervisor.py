@@ -260,7 +260,7 @@ class Servers:
         for note in dict.fromkeys(server.spec.note for server in self._running):
             if note:
                 say(f"  {note}")
-        told = time.monotonic()
+        last_line = time.monotonic()
         while waiting := [server for server in self._running if not server.up]:
             if not self._wanted():
                 return False
@@ -269,10 +269,10 @@ class Servers:
                     self._require_up(server, server.guard)
                 elif not self._gpus_taken(server):
                     self._spawn(server, "wb")
-            if time.monotonic() - told > TELL_S:
-                told = time.monotonic()
+            if time.monotonic() - last_line > TELL_S:
+                last_line = time.monotonic()
                 first = next(server for server in waiting if server.guard is not None)
-                seconds = told - first.since
+                seconds = last_line - first.since
                 say(f"  waiting {seconds:.0f} s for {first.spec.name} ({first.spec.log})")
             time.sleep(0.2)
         return True
