@@ -254,7 +254,7 @@ class Codec:
         elif kind == Shells.kind_of(shell):
             Shells.fill(shell, self._decode_all(content))
         else:
-            raise ValueError("expected what was sent, of its own kind")
+            raise ValueError("expected a value of the same kind as the one sent")
 
     def encode(self, value: Any) -> Any:
         """Return a value as JSON: plain data unchanged, other values as [kind, content]."""

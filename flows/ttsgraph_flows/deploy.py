@@ -125,7 +125,7 @@ def watch(stop: threading.Event) -> None:
             if failures == AWAY:
                 say(
                     "deploy: can't report a change to Prefect, trying again every"
-                    f" {RETRY_S:g} s:  {type(error).__name__}"
+                    f" {RETRY_S:g} s: {type(error).__name__}"
                 )
 
 

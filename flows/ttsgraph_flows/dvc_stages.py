@@ -112,7 +112,7 @@ def require_sections(name: str) -> None:
             empty = "[]" if Profile.model_fields[section].default == () else "{}"
             raise SettingsError(
                 f"{path}: expected a section {section!r}, which dvc.yaml lists in a stage's"
-                f" params, found none;  add the line `{section}: {empty}`"
+                f" params, found none; add the line `{section}: {empty}`"
             )
 
 

@@ -157,7 +157,7 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
     if not role.asks:
         raise InputError(
             f"node {node.id}: expected a role that states its request, or picks an answer itself,"
-            f" to export,  found {node.role}; serve it with `ttsgraph serve` instead"
+            f" to export, found {node.role}; serve it with `ttsgraph serve` instead"
         )
     return entry | _asking(deployed, node.model)
 

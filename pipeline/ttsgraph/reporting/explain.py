@@ -189,7 +189,7 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
         state = "within" if most <= budget.limit or of_mean else "OVER"
         yield (
             f"that is the mean over the questions that the router was learnt on: {units:.3g}"
-            f" {unit}, {most:.3g} in the most expensive branch;  {state} the budget of"
+            f" {unit}, {most:.3g} in the most expensive branch; {state} the budget of"
             f" {budget.limit:g}"
         )
         return
@@ -202,7 +202,7 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
         " stops or a gate stays closed"
     )
     if of_mean:
-        yield f"the budget limits the mean cost of a question:  {budget.limit:g} {unit}"
+        yield f"the budget limits the mean cost of a question: {budget.limit:g} {unit}"
     else:
         yield f"{state} the budget, which limits the worst case: {held}"
 
@@ -223,7 +223,7 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
     ranked = sorted(models.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{100 * c / whole:.0f} % {cost.pool[model].words}" for model, c in ranked)
     dearest = max(costs, key=lambda i: costs[i])
-    return f"{shares}; the most expensive node is {dearest},  {100 * costs[dearest] / whole:.0f} %"
+    return f"{shares}; the most expensive node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 
 def _named(ids: Sequence[int]) -> str:

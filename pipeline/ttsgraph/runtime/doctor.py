@@ -106,7 +106,7 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
     found = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     advice = (
         "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept resource limits"
-        " only:  sandbox.accept_weaker: true"
+        " only: sandbox.accept_weaker: true"
     )
     yield Finding("isolation of programs", not missing, found or "files and system calls", advice)
 

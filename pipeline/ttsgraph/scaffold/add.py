@@ -347,7 +347,7 @@ def split_words(count: int, sizes: Mapping[str, int]) -> str:
     use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
         f"{use}: {sizes['train']} for the search, {sizes['val']} for validation, {sizes['test']}"
-        " for the test;  set `splits` in the profile to change this"
+        " for the test; set `splits` in the profile to change this"
     )
 
 
