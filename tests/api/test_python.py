@@ -189,9 +189,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     said = r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'"
     with pytest.raises(InputError, match=said):
         budget_of("cheap")
-    with pytest.raises(InputError, match="models: expected base_url of 'a'"):
+    with pytest.raises(InputError, match="models: expected base_url for 'a'"):
         pool_of(["a"], {})
-    with pytest.raises(InputError, match="models: expected price of 'a'"):
+    with pytest.raises(InputError, match="models: expected price for 'a'"):
         pool_of([{"name": "a", "base_url": "http://x/v1"}], {})
     rows = [{"question": f"q{k}", "said": f"text {k}"} for k in range(20)]
     more = {"base_url": "http://x/v1", "price": 1, "budget": "$1", "progress": False}

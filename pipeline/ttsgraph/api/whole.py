@@ -91,18 +91,15 @@ async def search_whole(
 ) -> WholeSearch:
     """Search with one method and test the result, within the profile's limits.
 
-    `questions` are by split. With a `team`, a graph may cost as much as the team, which is tested
-    too. A `client` replaces the models' endpoints. Raises InputError for invalid input, including a
-    team's unsuitable role, and RunStopped if calls fail permanently or a limit is reached.
+    A graph may cost as much as a given `team`, which is tested too. A `client` replaces the models'
+    endpoints. Raises InputError for invalid input, RunStopped for failing calls or at a limit.
     """
     acting = searcher_class(method)  # reports an unknown method before anything is spent
     kind = profile.task(task).task
     if team is not None:
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
-                raise GraphError(
-                    f"{team.columns['label']}: expected no node with role {role}: {why}"
-                )
+                raise GraphError(f"{team.columns['label']}: expected no role {role}: {why}")
     speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
     if acting.uses_agent or not profile.init.contest.enabled:
         speaking = open_agent(profile, state)
