@@ -123,7 +123,7 @@ def test_served_questions_are_written_for_their_owner_alone(tmp_path):
     path = tmp_path / "inputs" / "math-served.jsonl"
     with pytest.raises(DataError, match="found none"):
         write_served(tmp_path / "served.db", 100, "math", path)
-    with pytest.raises(DataError, match="there is none"):
+    with pytest.raises(DataError, match="expected the table of served questions"):
         write_served(tmp_path / "nowhere.db", 100, "math", path)
     for k in range(3):
         book.add(LoggedAnswer(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
