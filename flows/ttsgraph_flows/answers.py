@@ -3,7 +3,7 @@ report stage.
 
 A report is derived from its tables only, so it is the same wherever it is made. The registry
 decides what serves, and can change without a new report. If that is another graph than the
-report's, a line says so on page, terminal and README. The line is in a script next to the page,
+report's, a line says so on page and terminal. The line is in a script next to the page,
 which is rewritten when the champion changes.
 """
 

@@ -33,24 +33,13 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
         for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
             assert spec.env[name] == "1"
     assert server_specs("vllm", {}, log_dir=tmp_path) == ()
-
-
-def test_servers_on_gpus_have_their_weights_number_format_and_arguments_come_last(
-    tmp_path: Path,
-) -> None:
-    one = {"a": HostedModel("models/a", ServeSettings(extra_args=("--seed", "1")))}
-    (spec,) = server_specs("vllm", one, log_dir=tmp_path, gpus={0: 24.0})
-    assert not {"--enforce-eager", "--dtype"} & set(spec.command)
-    assert spec.command[-2:] == ("--seed", "1")
-    assert not [key for key in spec.env if key.startswith("VLLM_CPU")]
-
-
-@pytest.mark.parametrize("has_command", [True, False])
-def test_vllm_serve_is_used_where_the_build_has_it(tmp_path: Path, has_command: bool) -> None:
-    one = {"a": HostedModel("models/a")}
-    (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
-    assert ("serve" in spec.command) == has_command
-    assert ("--model" in spec.command) != has_command
+    for has_command in (True, False):
+        one = {"a": HostedModel("a")}
+        (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
+        assert ("serve" in spec.command, "--model" in spec.command) == (
+            has_command,
+            not has_command,
+        )
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
@@ -82,6 +71,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert [spec.port for spec in small] == [5000, 5001]
     assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
     assert big.command[-1] == "--x"
+    assert not {"--enforce-eager", "--dtype"} & set(big.command)
     assert flag(big, "--tensor-parallel-size") == "2"
     assert flag(small[0], "--gpu-memory-utilization") == "0.2"
     assert flag(small[0], "--revision") == "rev1"

@@ -1,5 +1,5 @@
 """Kinds of task, roles, methods and engines that live elsewhere: in an installed package's entry
-points, or in modules that a profile names (docs/plugins.md). A task or an engine is an instance of
+points, or in modules that a profile names (docs/extend.md). A task or an engine is an instance of
 its class or the class itself, a role a Role, a method a registered Searcher; a module registers
 what it has when it is imported.
 """

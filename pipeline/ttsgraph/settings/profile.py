@@ -202,7 +202,7 @@ class Profile(Closed):
     simulation: Simulation = Simulation()
     """for the simulated engine: what its models can do"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
-    """modules with kinds, roles and methods (docs/plugins.md)"""
+    """modules with kinds, roles and methods (docs/extend.md)"""
 
     @model_validator(mode="before")
     @classmethod

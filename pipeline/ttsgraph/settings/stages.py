@@ -83,7 +83,7 @@ class ContestSettings(Closed):
     mixes: bool = True
     """contenders of several models; without them each graph has one model alone"""
     routes: bool = True
-    """learn which question goes to which model or graph (docs/routing.md)"""
+    """learn which question goes to which model or graph (docs/how-it-works.md)"""
     response_model: bool = True
     """predict contenders from every node's answers; without it each is taken to be one call's
     worth"""
