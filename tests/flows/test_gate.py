@@ -73,7 +73,7 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
     with chdir(project.folder):
         assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
-    assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph that random found")
+    assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph")
     assert "is expected on new questions" in lines[0]
 
 

@@ -288,7 +288,7 @@ CASES: dict[str, Case] = {
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
     "several-labels.jsonl": Case(
-        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="all of which are required"
+        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="which are required"
     ),
     "labels-in-a-cell.csv": Case(
         table("text|tags", ASKED, map("; ".join, SEVERAL)),
